@@ -1,0 +1,20 @@
+// Maps the core's errors to Python's: InputError -> ValueError, IoError -> OSError(errno, message).
+#include <nanobind/nanobind.h>
+
+#include <tiering/errors.hpp>
+
+namespace nb = nanobind;
+
+void bind_errors(nb::module_&) {
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const tiering::InputError& e) {
+      PyErr_SetString(PyExc_ValueError, e.what());
+    } catch (const tiering::IoError& e) {
+      PyObject* args = Py_BuildValue("(is)", e.code(), e.what());
+      PyErr_SetObject(PyExc_OSError, args);
+      Py_XDECREF(args);
+    }
+  });
+}

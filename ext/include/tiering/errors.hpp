@@ -1,0 +1,33 @@
+// Errors of the core. The bindings turn them into Python exceptions of the same names:
+// InputError -> ValueError (the wrapper in Python adds path and remedy), IoError -> OSError with errno.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tiering {
+
+/// A value in the caller's data that does not fit: carries what was found, where, and the bound.
+class InputError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A system call that failed; `code` is errno.
+class IoError : public std::runtime_error {
+ public:
+  IoError(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+}  // namespace tiering
+
+/// Checks an input condition; the message expression is only evaluated when the check fails.
+#define TIERING_EXPECT(condition, message)                        \
+  do {                                                            \
+    if (!(condition)) throw ::tiering::InputError((message));     \
+  } while (false)

@@ -1,0 +1,66 @@
+// Threads of the core: plain std::thread teams, cuts by work, exceptions carried to the caller.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace tiering {
+
+/// Runs body(t) for t in [0, threads) on `threads` threads (the caller is thread 0). The first exception is
+/// rethrown in the caller after all have ended.
+template <typename Body>
+void run_team(int threads, Body&& body) {
+  if (threads <= 1) {
+    body(0);
+    return;
+  }
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(threads));
+  auto guarded = [&](int t) {
+    try {
+      body(t);
+    } catch (...) {
+      errors[static_cast<size_t>(t)] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> team;
+  team.reserve(static_cast<size_t>(threads - 1));
+  for (int t = 1; t < threads; ++t) team.emplace_back(guarded, t);
+  guarded(0);
+  for (auto& worker : team) worker.join();
+  for (auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+/// Half-open range of part `t` when [0, n) is cut into `parts` almost equal parts.
+inline std::pair<int64_t, int64_t> even_cut(int64_t n, int parts, int t) {
+  const int64_t base = n / parts, rest = n % parts;
+  const int64_t begin = base * t + std::min<int64_t>(t, rest);
+  return {begin, begin + base + (t < rest ? 1 : 0)};
+}
+
+/// Column cut for part t of `parts` so that every part holds about the same number of *edges*:
+/// returns the first column whose indptr is >= the part's share. indptr has n + 1 entries.
+inline int64_t edge_cut(const int64_t* indptr, int64_t n, int parts, int t) {
+  if (t <= 0) return 0;
+  if (t >= parts) return n;
+  const int64_t first = indptr[0], total = indptr[n] - first;
+  const int64_t target = first + even_cut(total, parts, t).first;
+  return std::lower_bound(indptr, indptr + n, target) - indptr;
+}
+
+/// Calls body(block) for block in [0, blocks), blocks handed out dynamically. Use only where the result does not
+/// depend on which thread runs which block.
+template <typename Body>
+void for_blocks(int threads, int64_t blocks, Body&& body) {
+  std::atomic<int64_t> next{0};
+  run_team(static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(blocks, 1))), [&](int) {
+    for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) body(b);
+  });
+}
+
+}  // namespace tiering

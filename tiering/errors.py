@@ -1,0 +1,44 @@
+"""The errors users see. One root; leaves also inherit the builtin a caller would expect.
+
+A message says which thing (path or argument), what was expected, what was found, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class TieringError(Exception):
+    """Root of every error this package raises on purpose. The CLI prints it as one line, exit code 1."""
+
+    exit_code = 1
+
+
+class InputError(TieringError, ValueError):
+    """An argument or the user's data does not fit (shape, dtype, id out of range, nonsense size)."""
+
+
+class MissingError(TieringError, FileNotFoundError):
+    """A file, artifact, split, node type or relation that was asked for does not exist."""
+
+
+class ExistsError(TieringError, FileExistsError):
+    """An output exists already and ``force`` was not given."""
+
+
+class FormatError(TieringError, ValueError):
+    """An artifact on disk is damaged, of another kind, or of a version this package cannot read."""
+
+
+class BusyError(TieringError, RuntimeError):
+    """Another process is writing the same output."""
+
+
+class StorageError(TieringError, OSError):
+    """The operating system refused an operation on storage (disk full, I/O error, permission)."""
+
+
+class CapabilityError(TieringError, RuntimeError):
+    """Something optional that was asked for is not available here (engine, GPU, an extra package)."""
+
+
+class InternalError(TieringError, RuntimeError):
+    """A result that contradicts an invariant: a bug in this package; please report it."""
