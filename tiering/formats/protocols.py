@@ -1,7 +1,7 @@
 """What crosses from `tiering.sources` to the graph stage: a dataset described, big arrays still on disk.
 
-Stages never import each other; they meet in these types. A source fills a `Dataset`; the graph stage reads it,
-writes a graph artifact and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
+Stages never import each other; they meet in these types. A source fills a `Dataset`; the graph stage reads it
+and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
 """
 
 from __future__ import annotations
