@@ -76,9 +76,7 @@ def parse_size(text: str | int, what: str = "size") -> Size:
         return Size(text.strip(), fraction=share)
     match = _SIZE.match(text)
     if not match or match.group(2).lower() not in _FACTORS:
-        raise InputError(
-            f"{what}: expected a size such as 8GiB, 500MB, 4096, 25% or auto, found {text!r}"
-        )
+        raise InputError(f"{what}: expected a size such as 8GiB, 500MB, 4096, 25% or auto, found {text!r}")
     return Size(text.strip(), bytes=int(float(match.group(1)) * _FACTORS[match.group(2).lower()]))
 
 

@@ -1,1 +1,1 @@
-"""Artifact types: one module per page of ``data_specs``, and what crosses between stages."""
+"""Artifact types: what the stages read and write. One module per page in ``data_specs/``."""
