@@ -10,9 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
-
 #include <tiering/io/gather.hpp>
+#include <vector>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -37,10 +36,12 @@ DirectMode parse_direct(const std::string& text) {
 }
 
 std::unique_ptr<tiering::SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
-                                                const std::string& engine, int depth, const std::string& direct) {
+                                                const std::string& engine, int depth,
+                                                const std::string& direct) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
-  TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
-                 "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
+  TIERING_EXPECT(
+      page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
+      "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
   auto reader = std::make_unique<tiering::SsdReader>();
   // A mapping always goes through the page cache.
   reader->images = tiering::ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
@@ -62,18 +63,19 @@ struct BoundTable {
 
 void expect_bytes(const std::optional<Bytes>& array, int64_t rows, int64_t row_bytes, const char* what) {
   const auto found = array ? static_cast<int64_t>(array->size()) : 0;
-  TIERING_EXPECT(found >= rows * row_bytes, std::string(what) + ": expected " + std::to_string(rows * row_bytes) +
-                                                " bytes (" + std::to_string(rows) + " rows of " +
-                                                std::to_string(row_bytes) + "), found " + std::to_string(found));
+  TIERING_EXPECT(found >= rows * row_bytes,
+                 std::string(what) + ": expected " + std::to_string(rows * row_bytes) + " bytes (" +
+                     std::to_string(rows) + " rows of " + std::to_string(row_bytes) + "), found " +
+                     std::to_string(found));
 }
 
 const std::byte* address(const std::optional<Bytes>& array) {
   return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
 }
 
-void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, std::optional<Bytes> gpu,
-                std::vector<Bytes> peers, std::optional<Bytes> cpu, tiering::SsdReader* reader, nb::object owner,
-                const tiering::SsdGeometry& ssd) {
+void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
+                std::optional<Bytes> gpu, std::vector<Bytes> peers, std::optional<Bytes> cpu,
+                tiering::SsdReader* reader, nb::object owner, const tiering::SsdGeometry& ssd) {
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
@@ -105,8 +107,8 @@ tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& 
   TIERING_EXPECT(threads >= 1, "threads: expected at least 1, found " + std::to_string(threads));
   TIERING_EXPECT(out.shape(0) == ids.shape(0) && static_cast<int64_t>(out.shape(1)) == self.table.row_bytes,
                  "out: expected shape (" + std::to_string(ids.shape(0)) + ", " +
-                     std::to_string(self.table.row_bytes) + ") in bytes, found (" + std::to_string(out.shape(0)) +
-                     ", " + std::to_string(out.shape(1)) + ")");
+                     std::to_string(self.table.row_bytes) + ") in bytes, found (" +
+                     std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + ")");
   const std::span<const int64_t> wanted(ids.data(), ids.shape(0));
   auto* target = reinterpret_cast<std::byte*>(out.data());
   nb::gil_scoped_release release;
@@ -145,14 +147,14 @@ void bind_io(nb::module_& m) {
       .def(
           "__init__",
           [](BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, std::optional<Bytes> gpu,
-             std::vector<Bytes> peers, std::optional<Bytes> cpu, nb::object reader, int64_t first_page, int64_t stride,
-             int64_t rows_per_page, int64_t page_bytes) {
+             std::vector<Bytes> peers, std::optional<Bytes> cpu, nb::object reader, int64_t first_page,
+             int64_t stride, int64_t rows_per_page, int64_t page_bytes) {
             auto* ssd = reader.is_none() ? nullptr : nb::cast<tiering::SsdReader*>(reader);
             const int64_t images = ssd == nullptr ? 1 : static_cast<int64_t>(ssd->images.images.size());
             init_table(self, row_bytes, ends, std::move(gpu), std::move(peers), std::move(cpu), ssd,
                        std::move(reader), {first_page, stride, rows_per_page, page_bytes, images});
           },
-          "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(), "reader"_a.none(), "first_page"_a = 0,
-          "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0)
+          "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(), "reader"_a.none(),
+          "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0)
       .def("gather", &gather, "ids"_a, "out"_a, "threads"_a = 1);
 }

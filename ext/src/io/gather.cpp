@@ -1,32 +1,33 @@
 // The fused gather.
 //
 // Returns: rows of a table in request order, from four tiers, and what each tier did.
-// Approach: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they are in
-//   flight the rows in memory are copied, tier by tier, and the engine is polled between blocks; then the rest is
-//   awaited.
-// Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of buffers in the engine.
-// Parallelism: `threads` threads copy rows from memory; thread 0 polls. Each output row has one writer.
-#include <tiering/io/gather.hpp>
-
+// Approach: one pass checks the ids, counts tiers and collects ssd rows; the reads are submitted; while they
+// are in
+//   flight the rows in memory are copied, tier by tier, and the engine is polled between blocks; then the
+//   rest is awaited.
+// Memory: 24 bytes per requested ssd row (more where rows span pages), depth * max_read of buffers in the
+// engine. Parallelism: `threads` threads copy rows from memory; thread 0 polls. Each output row has one
+// writer.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
-
+#include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/parallel.hpp>
 
 namespace tiering {
 namespace {
 
-constexpr int64_t kBlockRows = 128;           // ids per block of memory copies; the engine is polled after each
-constexpr int64_t kPrefetchRows = 8;          // rows looked ahead: enough to cover the latency of memory
-constexpr int64_t kParallelBytes = 1 << 20;   // below this a team of threads costs more than it saves
+constexpr int64_t kBlockRows = 128;   // ids per block of memory copies; the engine is polled after each
+constexpr int64_t kPrefetchRows = 8;  // rows looked ahead: enough to cover the latency of memory
+constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads costs more than it saves
 
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -54,18 +55,20 @@ void copy_block(const TieredTable& table, std::span<const int64_t> ids, int64_t 
     const int64_t ahead = i + kPrefetchRows;
     if (ahead < end && inside(ahead)) prefetch(memory_row<tier>(table, ids[size_t(ahead)]), table.row_bytes);
     if (inside(i))
-      std::memcpy(out + i * table.row_bytes, memory_row<tier>(table, ids[size_t(i)]), size_t(table.row_bytes));
+      std::memcpy(out + i * table.row_bytes, memory_row<tier>(table, ids[size_t(i)]),
+                  size_t(table.row_bytes));
   }
 }
 
 template <Tier tier>
-void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads, ReadEngine* engine,
-               GatherStats& stats) {
+void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads,
+               ReadEngine* engine, GatherStats& stats) {
   constexpr auto t = static_cast<size_t>(tier);
   if (stats.rows[t] == 0) return;
   const int64_t start = now();
   const int64_t blocks = (static_cast<int64_t>(ids.size()) + kBlockRows - 1) / kBlockRows;
-  const int team = stats.bytes[t] >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
+  const int team =
+      stats.bytes[t] >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
   std::atomic<int64_t> next{0};
   run_team(team, [&](int member) {
     for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {

@@ -1,6 +1,4 @@
 // Opening images, and finding out which alignment direct reads need.
-#include <tiering/io/image_set.hpp>
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <utility>
-
 #include <tiering/errors.hpp>
+#include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
+#include <utility>
 
 namespace tiering {
 namespace {
@@ -26,8 +24,9 @@ struct DirectAlignment {
   uint32_t offset = 0;
 };
 
-/// Asks the kernel (6.1 and later) for the alignment of direct I/O; zeros when it does not know. The two fields
-/// are read at their offsets in the kernel's ABI because the C library's headers may be older than the kernel.
+/// Asks the kernel (6.1 and later) for the alignment of direct I/O; zeros when it does not know. The two
+/// fields are read at their offsets in the kernel's ABI because the C library's headers may be older than the
+/// kernel.
 DirectAlignment statx_alignment(int fd) {
   constexpr unsigned kDioAlign = 0x2000U;  // STATX_DIOALIGN
   constexpr size_t kMaskAt = 0, kMemoryAt = 0x98, kOffsetAt = 0x9C, kStatxBytes = 256;
@@ -52,12 +51,13 @@ bool probe_read(const ImageFile& file, int64_t size) {
     if (got >= 0) return true;
     if (errno == EINTR) continue;
     if (errno == EINVAL) return false;
-    throw IoError(errno, file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
+    throw IoError(errno,
+                  file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
   }
 }
 
 int64_t file_bytes(int fd, const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (fstat(fd, &status) != 0) throw IoError(errno, path + ": " + describe(errno));
   if (S_ISREG(status.st_mode)) return status.st_size;
   const off_t end = lseek(fd, 0, SEEK_END);  // block devices report their size here

@@ -1,13 +1,13 @@
-// Baseline: images mapped into memory, rows copied through page faults by the calling thread. The images' sizes are
-// checked when they are opened; a file truncated afterwards ends the process with SIGBUS, as with any mapping.
+// Baseline: images mapped into memory, rows copied through page faults by the calling thread. The images'
+// sizes are checked when they are opened; a file truncated afterwards ends the process with SIGBUS, as with
+// any mapping.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
-#include <vector>
-
 #include <tiering/io/read_engine.hpp>
+#include <vector>
 
 namespace tiering {
 namespace {

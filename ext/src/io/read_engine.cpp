@@ -1,10 +1,9 @@
 // What the engines share: buffers, the rule for short reads, error texts, the choice by name.
-#include <tiering/io/read_engine.hpp>
-
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <system_error>
+#include <tiering/io/read_engine.hpp>
 
 namespace tiering {
 
@@ -12,8 +11,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
-    throw IoError(errno, "cannot get " + std::to_string(bytes) + " bytes of buffer: " +
-                             std::generic_category().message(errno));
+    throw IoError(errno, "cannot get " + std::to_string(bytes) +
+                             " bytes of buffer: " + std::generic_category().message(errno));
   data_ = static_cast<std::byte*>(mapped);
 }
 
@@ -32,8 +31,9 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
 }
 
 IoError truncated_error(const ImageFile& image, const Read& read, int64_t total) {
-  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(read.offset + total) + ", but bytes " +
-                          std::to_string(read.offset) + " to " + std::to_string(read.offset + read.need) +
+  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(read.offset + total) +
+                          ", but bytes " + std::to_string(read.offset) + " to " +
+                          std::to_string(read.offset + read.need) +
                           " were expected: the image was truncated");
 }
 

@@ -1,8 +1,7 @@
 // Rows -> pieces -> merged reads; arrived reads -> rows.
-#include <tiering/io/read_plan.hpp>
-
 #include <algorithm>
 #include <cstring>
+#include <tiering/io/read_plan.hpp>
 #include <tuple>
 
 namespace tiering {
@@ -55,8 +54,8 @@ void ReadPlan::build() {
   if (images_.images.size() > 1) interleave_images();
 }
 
-/// Builds the read that begins with piece `first`: takes in the following pieces that touch it or lie in the same
-/// page, as long as it stays within max_read. Returns the end of its pieces.
+/// Builds the read that begins with piece `first`: takes in the following pieces that touch it or lie in the
+/// same page, as long as it stays within max_read. Returns the end of its pieces.
 size_t ReadPlan::extend_read(size_t first, Read& read) const {
   const Piece& head = pieces_[first];
   const int64_t begin = round_down(head.offset, align_);
@@ -78,13 +77,14 @@ size_t ReadPlan::extend_read(size_t first, Read& read) const {
   return last;
 }
 
-/// Where the read may land in the output itself: its bytes, in order, are exactly output bytes, and the address is
-/// aligned. Null otherwise. Duplicates do not prevent it; ready() copies them from the first.
+/// Where the read may land in the output itself: its bytes, in order, are exactly output bytes, and the
+/// address is aligned. Null otherwise. Duplicates do not prevent it; ready() copies them from the first.
 std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   const Piece& head = pieces_[range.begin];
   std::byte* into = out_ + head.target;
   if (head.offset != read.offset || read.need != read.bytes) return nullptr;
-  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0) return nullptr;
+  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0)
+    return nullptr;
   int64_t covered = 0;
   for (size_t p = range.begin; p < range.end; ++p) {
     const int64_t at = pieces_[p].offset - read.offset;
@@ -95,7 +95,8 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   return covered == read.bytes ? into : nullptr;
 }
 
-/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the time.
+/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the
+/// time.
 void ReadPlan::interleave_images() {
   std::vector<size_t> at(images_.images.size() + 1, reads_.size());
   for (size_t r = reads_.size(); r-- > 0;) at[reads_[r].image] = r;

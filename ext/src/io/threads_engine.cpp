@@ -1,5 +1,5 @@
-// A pool of threads that each block in pread: works wherever files can be read. The number of threads is the number
-// of reads in flight, because each holds one.
+// A pool of threads that each block in pread: works wherever files can be read. The number of threads is the
+// number of reads in flight, because each holds one.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +10,8 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <vector>
-
 #include <tiering/io/read_engine.hpp>
+#include <vector>
 
 namespace tiering {
 namespace {
@@ -35,7 +34,9 @@ void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
 class ThreadsEngine final : public ReadEngine {
  public:
   ThreadsEngine(const ImageSet& images, const EngineOptions& options)
-      : images_(images), max_read_(options.max_read), buffers_(size_t(workers_for(options)) * options.max_read) {
+      : images_(images),
+        max_read_(options.max_read),
+        buffers_(size_t(workers_for(options)) * options.max_read) {
     try {
       for (int w = 0; w < workers_for(options); ++w) workers_.emplace_back([this, w] { serve(size_t(w)); });
     } catch (const std::system_error& error) {

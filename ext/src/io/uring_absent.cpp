@@ -1,12 +1,12 @@
 // Stands in for uring_engine.cpp where the build found no liburing.
 #include <cerrno>
-
 #include <tiering/io/read_engine.hpp>
 
 namespace tiering {
 
 std::string uring_unavailable() {
-  return "this build has no io_uring engine because liburing was not found: install liburing-dev and pkg-config, "
+  return "this build has no io_uring engine because liburing was not found: install liburing-dev and "
+         "pkg-config, "
          "then reinstall the package";
 }
 

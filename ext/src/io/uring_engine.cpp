@@ -1,23 +1,23 @@
 // The io_uring engine: one ring per reader, `depth` reads in flight, refilled as completions are reaped.
 //
 // Each read in flight owns a slot; the slot has a buffer for reads that cannot land in their target directly.
-// A short read is put back with its remainder; after an error nothing new is submitted, what is in flight is awaited,
-// and finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start, poll, finish).
+// A short read is put back with its remainder; after an error nothing new is submitted, what is in flight is
+// awaited, and finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start,
+// poll, finish).
 #include <liburing.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <exception>
 #include <system_error>
-#include <vector>
-
 #include <tiering/io/read_engine.hpp>
+#include <vector>
 
 namespace tiering {
 namespace {
 
-// Flags of kernel 5.19: completions are handed over at the next system call instead of by an interrupt to this
-// thread, and the ring says when some wait. By value, because liburing's headers may be older.
+// Flags of kernel 5.19: completions are handed over at the next system call instead of by an interrupt to
+// this thread, and the ring says when some wait. By value, because liburing's headers may be older.
 constexpr unsigned kCoopTaskrun = 1U << 8;
 constexpr unsigned kTaskrunFlag = 1U << 9;
 
@@ -28,7 +28,8 @@ std::string explain(int code) {
       return "the kernel has no io_uring (" + text + ")";
     case EPERM:
     case EACCES:
-      return "io_uring is forbidden here, by a container's seccomp profile or by sysctl kernel.io_uring_disabled (" +
+      return "io_uring is forbidden here, by a container's seccomp profile or by sysctl "
+             "kernel.io_uring_disabled (" +
              text + ")";
     case EMFILE:
     case ENFILE:
@@ -166,8 +167,7 @@ class UringEngine final : public ReadEngine {
     io_uring_cqe* cqes[64];
     for (;;) {
       const unsigned count = io_uring_peek_batch_cqe(ring_.get(), cqes, 64);
-      for (unsigned i = 0; i < count; ++i)
-        complete(static_cast<uint32_t>(cqes[i]->user_data), cqes[i]->res);
+      for (unsigned i = 0; i < count; ++i) complete(static_cast<uint32_t>(cqes[i]->user_data), cqes[i]->res);
       io_uring_cq_advance(ring_.get(), count);
       if (count < 64) return;
     }

@@ -7,11 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <vector>
-
 #include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
+#include <vector>
 
 namespace tiering {
 
@@ -43,17 +42,17 @@ struct TieredTable {
 struct GatherStats {
   std::array<int64_t, kNumTiers> rows{};
   std::array<int64_t, kNumTiers> bytes{};        ///< rows * row_bytes
-  std::array<int64_t, kNumTiers> nanoseconds{};  ///< wall time; ssd runs from first submission to last arrival and
-                                                 ///< overlaps the others
-  int64_t reads = 0;                             ///< reads of SSD images
-  int64_t read_bytes = 0;                        ///< bytes asked of the SSD images, alignment included
-  int64_t direct_reads = 0;                      ///< reads that landed in `out` without a copy
+  std::array<int64_t, kNumTiers> nanoseconds{};  ///< wall time; ssd runs from first submission to last
+                                                 ///< arrival and overlaps the others
+  int64_t reads = 0;         ///< reads of SSD images
+  int64_t read_bytes = 0;    ///< bytes asked of the SSD images, alignment included
+  int64_t direct_reads = 0;  ///< reads that landed in `out` without a copy
 };
 
 /// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.
 ///
-/// Throws InputError naming position, id and range when an id is outside [0, num_rows), before anything is written;
-/// IoError when a read fails (the contents of `out` are then unspecified).
+/// Throws InputError naming position, id and range when an id is outside [0, num_rows), before anything is
+/// written; IoError when a read fails (the contents of `out` are then unspecified).
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
 
 }  // namespace tiering

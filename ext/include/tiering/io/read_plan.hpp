@@ -4,28 +4,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
-
 #include <tiering/io/read_engine.hpp>
 #include <tiering/io/tiers.hpp>
+#include <vector>
 
 namespace tiering {
 
 /// Part of one requested row that lies in one page of one image.
 struct Piece {
-  int64_t offset;   ///< byte in the image
-  int64_t target;   ///< byte in the output
+  int64_t offset;  ///< byte in the image
+  int64_t target;  ///< byte in the output
   uint32_t image;
   uint32_t bytes;
 };
 
 /// Reads for a set of rows. Usage: add() every row, build() once, hand reads() and the plan to an engine.
 ///
-/// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece and
-/// 48 per read. Sorted places also make duplicates fall together, so that a page is read once per call.
+/// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece
+/// and 48 per read. Sorted places also make duplicates fall together, so that a page is read once per call.
 class ReadPlan final : public ReadSink {
  public:
-  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out);
+  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
+           std::byte* out);
 
   void reserve(size_t rows);
   /// Requests the local-th row of the ssd tier as row `out_row` of the output.

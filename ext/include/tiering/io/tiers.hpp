@@ -1,5 +1,6 @@
-// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index arithmetic,
-// constexpr and free of the standard library's containers, so that a device build can use the same header.
+// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index
+// arithmetic, constexpr and free of the standard library's containers, so that a device build can use the
+// same header.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +30,7 @@ struct TierRanges {
   }
   /// Tier of a rank inside [0, num_rows): three compares, no table.
   constexpr Tier tier_of(int64_t rank) const {
-    return rank < gpu_end    ? Tier::gpu
-           : rank < peer_end ? Tier::peer
-           : rank < cpu_end  ? Tier::cpu
-                             : Tier::ssd;
+    return rank < gpu_end ? Tier::gpu : rank < peer_end ? Tier::peer : rank < cpu_end ? Tier::cpu : Tier::ssd;
   }
 };
 
