@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from tiering import __version__
-from tiering.errors import FormatError
+from tiering.errors import FormatError, MissingError
 from tiering.formats.manifest import (
     MANIFEST,
     VERSION,
@@ -38,6 +38,8 @@ class Artifact:
     """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes."""
 
     kind: ClassVar[str]
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
+    """Nested artifacts the kind may have, by name."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -82,9 +84,22 @@ class Artifact:
                 found += external.problems(name, full=True)
             if not found:
                 found += self._content_problems(threads)
-        for name, part in self.parts().items():
-            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part.problems(level, threads)]
+        for name in self.manifest.parts:
+            part = self.part_types[name].check(self.path / name, level, threads)
+            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part]
         return found
+
+    @classmethod
+    def check(cls, path: Path, level: str = "structure", threads: int = 1) -> list[Problem]:
+        """Every problem of the artifact at `path`, which may be too damaged to open."""
+        try:
+            document, data = read_document(path)
+        except FormatError as error:
+            return [Problem(MANIFEST, str(error), "json")]
+        except MissingError as error:
+            return [Problem(MANIFEST, str(error), "missing")]
+        found = document_problems(document, cls.kind)
+        return found or cls(parse_document(path, document, data)).problems(level, threads)
 
     def parts(self) -> Mapping[str, Artifact]:
         """Nested artifacts by name."""
@@ -101,7 +116,9 @@ class Artifact:
                 found.append(Problem(name, message, "size"))
         for name, digest in self.manifest.parts.items():
             file = self.path / name / MANIFEST
-            if not file.is_file():
+            if name not in self.part_types:
+                found.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
+            elif not file.is_file():
                 found.append(Problem(name, f"the nested artifact has no {MANIFEST}", "missing"))
             elif digest_bytes(file.read_bytes()) != digest:
                 found.append(Problem(name, "the nested artifact's manifest changed after it was recorded", "checksum"))

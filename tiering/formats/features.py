@@ -1,4 +1,4 @@
-"""The features artifact: one table of rows per node type, inside the artifact or referred to. ``data_specs/features.md``."""
+"""The features artifact: one table of rows per node type, inside or referred to. See ``data_specs/features.md``."""
 
 from __future__ import annotations
 
@@ -72,10 +72,8 @@ class Features(Artifact):
             known = ", ".join(tables) or "none"
             raise MissingError(f"{self.path}: node type {node_type!r} has no features (types that have: {known})")
         entry = tables[node_type]
-        if "file" in entry:
-            path = self.path / entry["file"]
-        else:
-            path = self.manifest.external[entry["external"]].path
+        inside = "file" in entry
+        path = self.path / entry["file"] if inside else self.manifest.external[entry["external"]].path
         return FeatureTable(path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"])
 
     def _body_problems(self) -> list[Problem]:

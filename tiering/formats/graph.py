@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Graph(Artifact):
     """A heterogeneous graph, reordered or not; a homogeneous one has one node type and one relation."""
 
     kind = "graph"
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"features": Features, "order": Order}
 
     @property
     def node_types(self) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tiering.errors import MissingError
 from tiering.formats.artifact import Artifact
@@ -124,6 +124,7 @@ class Layout(Artifact):
     """Tiers on disk, together with the reordered graph they belong to."""
 
     kind = "layout"
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"graph": Graph}
 
     @property
     def page_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """The header every artifact shares: ``manifest.json``. See ``data_specs/README.md``.
 
-The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `load_manifest` applies them.
+The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `document_problems` applies them.
 What a schema cannot say (sizes that must agree, files that must exist) is in each kind's own module.
 """
 
@@ -44,7 +44,8 @@ def relation_key(relation: Relation) -> str:
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:
     """NumPy dtype whose bytes hold `dtype`; ``bfloat16`` is kept as ``uint16``. Little-endian always."""
-    return np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
+    stored: np.dtype[Any] = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
+    return stored
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class External:
     """A file outside the artifact that it refers to (a feature table that is not copied, an SSD image)."""
 
     path: Path
-    """Absolute path."""
+    """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
     bytes: int
     """Expected size."""
     digest: str
@@ -239,6 +240,10 @@ def _entry_problems(document: dict[str, Any]) -> list[Problem]:
         if expected != entry["bytes"]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
             problems.append(Problem(where, message, "size"))
+    for name, entry in document["external"].items():
+        if not Path(entry["path"]).is_absolute() and unsafe_path(entry["path"]):
+            where = f"{MANIFEST}: external.{name}"
+            problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
     for name in document["parts"]:
         if unsafe_path(name):
             problems.append(Problem(f"{MANIFEST}: parts.{name}", "the path leaves the artifact's directory", "value"))
@@ -293,7 +298,7 @@ def parse_document(path: Path, document: dict[str, Any], data: bytes) -> Manifes
         },
         parts=dict(document["parts"]),
         external={
-            name: External(Path(entry["path"]), entry["bytes"], entry["digest"])
+            name: External(path / entry["path"], entry["bytes"], entry["digest"])
             for name, entry in document["external"].items()
         },
         provenance=document["provenance"],

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from tiering.errors import InputError, MissingError
+from tiering.io.checksum import sampled_digest
 
 Relation = tuple[str, str, str]
 """(source node type, name, destination node type)."""
@@ -35,9 +35,6 @@ FEATURE_DTYPES = {
 }
 """Feature dtypes by name -> numpy dtype of the stored bytes (bfloat16 is stored as uint16)."""
 
-_SAMPLE_BYTES = 64 * 1024
-_SAMPLES = 64
-
 
 def relation_key(relation: Relation) -> str:
     """The spelling of a relation in the CLI and in JSON: ``src:name:dst``."""
@@ -51,7 +48,7 @@ class Fingerprint:
     bytes: int
     """Size of the file."""
     sampled: str
-    """xxh3-128 hex digest of up to 64 evenly spaced blocks of 64 KiB, first and last included."""
+    """`tiering.io.checksum.sampled_digest` of the file."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -59,25 +56,17 @@ class Fingerprint:
 
 
 def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
-    """Fingerprint of a file; reads at most 4 MiB of it.
+    """Fingerprint of a file; reads 64 blocks of it.
 
     Raises
     ------
     MissingError
         If there is no such file.
     """
-    try:
-        with Path(path).open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            digest = xxhash.xxh3_128()
-            last = size - _SAMPLE_BYTES
-            whole = size <= _SAMPLE_BYTES * _SAMPLES
-            for i in range(-(-size // _SAMPLE_BYTES) if whole else _SAMPLES):
-                start = i * _SAMPLE_BYTES if whole else last * i // (_SAMPLES - 1)
-                digest.update(os.pread(file.fileno(), _SAMPLE_BYTES, start))
-    except FileNotFoundError:
-        raise MissingError(f"{path}: no such file") from None
-    return Fingerprint(size, digest.hexdigest())
+    path = Path(path)
+    if not path.is_file():
+        raise MissingError(f"{path}: no such file")
+    return Fingerprint(path.stat().st_size, sampled_digest(path))
 
 
 @dataclass(frozen=True)

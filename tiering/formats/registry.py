@@ -9,7 +9,7 @@ from tiering.formats.artifact import Artifact
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import document_problems, parse_document, read_document
+from tiering.formats.manifest import document_problems, read_document
 from tiering.formats.order import Order
 from tiering.formats.problems import Problem, raise_problems
 from tiering.formats.scores import Scores
@@ -42,9 +42,8 @@ def check_artifact(path: str | os.PathLike[str], level: str = "structure", threa
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
     """
     where = Path(path)
-    document, data = read_document(where)
+    document, _ = read_document(where)
     problems = document_problems(document)
     if problems:
         return problems
-    artifact = TYPES[document["format"].removeprefix("tiering.")](parse_document(where, document, data))
-    return artifact.problems(level, threads)
+    return TYPES[document["format"].removeprefix("tiering.")].check(where, level, threads)

@@ -55,7 +55,7 @@ def checksum_file(path: Path, threads: int = 1) -> str:
     starts = range(0, data.size, BLOCK_BYTES)
 
     def digest(start: int) -> bytes:
-        return xxhash.xxh3_64(memoryview(data[start : start + BLOCK_BYTES])).digest()
+        return xxhash.xxh3_64(data[start : start + BLOCK_BYTES].data).digest()
 
     if threads <= 1 or len(starts) == 1:
         return _combine([digest(start) for start in starts])
