@@ -76,10 +76,9 @@ def parse_size(text: str | int, what: str = "size") -> Size:
         return Size(text.strip(), fraction=share)
     match = _SIZE.match(text)
     if not match or match.group(2).lower() not in _FACTORS:
-        raise InputError(
-            f"{what}: expected a size such as 8GiB, 500MB, 4096, 25% or auto, found {text!r}"
-        )
-    return Size(text.strip(), bytes=int(float(match.group(1)) * _FACTORS[match.group(2).lower()]))
+        raise InputError(f"{what}: expected a size such as 8GiB, 500MB, 4096, 25% or auto, found {text!r}")
+    number, factor = match.group(1), _FACTORS[match.group(2).lower()]
+    return Size(text.strip(), bytes=int(float(number) * factor) if "." in number else int(number) * factor)
 
 
 def parse_bytes(text: str | int, what: str = "size") -> int:

@@ -1,6 +1,160 @@
-// Bindings of ext/src/io.
+// Bindings of ext/src/io: readers of SSD images and the tiered gather.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tiering/io/gather.hpp>
+#include <vector>
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
-void bind_io(nb::module_&) {}
+namespace {
+
+using tiering::DirectMode;
+using tiering::Tier;
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
+constexpr int64_t kSector = 4096;
+
+DirectMode parse_direct(const std::string& text) {
+  if (text == "auto") return DirectMode::automatic;
+  if (text == "on") return DirectMode::on;
+  TIERING_EXPECT(text == "off", "direct: expected auto, on or off, found '" + text + "'");
+  return DirectMode::off;
+}
+
+std::unique_ptr<tiering::SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
+                                                const std::string& engine, int depth,
+                                                const std::string& direct) {
+  TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
+  TIERING_EXPECT(
+      page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
+      "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
+  auto reader = std::make_unique<tiering::SsdReader>();
+  // A mapping always goes through the page cache.
+  reader->images = tiering::ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
+  reader->options.depth = depth;
+  // A page rounded to sectors at both ends must fit one read.
+  reader->options.max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector));
+  reader->engine = tiering::make_engine(engine, reader->images, reader->options);
+  return reader;
+}
+
+/// A tiered table together with the arrays and the reader it points to.
+struct BoundTable {
+  tiering::TieredTable table;
+  std::optional<Bytes> gpu;
+  std::vector<Bytes> peers;
+  std::optional<Bytes> cpu;
+  nb::object reader;
+};
+
+void expect_bytes(const std::optional<Bytes>& array, int64_t rows, int64_t row_bytes, const char* what) {
+  const auto found = array ? static_cast<int64_t>(array->size()) : 0;
+  TIERING_EXPECT(found >= rows * row_bytes,
+                 std::string(what) + ": expected " + std::to_string(rows * row_bytes) + " bytes (" +
+                     std::to_string(rows) + " rows of " + std::to_string(row_bytes) + "), found " +
+                     std::to_string(found));
+}
+
+const std::byte* address(const std::optional<Bytes>& array) {
+  return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
+}
+
+void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
+                std::optional<Bytes> gpu, std::vector<Bytes> peers, std::optional<Bytes> cpu,
+                tiering::SsdReader* reader, nb::object owner, const tiering::SsdGeometry& ssd) {
+  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
+  TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
+                 "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
+  tiering::TieredTable table;
+  table.row_bytes = row_bytes;
+  table.ranges = {ends[0], ends[1], ends[2], ends[3]};
+  expect_bytes(gpu, ends[0], row_bytes, "gpu");
+  expect_bytes(cpu, ends[2] - ends[1], row_bytes, "cpu");
+  const int64_t peer_rows = ends[1] - ends[0], num_peers = static_cast<int64_t>(peers.size());
+  TIERING_EXPECT(peer_rows == 0 || num_peers > 0, "peers: expected at least one array, found none");
+  for (int64_t k = 0; k < num_peers; ++k)
+    expect_bytes(peers[k], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers");
+  if (ends[3] > ends[2]) {
+    TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
+    TIERING_EXPECT(ssd.first_page >= 0 && ssd.stride >= row_bytes && ssd.rows_per_page >= 0 &&
+                       ssd.rows_per_page * ssd.stride <= ssd.page_bytes &&
+                       ssd.num_images == static_cast<int64_t>(reader->images.images.size()),
+                   "ssd rows: stride, rows per page and page size do not fit together");
+  }
+  table.memory.gpu = address(gpu);
+  table.memory.cpu = address(cpu);
+  for (const auto& peer : peers) table.memory.peers.push_back(address(peer));
+  table.ssd = ssd;
+  table.reader = reader;
+  new (self) BoundTable{std::move(table), std::move(gpu), std::move(peers), std::move(cpu), std::move(owner)};
+}
+
+tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& out, int threads) {
+  TIERING_EXPECT(threads >= 1, "threads: expected at least 1, found " + std::to_string(threads));
+  TIERING_EXPECT(out.shape(0) == ids.shape(0) && static_cast<int64_t>(out.shape(1)) == self.table.row_bytes,
+                 "out: expected shape (" + std::to_string(ids.shape(0)) + ", " +
+                     std::to_string(self.table.row_bytes) + ") in bytes, found (" +
+                     std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + ")");
+  const std::span<const int64_t> wanted(ids.data(), ids.shape(0));
+  auto* target = reinterpret_cast<std::byte*>(out.data());
+  nb::gil_scoped_release release;
+  return tiering::gather(self.table, wanted, target, threads);
+}
+
+template <size_t N>
+std::vector<int64_t> listed(const std::array<int64_t, N>& values) {
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+void bind_io(nb::module_& m) {
+  m.def("uring_unavailable", &tiering::uring_unavailable, nb::call_guard<nb::gil_scoped_release>());
+
+  nb::class_<tiering::SsdReader>(m, "SsdReader")
+      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
+           nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("engine", [](const tiering::SsdReader& r) { return std::string(r.engine->name()); })
+      .def_prop_ro("depth", [](const tiering::SsdReader& r) { return r.options.depth; })
+      .def_prop_ro("direct", [](const tiering::SsdReader& r) { return r.images.direct(); })
+      .def_prop_ro("note", [](const tiering::SsdReader& r) { return r.images.note(); })
+      .def_prop_ro("offset_alignment", [](const tiering::SsdReader& r) { return r.images.offset_alignment; })
+      .def_prop_ro("memory_alignment", [](const tiering::SsdReader& r) { return r.images.memory_alignment; });
+
+  nb::class_<tiering::GatherStats>(m, "GatherStats")
+      .def_prop_ro("rows", [](const tiering::GatherStats& s) { return listed(s.rows); })
+      .def_prop_ro("bytes", [](const tiering::GatherStats& s) { return listed(s.bytes); })
+      .def_prop_ro("nanoseconds", [](const tiering::GatherStats& s) { return listed(s.nanoseconds); })
+      .def_ro("reads", &tiering::GatherStats::reads)
+      .def_ro("read_bytes", &tiering::GatherStats::read_bytes)
+      .def_ro("direct_reads", &tiering::GatherStats::direct_reads);
+
+  nb::class_<BoundTable>(m, "TieredTable")
+      .def(
+          "__init__",
+          [](BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, std::optional<Bytes> gpu,
+             std::vector<Bytes> peers, std::optional<Bytes> cpu, nb::object reader, int64_t first_page,
+             int64_t stride, int64_t rows_per_page, int64_t page_bytes) {
+            auto* ssd = reader.is_none() ? nullptr : nb::cast<tiering::SsdReader*>(reader);
+            const int64_t images = ssd == nullptr ? 1 : static_cast<int64_t>(ssd->images.images.size());
+            init_table(self, row_bytes, ends, std::move(gpu), std::move(peers), std::move(cpu), ssd,
+                       std::move(reader), {first_page, stride, rows_per_page, page_bytes, images});
+          },
+          "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(), "reader"_a.none(),
+          "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0)
+      .def("gather", &gather, "ids"_a, "out"_a, "threads"_a = 1);
+}

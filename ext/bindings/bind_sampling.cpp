@@ -1,6 +1,171 @@
 // Bindings of ext/src/sampling.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tiering/errors.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 namespace nb = nanobind;
+using namespace tiering;
 
-void bind_sampling(nb::module_&) {}
+namespace {
+
+using AnyIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using LongIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Counters = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Relation = std::tuple<int, int, LongIds, AnyIds>;
+
+IdArray view_ids(const AnyIds& ids, const std::string& what) {
+  IdArray view{.size = static_cast<int64_t>(ids.shape(0))};
+  if (ids.dtype() == nb::dtype<int32_t>())
+    view.narrow = static_cast<const int32_t*>(ids.data());
+  else if (ids.dtype() == nb::dtype<int64_t>())
+    view.wide = static_cast<const int64_t*>(ids.data());
+  else
+    throw InputError(what + ": expected int32 or int64");
+  return view;
+}
+
+/// Hands a buffer over to numpy without a copy.
+template <typename T>
+nb::object to_numpy(GrowingArray<T>&& buffer) {
+  auto owned = std::make_unique<GrowingArray<T>>(std::move(buffer));
+  T* data = owned->data();
+  const auto size = static_cast<size_t>(owned->size());
+  nb::capsule owner(owned.release(), [](void* p) noexcept { delete static_cast<GrowingArray<T>*>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner).cast();
+}
+
+/// The sampler and the arrays that it reads.
+class BoundSampler {
+ public:
+  BoundSampler(std::vector<int64_t> num_nodes, std::vector<Relation> relations,
+               std::vector<std::vector<int64_t>> fanouts, const std::string& frontier,
+               std::vector<std::optional<AnyIds>> node_keys, uint64_t seed)
+      : relations_(std::move(relations)), node_keys_(std::move(node_keys)) {
+    SamplerConfig config;
+    config.num_nodes = std::move(num_nodes);
+    config.fanouts = std::move(fanouts);
+    config.seed = seed;
+    TIERING_EXPECT(frontier == "all" || frontier == "new",
+                   "frontier: expected all or new, found " + frontier);
+    config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
+    for (const auto& [src, dst, indptr, indices] : relations_) {
+      TIERING_EXPECT(
+          dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
+              static_cast<int64_t>(indptr.shape(0)) == config.num_nodes[static_cast<size_t>(dst)] + 1,
+          "indptr: expected one entry per destination node and one more, found " +
+              std::to_string(indptr.shape(0)));
+      config.relations.push_back({src, dst, indptr.data(), view_ids(indices, "indices")});
+    }
+    for (const auto& keys : node_keys_)
+      config.node_keys.push_back(keys ? view_ids(*keys, "node_keys") : IdArray{});
+    sampler_ = std::make_unique<Sampler>(std::move(config));
+  }
+
+  nb::tuple sample(const std::vector<LongIds>& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
+    std::vector<SeedView> views;
+    for (const auto& list : seeds) views.push_back({list.data(), static_cast<int64_t>(list.shape(0))});
+    SampledBatch result;
+    {
+      nb::gil_scoped_release release;
+      result = sampler_->sample(views, epoch, batch, want_positions);
+    }
+    nb::list nodes, hops;
+    for (auto& list : result.nodes) nodes.append(to_numpy(std::move(list)));
+    for (auto& hop : result.hops) {
+      nb::list of_hop;
+      for (auto& edges : hop) {
+        nb::object positions = nb::none();
+        if (want_positions) positions = to_numpy(std::move(edges.positions));
+        of_hop.append(
+            nb::make_tuple(to_numpy(std::move(edges.src)), to_numpy(std::move(edges.dst)), positions));
+      }
+      hops.append(of_hop);
+    }
+    return nb::make_tuple(nodes, nb::cast(result.num_nodes), hops);
+  }
+
+  void count_accesses(const std::vector<std::pair<LongIds, LongIds>>& seeds, uint64_t epoch, int64_t first,
+                      int64_t last, const std::vector<Counters>& features,
+                      const std::vector<Counters>& adjacency, int threads) {
+    EpochSeeds views;
+    for (const auto& [ids, offsets] : seeds) {
+      check_offsets(ids, offsets);
+      views.ids.push_back(ids.data());
+      views.offsets.push_back(offsets.data());
+      views.num_batches.push_back(static_cast<int64_t>(offsets.shape(0)) - 1);
+    }
+    const SamplerConfig& config = sampler_->config();
+    AccessCounts counts;
+    for (size_t t = 0; t < features.size(); ++t)
+      counts.features.push_back(checked_counters(features[t], config.num_nodes, t, "features"));
+    std::vector<int64_t> destinations;
+    for (const auto& relation : config.relations)
+      destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
+    for (size_t r = 0; r < adjacency.size(); ++r)
+      counts.adjacency.push_back(checked_counters(adjacency[r], destinations, r, "adjacency"));
+    nb::gil_scoped_release release;
+    sampler_->count_accesses(views, epoch, first, last, counts, threads);
+  }
+
+ private:
+  static void check_offsets(const LongIds& ids, const LongIds& offsets) {
+    TIERING_EXPECT(offsets.shape(0) > 0 && offsets(0) >= 0,
+                   "offsets: expected at least one entry, the first 0");
+    for (size_t i = 0; i + 1 < offsets.shape(0); ++i)
+      TIERING_EXPECT(offsets(i) <= offsets(i + 1), "offsets: entry " + std::to_string(i + 1) + " decreases");
+    TIERING_EXPECT(offsets(offsets.shape(0) - 1) <= static_cast<int64_t>(ids.shape(0)),
+                   "offsets: the last entry is beyond the " + std::to_string(ids.shape(0)) + " seeds");
+  }
+
+  static int64_t* checked_counters(const Counters& counters, const std::vector<int64_t>& sizes, size_t i,
+                                   const std::string& what) {
+    TIERING_EXPECT(i < sizes.size() && static_cast<int64_t>(counters.shape(0)) == sizes[i],
+                   what + " counters " + std::to_string(i) + ": found " + std::to_string(counters.shape(0)) +
+                       " entries, expected one per node");
+    return counters.data();
+  }
+
+  std::vector<Relation> relations_;  // keep the arrays alive
+  std::vector<std::optional<AnyIds>> node_keys_;
+  std::unique_ptr<Sampler> sampler_;
+};
+
+nb::object bound_epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
+  TIERING_EXPECT(n >= 0, "n: expected 0 or more, found " + std::to_string(n));
+  GrowingArray<int64_t> order;
+  {
+    nb::gil_scoped_release release;
+    order.resize(n);
+    epoch_order(n, seed, epoch, order.data());
+  }
+  return to_numpy(std::move(order));
+}
+
+}  // namespace
+
+void bind_sampling(nb::module_& m) {
+  nb::class_<BoundSampler>(m, "Sampler")
+      .def(nb::init<std::vector<int64_t>, std::vector<Relation>, std::vector<std::vector<int64_t>>,
+                    const std::string&, std::vector<std::optional<AnyIds>>, uint64_t>(),
+           nb::arg("num_nodes"), nb::arg("relations"), nb::arg("fanouts"), nb::arg("frontier"),
+           nb::arg("node_keys"), nb::arg("seed"))
+      .def("sample", &BoundSampler::sample, nb::arg("seeds"), nb::arg("epoch"), nb::arg("batch"),
+           nb::arg("want_positions") = false)
+      .def("count_accesses", &BoundSampler::count_accesses, nb::arg("seeds"), nb::arg("epoch"),
+           nb::arg("first"), nb::arg("last"), nb::arg("features"), nb::arg("adjacency"), nb::arg("threads"));
+  m.def("epoch_order", &bound_epoch_order, nb::arg("n"), nb::arg("seed"), nb::arg("epoch"));
+}

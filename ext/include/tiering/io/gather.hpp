@@ -1,0 +1,58 @@
+// The fused gather: rows of a tiered table, in request order, in one pass over the ids.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <tiering/io/image_set.hpp>
+#include <tiering/io/read_engine.hpp>
+#include <tiering/io/tiers.hpp>
+#include <vector>
+
+namespace tiering {
+
+/// Rows of the tiers that are in memory: raw rows, stride row_bytes. Not owned.
+struct MemoryTiers {
+  const std::byte* gpu = nullptr;
+  std::vector<const std::byte*> peers;
+  const std::byte* cpu = nullptr;
+};
+
+/// An open engine over the images of the ssd tier; one batch of reads at a time (callers queue on the mutex).
+struct SsdReader {
+  ImageSet images;
+  EngineOptions options;
+  std::unique_ptr<ReadEngine> engine;
+  std::mutex turn;
+};
+
+/// A feature table spread over four tiers. Pointers must stay valid while the table is used.
+struct TieredTable {
+  int64_t row_bytes = 0;
+  TierRanges ranges;
+  MemoryTiers memory;
+  SsdGeometry ssd;
+  SsdReader* reader = nullptr;  ///< needed when the ssd range is not empty
+};
+
+/// What one gather did. Arrays are indexed by Tier.
+struct GatherStats {
+  std::array<int64_t, kNumTiers> rows{};
+  std::array<int64_t, kNumTiers> bytes{};        ///< rows * row_bytes
+  std::array<int64_t, kNumTiers> nanoseconds{};  ///< wall time; ssd runs from first submission to last
+                                                 ///< arrival and overlaps the others
+  int64_t reads = 0;         ///< reads of SSD images
+  int64_t read_bytes = 0;    ///< bytes asked of the SSD images, alignment included
+  int64_t direct_reads = 0;  ///< reads that landed in `out` without a copy
+};
+
+/// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.
+///
+/// Throws InputError naming position, id and range when an id is outside [0, num_rows), before anything is
+/// written; IoError when a read fails (the contents of `out` are then unspecified).
+GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
+
+}  // namespace tiering

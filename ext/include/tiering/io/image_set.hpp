@@ -1,0 +1,58 @@
+// The SSD images of a layout, opened for random reads: direct (O_DIRECT) where the file system allows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tiering {
+
+/// Whether reads bypass the page cache. automatic: direct where it works, else buffered and `note` says why.
+enum class DirectMode { automatic, on, off };
+
+/// One open image; owns its descriptor.
+class ImageFile {
+ public:
+  ImageFile(std::string path, DirectMode mode);
+  ImageFile(ImageFile&& other) noexcept;
+  ImageFile& operator=(ImageFile&&) = delete;
+  ~ImageFile();
+
+  const std::string& path() const noexcept { return path_; }
+  int fd() const noexcept { return fd_; }
+  int64_t bytes() const noexcept { return bytes_; }
+  bool direct() const noexcept { return direct_; }
+  /// Offsets and lengths of reads must be multiples of this; 1 when buffered.
+  int64_t offset_alignment() const noexcept { return offset_alignment_; }
+  /// Addresses of read targets must be multiples of this; 1 when buffered.
+  int64_t memory_alignment() const noexcept { return memory_alignment_; }
+  /// Why reads are buffered although direct ones were wanted; empty otherwise.
+  const std::string& note() const noexcept { return note_; }
+
+ private:
+  bool try_direct();
+  void open_buffered();
+
+  std::string path_;
+  int fd_ = -1;
+  int64_t bytes_ = 0;
+  bool direct_ = false;
+  int64_t offset_alignment_ = 1;
+  int64_t memory_alignment_ = 1;
+  std::string note_;
+};
+
+/// Images that are read together; alignments are the strictest of them.
+struct ImageSet {
+  std::vector<ImageFile> images;
+  int64_t offset_alignment = 1;
+  int64_t memory_alignment = 1;
+
+  static ImageSet open(const std::vector<std::string>& paths, DirectMode mode);
+  /// True when every image is read with O_DIRECT.
+  bool direct() const noexcept;
+  /// The first reason for buffered reads; empty when there is none.
+  std::string note() const;
+};
+
+}  // namespace tiering

@@ -1,0 +1,90 @@
+// One interface for everything that can read SSD images at random: io_uring, a pool of pread threads, mmap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tiering/errors.hpp>
+#include <tiering/io/image_set.hpp>
+
+namespace tiering {
+
+/// One contiguous read of one image.
+struct Read {
+  int64_t offset;   ///< byte in the image; multiple of the set's offset alignment
+  uint32_t bytes;   ///< bytes asked for; multiple of the offset alignment, at most EngineOptions::max_read
+  uint32_t need;    ///< bytes that must arrive, <= bytes (the rest may lie past the end of the image)
+  uint32_t image;   ///< index in the set
+  std::byte* into;  ///< aligned target, or nullptr: the engine lends a buffer for the time of ready()
+};
+
+/// Receives finished reads.
+class ReadSink {
+ public:
+  virtual ~ReadSink() = default;
+  /// Called once per read that succeeded, in any order and possibly from several threads at once. `data`
+  /// holds the read's first `need` bytes; it equals Read::into where that was given and the engine copies at
+  /// all.
+  virtual void ready(size_t index, const std::byte* data) noexcept = 0;
+};
+
+struct EngineOptions {
+  int depth = 128;               ///< reads in flight at most
+  uint32_t max_read = 64 << 10;  ///< bytes of the longest read; size of a lent buffer
+};
+
+/// Runs one batch of reads at a time. Not thread-safe: callers take turns.
+class ReadEngine {
+ public:
+  virtual ~ReadEngine() = default;
+  virtual const char* name() const noexcept = 0;
+  /// Starts a batch and returns. `reads` and `sink` must live until finish() or abandon() has returned.
+  virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
+  /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().
+  virtual void poll() noexcept {}
+  /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all
+  /// have ended.
+  virtual void finish() = 0;
+  /// Blocks until nothing is in flight and forgets the batch; for unwinding.
+  virtual void abandon() noexcept = 0;
+};
+
+/// `images` must outlive the engine.
+std::unique_ptr<ReadEngine> make_threads_engine(const ImageSet& images, const EngineOptions& options);
+std::unique_ptr<ReadEngine> make_mmap_engine(const ImageSet& images, const EngineOptions& options);
+/// Throws IoError with the reason where io_uring cannot be used (built without liburing, forbidden, no
+/// descriptors).
+std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options);
+/// Empty when a small ring can be set up in this process, else the reason in words.
+std::string uring_unavailable();
+
+/// Picks a factory by name: "io_uring", "threads", "mmap".
+std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images,
+                                        const EngineOptions& options);
+
+/// Page-aligned anonymous memory.
+class AlignedBuffer {
+ public:
+  explicit AlignedBuffer(size_t bytes);
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer();
+  std::byte* data() const noexcept { return data_; }
+
+ private:
+  std::byte* data_;
+  size_t bytes_;
+};
+
+/// What a finished system call means for a read that has `done` bytes so far: returns the new `done`.
+/// Throws IoError when the image ends before `need` bytes. Bytes short of an alignment boundary are read
+/// again.
+uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
+/// The error of an image that ends after `total` bytes of the read.
+IoError truncated_error(const ImageFile& image, const Read& read, int64_t total);
+/// The error of a read that failed with `code`.
+IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code);
+
+}  // namespace tiering

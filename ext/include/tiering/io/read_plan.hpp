@@ -1,0 +1,64 @@
+// Turns requested rows of the ssd tier into few reads, and arrived reads into rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tiering/io/read_engine.hpp>
+#include <tiering/io/tiers.hpp>
+#include <vector>
+
+namespace tiering {
+
+/// Part of one requested row that lies in one page of one image.
+struct Piece {
+  int64_t offset;  ///< byte in the image
+  int64_t target;  ///< byte in the output
+  uint32_t image;
+  uint32_t bytes;
+};
+
+/// Reads for a set of rows. Usage: add() every row, build() once, hand reads() and the plan to an engine.
+///
+/// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece
+/// and 48 per read. Sorted places also make duplicates fall together, so that a page is read once per call.
+class ReadPlan final : public ReadSink {
+ public:
+  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
+           std::byte* out);
+
+  void reserve(size_t rows);
+  /// Requests the local-th row of the ssd tier as row `out_row` of the output.
+  void add(int64_t local, int64_t out_row);
+  void build();
+
+  std::span<const Read> reads() const noexcept { return reads_; }
+  int64_t read_bytes() const noexcept { return read_bytes_; }
+  int64_t direct_reads() const noexcept { return direct_reads_; }
+
+  void ready(size_t index, const std::byte* data) noexcept override;
+
+ private:
+  struct PieceRange {
+    size_t begin;
+    size_t end;
+  };
+
+  size_t extend_read(size_t first, Read& read) const;
+  std::byte* direct_target(const Read& read, PieceRange range) const;
+  void interleave_images();
+
+  SsdGeometry geometry_;
+  int64_t row_bytes_;
+  const ImageSet& images_;
+  int64_t align_;
+  uint32_t max_read_;
+  std::byte* out_;
+  std::vector<Piece> pieces_;
+  std::vector<Read> reads_;
+  std::vector<PieceRange> ranges_;  ///< pieces of each read
+  int64_t read_bytes_ = 0;
+  int64_t direct_reads_ = 0;
+};
+
+}  // namespace tiering

@@ -1,0 +1,143 @@
+// Opening images, and finding out which alignment direct reads need.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <tiering/errors.hpp>
+#include <tiering/io/image_set.hpp>
+#include <tiering/io/read_engine.hpp>
+#include <utility>
+
+namespace tiering {
+namespace {
+
+std::string describe(int code) { return std::generic_category().message(code); }
+
+struct DirectAlignment {
+  uint32_t memory = 0;
+  uint32_t offset = 0;
+};
+
+/// Asks the kernel (6.1 and later) for the alignment of direct I/O; zeros when it does not know. The two
+/// fields are read at their offsets in the kernel's ABI because the C library's headers may be older than the
+/// kernel.
+DirectAlignment statx_alignment(int fd) {
+  constexpr unsigned kDioAlign = 0x2000U;  // STATX_DIOALIGN
+  constexpr size_t kMaskAt = 0, kMemoryAt = 0x98, kOffsetAt = 0x9C, kStatxBytes = 256;
+  DirectAlignment found;
+#ifdef SYS_statx
+  alignas(8) std::array<unsigned char, kStatxBytes> raw{};
+  if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, kDioAlign, raw.data()) != 0) return found;
+  uint32_t mask = 0;
+  std::memcpy(&mask, raw.data() + kMaskAt, sizeof mask);
+  if ((mask & kDioAlign) == 0) return found;
+  std::memcpy(&found.memory, raw.data() + kMemoryAt, sizeof found.memory);
+  std::memcpy(&found.offset, raw.data() + kOffsetAt, sizeof found.offset);
+#endif
+  return found;
+}
+
+/// True when a direct read of `size` bytes works; false on EINVAL. Other errors throw.
+bool probe_read(const ImageFile& file, int64_t size) {
+  const AlignedBuffer buffer(static_cast<size_t>(size));
+  for (;;) {
+    const ssize_t got = pread(file.fd(), buffer.data(), static_cast<size_t>(size), 0);
+    if (got >= 0) return true;
+    if (errno == EINTR) continue;
+    if (errno == EINVAL) return false;
+    throw IoError(errno,
+                  file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
+  }
+}
+
+int64_t file_bytes(int fd, const std::string& path) {
+  struct stat status{};
+  if (fstat(fd, &status) != 0) throw IoError(errno, path + ": " + describe(errno));
+  if (S_ISREG(status.st_mode)) return status.st_size;
+  const off_t end = lseek(fd, 0, SEEK_END);  // block devices report their size here
+  if (end < 0) throw IoError(errno, path + ": not a file or block device that can be read at random");
+  return end;
+}
+
+}  // namespace
+
+ImageFile::ImageFile(std::string path, DirectMode mode) : path_(std::move(path)) {
+  try {
+    if (mode != DirectMode::off && try_direct()) return;
+    if (mode == DirectMode::on) throw IoError(EINVAL, path_ + ": " + note_);
+    open_buffered();
+  } catch (...) {
+    if (fd_ >= 0) close(fd_);
+    throw;
+  }
+}
+
+ImageFile::ImageFile(ImageFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      bytes_(other.bytes_),
+      direct_(other.direct_),
+      offset_alignment_(other.offset_alignment_),
+      memory_alignment_(other.memory_alignment_),
+      note_(std::move(other.note_)) {}
+
+ImageFile::~ImageFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool ImageFile::try_direct() {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  if (fd_ < 0) {
+    if (errno != EINVAL) throw IoError(errno, path_ + ": " + describe(errno));
+    note_ = "the file system refuses O_DIRECT";
+    return false;
+  }
+  bytes_ = file_bytes(fd_, path_);
+  const DirectAlignment told = statx_alignment(fd_);
+  for (const int64_t candidate : {static_cast<int64_t>(told.offset), int64_t{512}, int64_t{4096}}) {
+    if (candidate == 0 || !probe_read(*this, candidate)) continue;
+    direct_ = true;
+    offset_alignment_ = candidate;
+    memory_alignment_ = told.offset == candidate && told.memory != 0 ? told.memory : candidate;
+    return true;
+  }
+  note_ = "direct reads are refused at 512 and 4096 byte alignment";
+  close(std::exchange(fd_, -1));
+  return false;
+}
+
+void ImageFile::open_buffered() {
+  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) throw IoError(errno, path_ + ": " + describe(errno));
+  bytes_ = file_bytes(fd_, path_);
+  posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste
+}
+
+ImageSet ImageSet::open(const std::vector<std::string>& paths, DirectMode mode) {
+  ImageSet set;
+  set.images.reserve(paths.size());
+  for (const auto& path : paths) {
+    const auto& image = set.images.emplace_back(path, mode);
+    set.offset_alignment = std::max(set.offset_alignment, image.offset_alignment());
+    set.memory_alignment = std::max(set.memory_alignment, image.memory_alignment());
+  }
+  return set;
+}
+
+bool ImageSet::direct() const noexcept {
+  return std::all_of(images.begin(), images.end(), [](const ImageFile& image) { return image.direct(); });
+}
+
+std::string ImageSet::note() const {
+  for (const auto& image : images)
+    if (!image.note().empty()) return image.path() + ": " + image.note();
+  return {};
+}
+
+}  // namespace tiering

@@ -1,0 +1,78 @@
+// Baseline: images mapped into memory, rows copied through page faults by the calling thread. The images'
+// sizes are checked when they are opened; a file truncated afterwards ends the process with SIGBUS, as with
+// any mapping.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <tiering/io/read_engine.hpp>
+#include <vector>
+
+namespace tiering {
+namespace {
+
+class Mapping {
+ public:
+  explicit Mapping(const ImageFile& image) : bytes_(static_cast<size_t>(image.bytes())) {
+    if (bytes_ == 0) return;
+    void* mapped = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, image.fd(), 0);
+    if (mapped == MAP_FAILED)
+      throw IoError(errno, image.path() + ": mmap: " + std::generic_category().message(errno));
+    data_ = static_cast<std::byte*>(mapped);
+    madvise(mapped, bytes_, MADV_RANDOM);
+  }
+  Mapping(Mapping&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping() {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  const std::byte* data() const noexcept { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_;
+};
+
+class MmapEngine final : public ReadEngine {
+ public:
+  explicit MmapEngine(const ImageSet& images) : images_(images) {
+    mappings_.reserve(images.images.size());
+    for (const auto& image : images.images) mappings_.emplace_back(image);
+  }
+
+  const char* name() const noexcept override { return "mmap"; }
+
+  void start(std::span<const Read> reads, ReadSink& sink) override {
+    reads_ = reads;
+    sink_ = &sink;
+  }
+
+  void finish() override {
+    const auto reads = reads_;
+    reads_ = {};
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const Read& read = reads[i];
+      const ImageFile& image = images_.images[read.image];
+      if (read.offset + read.need > image.bytes())
+        throw truncated_error(image, read, std::max<int64_t>(0, image.bytes() - read.offset));
+      sink_->ready(i, mappings_[read.image].data() + read.offset);
+    }
+  }
+
+  void abandon() noexcept override { reads_ = {}; }
+
+ private:
+  const ImageSet& images_;
+  std::vector<Mapping> mappings_;
+  std::span<const Read> reads_;
+  ReadSink* sink_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<ReadEngine> make_mmap_engine(const ImageSet& images, const EngineOptions&) {
+  return std::make_unique<MmapEngine>(images);
+}
+
+}  // namespace tiering

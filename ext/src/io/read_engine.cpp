@@ -1,0 +1,55 @@
+// What the engines share: buffers, the rule for short reads, error texts, the choice by name.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <system_error>
+#include <tiering/io/read_engine.hpp>
+
+namespace tiering {
+
+AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
+  if (bytes == 0) return;
+  void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED)
+    throw IoError(errno, "cannot get " + std::to_string(bytes) +
+                             " bytes of buffer: " + std::generic_category().message(errno));
+  data_ = static_cast<std::byte*>(mapped);
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived) {
+  const uint32_t total = done + arrived;
+  if (total >= read.need) return total;
+  // A direct read must go on at an aligned place: drop the bytes past the last boundary and read them again.
+  const auto align = static_cast<uint32_t>(image.offset_alignment());
+  const uint32_t aligned = total / align * align;
+  if (arrived == 0 || aligned <= done) throw truncated_error(image, read, total);
+  return aligned;
+}
+
+IoError truncated_error(const ImageFile& image, const Read& read, int64_t total) {
+  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(read.offset + total) +
+                          ", but bytes " + std::to_string(read.offset) + " to " +
+                          std::to_string(read.offset + read.need) +
+                          " were expected: the image was truncated");
+}
+
+IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code) {
+  return IoError(code, image.path() + ": reading " + std::to_string(read.bytes - done) + " bytes at byte " +
+                           std::to_string(read.offset + done) + ": " + std::generic_category().message(code));
+}
+
+std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images,
+                                        const EngineOptions& options) {
+  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
+                 "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
+  if (name == "io_uring") return make_uring_engine(images, options);
+  if (name == "threads") return make_threads_engine(images, options);
+  if (name == "mmap") return make_mmap_engine(images, options);
+  throw InputError("engine: expected io_uring, threads or mmap, found '" + name + "'");
+}
+
+}  // namespace tiering

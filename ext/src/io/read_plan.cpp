@@ -1,0 +1,130 @@
+// Rows -> pieces -> merged reads; arrived reads -> rows.
+#include <algorithm>
+#include <cstring>
+#include <tiering/io/read_plan.hpp>
+#include <tuple>
+
+namespace tiering {
+namespace {
+
+constexpr int64_t round_down(int64_t value, int64_t to) { return value / to * to; }
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+}  // namespace
+
+ReadPlan::ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
+                   std::byte* out)
+    : geometry_(geometry),
+      row_bytes_(row_bytes),
+      images_(images),
+      align_(images.offset_alignment),
+      max_read_(max_read),
+      out_(out) {}
+
+void ReadPlan::reserve(size_t rows) { pieces_.reserve(rows); }
+
+void ReadPlan::add(int64_t local, int64_t out_row) {
+  int64_t address = geometry_.address(local);
+  int64_t target = out_row * row_bytes_;
+  const int64_t end = address + row_bytes_;
+  while (address < end) {
+    const int64_t page = address / geometry_.page_bytes, in_page = address % geometry_.page_bytes;
+    const int64_t bytes = std::min(end - address, geometry_.page_bytes - in_page);
+    pieces_.push_back(Piece{geometry_.image_offset(page) + in_page, target,
+                            static_cast<uint32_t>(geometry_.image_of(page)), static_cast<uint32_t>(bytes)});
+    address += bytes;
+    target += bytes;
+  }
+}
+
+void ReadPlan::build() {
+  std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.image, a.offset, a.target) < std::tie(b.image, b.offset, b.target);
+  });
+  for (size_t first = 0; first < pieces_.size();) {
+    Read read{};
+    const size_t last = extend_read(first, read);
+    read.into = direct_target(read, {first, last});
+    direct_reads_ += read.into != nullptr;
+    read_bytes_ += read.bytes;
+    reads_.push_back(read);
+    ranges_.push_back({first, last});
+    first = last;
+  }
+  if (images_.images.size() > 1) interleave_images();
+}
+
+/// Builds the read that begins with piece `first`: takes in the following pieces that touch it or lie in the
+/// same page, as long as it stays within max_read. Returns the end of its pieces.
+size_t ReadPlan::extend_read(size_t first, Read& read) const {
+  const Piece& head = pieces_[first];
+  const int64_t begin = round_down(head.offset, align_);
+  int64_t need_end = head.offset + head.bytes;
+  size_t last = first + 1;
+  for (; last < pieces_.size(); ++last) {
+    const Piece& piece = pieces_[last];
+    if (piece.image != head.image) break;
+    const bool touches = piece.offset <= round_up(need_end, align_);
+    const bool same_page = piece.offset / geometry_.page_bytes == (need_end - 1) / geometry_.page_bytes;
+    const int64_t end = std::max<int64_t>(need_end, piece.offset + piece.bytes);
+    if (!(touches || same_page) || round_up(end, align_) - begin > max_read_) break;
+    need_end = end;
+  }
+  read.offset = begin;
+  read.need = static_cast<uint32_t>(need_end - begin);
+  read.bytes = static_cast<uint32_t>(round_up(need_end, align_) - begin);
+  read.image = head.image;
+  return last;
+}
+
+/// Where the read may land in the output itself: its bytes, in order, are exactly output bytes, and the
+/// address is aligned. Null otherwise. Duplicates do not prevent it; ready() copies them from the first.
+std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
+  const Piece& head = pieces_[range.begin];
+  std::byte* into = out_ + head.target;
+  if (head.offset != read.offset || read.need != read.bytes) return nullptr;
+  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0)
+    return nullptr;
+  int64_t covered = 0;
+  for (size_t p = range.begin; p < range.end; ++p) {
+    const int64_t at = pieces_[p].offset - read.offset;
+    if (pieces_[p].target - head.target != at) continue;
+    if (at > covered) return nullptr;
+    covered = std::max<int64_t>(covered, at + pieces_[p].bytes);
+  }
+  return covered == read.bytes ? into : nullptr;
+}
+
+/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the
+/// time.
+void ReadPlan::interleave_images() {
+  std::vector<size_t> at(images_.images.size() + 1, reads_.size());
+  for (size_t r = reads_.size(); r-- > 0;) at[reads_[r].image] = r;
+  for (size_t image = images_.images.size(); image-- > 0;)
+    if (at[image] == reads_.size() || reads_[at[image]].image != image) at[image] = at[image + 1];
+  const std::vector<size_t> end(at.begin() + 1, at.end());
+  std::vector<Read> reads;
+  std::vector<PieceRange> ranges;
+  reads.reserve(reads_.size());
+  ranges.reserve(reads_.size());
+  while (reads.size() < reads_.size())
+    for (size_t image = 0; image < end.size(); ++image)
+      if (at[image] < end[image]) {
+        reads.push_back(reads_[at[image]]);
+        ranges.push_back(ranges_[at[image]++]);
+      }
+  reads_ = std::move(reads);
+  ranges_ = std::move(ranges);
+}
+
+void ReadPlan::ready(size_t index, const std::byte* data) noexcept {
+  const Read& read = reads_[index];
+  for (size_t p = ranges_[index].begin; p < ranges_[index].end; ++p) {
+    const Piece& piece = pieces_[p];
+    std::byte* target = out_ + piece.target;
+    const std::byte* source = data + (piece.offset - read.offset);
+    if (target != source) std::memcpy(target, source, piece.bytes);
+  }
+}
+
+}  // namespace tiering

@@ -1,0 +1,234 @@
+// The io_uring engine: one ring per reader, `depth` reads in flight, refilled as completions are reaped.
+//
+// Each read in flight owns a slot; the slot has a buffer for reads that cannot land in their target directly.
+// A short read is put back with its remainder; after an error nothing new is submitted, what is in flight is
+// awaited, and finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start,
+// poll, finish).
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <system_error>
+#include <tiering/io/read_engine.hpp>
+#include <vector>
+
+namespace tiering {
+namespace {
+
+// Flags of kernel 5.19: completions are handed over at the next system call instead of by an interrupt to
+// this thread, and the ring says when some wait. By value, because liburing's headers may be older.
+constexpr unsigned kCoopTaskrun = 1U << 8;
+constexpr unsigned kTaskrunFlag = 1U << 9;
+
+std::string explain(int code) {
+  const std::string text = std::generic_category().message(code);
+  switch (code) {
+    case ENOSYS:
+      return "the kernel has no io_uring (" + text + ")";
+    case EPERM:
+    case EACCES:
+      return "io_uring is forbidden here, by a container's seccomp profile or by sysctl "
+             "kernel.io_uring_disabled (" +
+             text + ")";
+    case EMFILE:
+    case ENFILE:
+      return "no file descriptor is left for the ring: raise `ulimit -n` (" + text + ")";
+    case ENOMEM:
+      return "no memory for the ring: raise `ulimit -l` or use a smaller depth (" + text + ")";
+    default:
+      return "io_uring_setup: " + text;
+  }
+}
+
+class Ring {
+ public:
+  explicit Ring(unsigned depth) {
+    int code = io_uring_queue_init(depth, &ring_, kCoopTaskrun | kTaskrunFlag);
+    if (code == -EINVAL) code = io_uring_queue_init(depth, &ring_, 0);
+    if (code < 0) throw IoError(-code, explain(-code));
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+  ~Ring() { io_uring_queue_exit(&ring_); }
+  io_uring* get() noexcept { return &ring_; }
+
+ private:
+  io_uring ring_{};
+};
+
+class UringEngine final : public ReadEngine {
+ public:
+  UringEngine(const ImageSet& images, const EngineOptions& options)
+      : images_(images),
+        ring_(static_cast<unsigned>(options.depth)),
+        buffers_(static_cast<size_t>(options.depth) * options.max_read),
+        max_read_(options.max_read),
+        slots_(static_cast<size_t>(options.depth)) {
+    free_.reserve(slots_.size());
+    again_.reserve(slots_.size());
+  }
+
+  ~UringEngine() override { abandon(); }
+
+  const char* name() const noexcept override { return "io_uring"; }
+
+  void start(std::span<const Read> reads, ReadSink& sink) override {
+    reads_ = reads;
+    sink_ = &sink;
+    next_ = 0;
+    error_ = nullptr;
+    again_.clear();
+    free_.clear();
+    for (size_t s = slots_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
+    fill();
+    submit(0);
+  }
+
+  void poll() noexcept override {
+    if (in_flight_ == 0) return;
+    reap();
+    if (fill() > 0) submit(0);
+  }
+
+  void finish() override {
+    drain();
+    reads_ = {};
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+
+  void abandon() noexcept override {
+    next_ = reads_.size();
+    again_.clear();
+    drain();
+    reads_ = {};
+    error_ = nullptr;
+  }
+
+ private:
+  struct Slot {
+    size_t read = 0;
+    uint32_t done = 0;
+  };
+
+  void drain() noexcept {
+    while (in_flight_ > 0) {
+      submit(1);
+      reap();
+      fill();
+    }
+  }
+
+  std::byte* target(uint32_t s) const noexcept {
+    const Read& read = reads_[slots_[s].read];
+    return read.into != nullptr ? read.into : buffers_.data() + size_t{s} * max_read_;
+  }
+
+  /// Prepares reads (remainders of short ones first) while slots are free; returns how many.
+  int fill() noexcept {
+    int prepared = 0;
+    while (!again_.empty()) {
+      prepare(again_.back());
+      again_.pop_back();
+      ++prepared;
+    }
+    while (next_ < reads_.size() && !free_.empty()) {
+      const uint32_t s = free_.back();
+      free_.pop_back();
+      slots_[s] = Slot{next_++, 0};
+      prepare(s);
+      ++in_flight_;
+      ++prepared;
+    }
+    return prepared;
+  }
+
+  void prepare(uint32_t s) noexcept {
+    const Slot& slot = slots_[s];
+    const Read& read = reads_[slot.read];
+    // Never null: the ring has as many entries as there are slots, and every fill is followed by a submit.
+    io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
+    io_uring_prep_read(sqe, images_.images[read.image].fd(), target(s) + slot.done, read.bytes - slot.done,
+                       static_cast<uint64_t>(read.offset) + slot.done);
+    sqe->user_data = s;
+  }
+
+  /// Submits what is prepared and waits for `wait` completions.
+  void submit(unsigned wait) noexcept {
+    for (;;) {
+      const int code = io_uring_submit_and_wait(ring_.get(), wait);
+      // EAGAIN and EBUSY: the kernel is short of memory or the completion queue is full; reaping helps both.
+      if (code >= 0 || code == -EAGAIN || code == -EBUSY) return;
+      if (code != -EINTR) std::terminate();  // the ring itself is broken: reads may still write into buffers
+    }
+  }
+
+  void reap() noexcept {
+    io_uring_cqe* cqes[64];
+    for (;;) {
+      const unsigned count = io_uring_peek_batch_cqe(ring_.get(), cqes, 64);
+      for (unsigned i = 0; i < count; ++i) complete(static_cast<uint32_t>(cqes[i]->user_data), cqes[i]->res);
+      io_uring_cq_advance(ring_.get(), count);
+      if (count < 64) return;
+    }
+  }
+
+  void complete(uint32_t s, int result) noexcept {
+    Slot& slot = slots_[s];
+    const Read& read = reads_[slot.read];
+    const ImageFile& image = images_.images[read.image];
+    try {
+      if (result == -EINTR || result == -EAGAIN) return retry(s);
+      if (result < 0) throw read_error(image, read, slot.done, -result);
+      slot.done = advance_read(image, read, slot.done, static_cast<uint32_t>(result));
+      if (slot.done < read.need) return retry(s);
+      sink_->ready(slot.read, target(s));
+    } catch (...) {
+      if (!error_) error_ = std::current_exception();
+      next_ = reads_.size();  // nothing new after an error
+    }
+    release(s);
+  }
+
+  void retry(uint32_t s) noexcept {
+    if (error_)
+      release(s);
+    else
+      again_.push_back(s);
+  }
+
+  void release(uint32_t s) noexcept {
+    free_.push_back(s);
+    --in_flight_;
+  }
+
+  const ImageSet& images_;
+  Ring ring_;
+  AlignedBuffer buffers_;
+  size_t max_read_;
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;   ///< slots without a read
+  std::vector<uint32_t> again_;  ///< slots whose read must be submitted again
+  std::span<const Read> reads_;
+  ReadSink* sink_ = nullptr;
+  size_t next_ = 0;       ///< first read not yet begun
+  size_t in_flight_ = 0;  ///< reads begun and not ended
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+std::string uring_unavailable() {
+  try {
+    const Ring ring(4);
+    return {};
+  } catch (const IoError& error) {
+    return error.what();
+  }
+}
+
+std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options) {
+  return std::make_unique<UringEngine>(images, options);
+}
+
+}  // namespace tiering

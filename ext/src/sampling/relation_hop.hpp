@@ -1,0 +1,174 @@
+// One hop over one relation: the kernel of neighbour sampling.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "tiering/errors.hpp"
+#include "tiering/sampling/draw.hpp"
+#include "tiering/sampling/node_table.hpp"
+#include "tiering/sampling/sampler.hpp"
+
+namespace tiering {
+
+/// What one hop over one relation reads and where it puts its result.
+struct HopTask {
+  const RelationView* relation;
+  int64_t num_src;         // nodes of the source type
+  IdArray node_keys;       // of the destination type
+  int64_t fanout;          //
+  uint64_t stream;         // folded (seed, epoch, batch, hop, relation)
+  int64_t frontier_begin;  // the frontier is a range of the destination type's list
+  int64_t frontier_end;    //
+  NodeTable* sources;      // may be the same table as destinations
+  NodeTable* destinations;
+  SampledEdges* edges;  // null: nobody wants the edges
+  bool want_positions;
+};
+
+/// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache
+/// at every element. The frontier is cut into blocks, and while block b is looked up, the ids of block b + 1
+/// and the lists of block b + 2 are on their way: every step prefetches what the next one reads. Blocks stay
+/// in order, so the result is that of the plain loop.
+template <typename Index, typename Draw>
+class RelationHop {
+ public:
+  RelationHop(const HopTask& task, const Index* indices, Draw& draw, GrowingArray<int64_t>* scratch)
+      : task_(task), indices_(indices), draw_(draw) {
+    for (int i = 0; i < kBlocks; ++i) blocks_[i].places = &scratch[i];
+  }
+
+  void run() {
+    const int64_t size = task_.frontier_end - task_.frontier_begin;
+    const int64_t blocks = (size + kBlockNodes - 1) / kBlockNodes;
+    prefetch_lists(0);
+    for (int64_t b = 0; b < blocks + 2; ++b) {
+      if (b < blocks) choose(b, blocks_[b % kBlocks]);
+      if (b >= 1 && b - 1 < blocks) read_ids(blocks_[(b - 1) % kBlocks]);
+      if (b >= 2) look_up(blocks_[(b - 2) % kBlocks]);
+    }
+  }
+
+ private:
+  static constexpr int64_t kBlockNodes = 16;
+  static constexpr int kBlocks = 3;
+
+  struct Block {
+    GrowingArray<int64_t>* places = nullptr;  // places in indices, then two parts: places, ids
+    int64_t total = 0;                        // edges of the block
+    int64_t first = 0, size = 0;              // its nodes, as places in the destination list
+    int64_t taken[kBlockNodes] = {};          // edges per node
+  };
+
+  std::pair<int64_t, int64_t> block_range(int64_t b) const {
+    const int64_t first = task_.frontier_begin + b * kBlockNodes;
+    return {std::min(first, task_.frontier_end), std::min(first + kBlockNodes, task_.frontier_end)};
+  }
+
+  void prefetch_lists(int64_t b) const {
+    const auto [first, last] = block_range(b);
+    const auto& nodes = task_.destinations->nodes();
+    for (int64_t i = first; i < last; ++i) {
+      __builtin_prefetch(task_.relation->indptr + nodes[i]);
+      __builtin_prefetch(task_.relation->indptr + nodes[i] + 1);
+      if (task_.node_keys.narrow) __builtin_prefetch(task_.node_keys.narrow + nodes[i]);
+      if (task_.node_keys.wide) __builtin_prefetch(task_.node_keys.wide + nodes[i]);
+    }
+  }
+
+  uint64_t key_of(int64_t node) const {
+    if (task_.node_keys.narrow) return static_cast<uint64_t>(task_.node_keys.narrow[node]);
+    return static_cast<uint64_t>(task_.node_keys.wide ? task_.node_keys.wide[node] : node);
+  }
+
+  /// Step 1: choose which places of the block's neighbour lists are taken.
+  void choose(int64_t b, Block& block) {
+    const auto [first, last] = block_range(b);
+    const auto& nodes = task_.destinations->nodes();
+    int64_t begin[kBlockNodes], degree[kBlockNodes];
+    block.first = first;
+    block.size = last - first;
+    block.total = 0;
+    for (int64_t i = 0; i < block.size; ++i) {
+      const int64_t node = nodes[first + i];
+      begin[i] = task_.relation->indptr[node];
+      degree[i] = task_.relation->indptr[node + 1] - begin[i];
+      if (begin[i] < 0 || degree[i] < 0 || begin[i] + degree[i] > task_.relation->indices.size)
+        bad_column(node, begin[i], degree[i]);
+      block.taken[i] = Draw::count(degree[i], task_.fanout);
+      block.total += block.taken[i];
+    }
+    prefetch_lists(b + 1);
+    block.places->resize(2 * block.total);
+    int64_t* out = block.places->data();
+    for (int64_t i = 0; i < block.size; ++i) {
+      draw_(begin[i], degree[i], task_.fanout, Stream(task_.stream, key_of(nodes[first + i])), out);
+      for (int64_t j = 0; j < block.taken[i]; ++j) __builtin_prefetch(indices_ + out[j]);
+      out += block.taken[i];
+    }
+  }
+
+  /// Step 2: read the neighbours' ids.
+  void read_ids(Block& block) {
+    const int64_t* places = block.places->data();
+    int64_t* ids = block.places->data() + block.total;
+    uint64_t highest = 0;
+    for (int64_t j = 0; j < block.total; ++j) {
+      const auto id = static_cast<int64_t>(indices_[places[j]]);
+      highest = std::max(highest, static_cast<uint64_t>(id));
+      ids[j] = id;
+      task_.sources->prefetch(id);
+    }
+    if (highest >= static_cast<uint64_t>(task_.num_src)) bad_index(places, ids, block.total);
+  }
+
+  /// Step 3: look the ids up among the known nodes, add the new ones, write the edges.
+  void look_up(Block& block) {
+    const int64_t* places = block.places->data();
+    const int64_t* ids = block.places->data() + block.total;
+    TIERING_EXPECT(
+        task_.sources->size() + block.total < INT32_MAX,
+        "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+    task_.sources->make_room(block.total);
+    if (task_.edges == nullptr) {
+      for (int64_t j = 0; j < block.total; ++j) task_.sources->insert(ids[j]);
+      return;
+    }
+    SampledEdges& edges = *task_.edges;
+    const int64_t at = edges.src.size();
+    edges.src.make_room(block.total);
+    edges.dst.make_room(block.total);
+    int32_t* const src = edges.src.data() + at;
+    for (int64_t j = 0; j < block.total; ++j) src[j] = task_.sources->insert(ids[j]);
+    int32_t* dst = edges.dst.data() + at;
+    for (int64_t i = 0; i < block.size; ++i)
+      dst = std::fill_n(dst, block.taken[i], static_cast<int32_t>(block.first + i));
+    edges.src.set_size(at + block.total);
+    edges.dst.set_size(at + block.total);
+    if (!task_.want_positions) return;
+    edges.positions.make_room(block.total);
+    std::copy_n(places, block.total, edges.positions.data() + at);
+    edges.positions.set_size(at + block.total);
+  }
+
+  [[noreturn]] void bad_column(int64_t node, int64_t begin, int64_t degree) const {
+    throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
+                     " to " + std::to_string(begin + degree) + ", but there are " +
+                     std::to_string(task_.relation->indices.size) + " indices");
+  }
+
+  [[noreturn]] void bad_index(const int64_t* places, const int64_t* ids, int64_t total) const {
+    int64_t j = 0;
+    while (j + 1 < total && ids[j] >= 0 && ids[j] < task_.num_src) ++j;
+    throw InputError("indices[" + std::to_string(places[j]) + "]: source id " + std::to_string(ids[j]) +
+                     " is outside 0.." + std::to_string(task_.num_src - 1));
+  }
+
+  const HopTask& task_;
+  const Index* indices_;
+  Draw& draw_;
+  Block blocks_[kBlocks];
+};
+
+}  // namespace tiering

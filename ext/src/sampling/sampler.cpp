@@ -1,0 +1,261 @@
+// Neighbour sampling, hop by hop.
+//
+// Returns    the batch's unique nodes per type in order of discovery, and per hop and relation its edges in
+// local ids. Approach   hop h: for every relation in list order, every frontier node of its destination type
+// draws from its list
+//            (relation_hop.hpp); ids are numbered by a hash table per type (node_table.hpp).
+// Frontier   a range of the destination type's list: everything known before the hop (all), or what the
+// previous hop
+//            added (only_new). Nodes that this hop finds never sample in this hop.
+// Random     a pure function of (seed, epoch, batch, hop, relation, node key, draw): random.hpp.
+// Memory     per running batch about 24 bytes per unique node, 8 per edge, 16 with positions; nothing per
+// graph node. Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its
+// own. Results cannot
+//            depend on the number of threads: no batch sees another, and the access counts are sums of whole
+//            numbers.
+#include "tiering/sampling/sampler.hpp"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "relation_hop.hpp"
+#include "tiering/errors.hpp"
+#include "tiering/parallel.hpp"
+#include "tiering/sampling/draw.hpp"
+#include "tiering/sampling/node_table.hpp"
+
+namespace tiering {
+
+namespace {
+
+struct Frontiers {  // half-open ranges of the lists, per type
+  std::vector<int64_t> begin, end;
+};
+
+void check(const SamplerConfig& config) {
+  const auto types = static_cast<int>(config.num_nodes.size());
+  TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
+  for (size_t t = 0; t < config.node_keys.size(); ++t)
+    TIERING_EXPECT(config.node_keys[t].absent() || config.node_keys[t].size == config.num_nodes[t],
+                   "node_keys of type " + std::to_string(t) + ": expected " +
+                       std::to_string(config.num_nodes[t]) + " entries, found " +
+                       std::to_string(config.node_keys[t].size));
+  for (const auto& relation : config.relations)
+    TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
+                       relation.dst_type < types,
+                   "a relation names a node type outside 0.." + std::to_string(types - 1));
+  for (const auto& hop : config.fanouts) {
+    TIERING_EXPECT(hop.size() == config.relations.size(), "fanouts: one entry per relation in every hop");
+    for (const int64_t fanout : hop)
+      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+  }
+}
+
+template <typename Index>
+void run_hop(const HopTask& task, const Index* indices, UniformDraw& draw, GrowingArray<int64_t>* scratch) {
+  RelationHop<Index, UniformDraw>(task, indices, draw, scratch).run();
+}
+
+}  // namespace
+
+/// Everything one batch in the making needs; reused from batch to batch.
+struct Sampler::Workspace {
+  explicit Workspace(const SamplerConfig& c) : config(c), tables(c.num_nodes.size()) {
+    edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.relations.size(), 0));
+  }
+
+  void start(const std::vector<SeedView>& seeds);
+  void add_seeds(size_t type, SeedView seeds);
+  void sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+              std::vector<std::vector<SampledEdges>>* hops);
+  void sample_relation(size_t hop, size_t relation, uint64_t stream, bool want_positions,
+                       SampledEdges* edges);
+  std::vector<int64_t> sizes() const;
+  void add_counts(const AccessCounts& counts, bool shared) const;
+
+  const SamplerConfig& config;
+  std::vector<NodeTable> tables;                 // per type
+  std::vector<std::vector<int64_t>> num_nodes;   // sizes after 0, 1, ... hops
+  std::vector<Frontiers> frontiers;              // per hop
+  std::vector<std::vector<int64_t>> edge_hints;  // edges of the last batch: room for the next
+  UniformDraw draw;
+  GrowingArray<int64_t> scratch[3];
+};
+
+void Sampler::Workspace::start(const std::vector<SeedView>& seeds) {
+  TIERING_EXPECT(seeds.size() == tables.size(), "seeds: expected one list per node type");
+  num_nodes.clear();
+  frontiers.clear();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    tables[t].start(config.num_nodes[t]);
+    add_seeds(t, seeds[t]);
+  }
+  num_nodes.push_back(sizes());
+}
+
+void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
+  TIERING_EXPECT(seeds.size < INT32_MAX, "seeds: at most 2^31 - 1 per batch");
+  tables[type].make_room(seeds.size);
+  for (int64_t i = 0; i < seeds.size; ++i) {
+    TIERING_EXPECT(seeds.ids[i] >= 0 && seeds.ids[i] < config.num_nodes[type],
+                   "seed " + std::to_string(i) + " of type " + std::to_string(type) + ": id " +
+                       std::to_string(seeds.ids[i]) + " is outside 0.." +
+                       std::to_string(config.num_nodes[type] - 1));
+    tables[type].insert(seeds.ids[i]);
+  }
+}
+
+std::vector<int64_t> Sampler::Workspace::sizes() const {
+  std::vector<int64_t> sizes;
+  sizes.reserve(tables.size());
+  for (const auto& table : tables) sizes.push_back(table.size());
+  return sizes;
+}
+
+void Sampler::Workspace::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
+                                bool want_positions, std::vector<std::vector<SampledEdges>>* hops) {
+  start(seeds);
+  std::vector<int64_t> before(tables.size(), 0);
+  for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
+    const std::vector<int64_t> now = num_nodes.back();
+    frontiers.push_back(
+        {config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
+    if (hops != nullptr) hops->emplace_back(config.relations.size());
+    for (size_t r = 0; r < config.relations.size(); ++r) {
+      const uint64_t stream = fold_key(StreamUse::neighbours, {config.seed, epoch, batch, hop, r});
+      sample_relation(hop, r, stream, want_positions, hops == nullptr ? nullptr : &(*hops)[hop][r]);
+    }
+    before = now;
+    num_nodes.push_back(sizes());
+  }
+}
+
+void Sampler::Workspace::sample_relation(size_t hop, size_t r, uint64_t stream, bool want_positions,
+                                         SampledEdges* edges) {
+  const RelationView& relation = config.relations[r];
+  const auto src = static_cast<size_t>(relation.src_type), dst = static_cast<size_t>(relation.dst_type);
+  const Frontiers& frontier = frontiers.back();
+  const int64_t fanout = config.fanouts[hop][r];
+  if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
+  if (edges != nullptr) {
+    const int64_t expected = edge_hints[hop][r] + edge_hints[hop][r] / 16;
+    edges->src.make_room(expected);
+    edges->dst.make_room(expected);
+    if (want_positions) edges->positions.make_room(expected);
+  }
+  const HopTask task{.relation = &relation,
+                     .num_src = config.num_nodes[src],
+                     .node_keys = config.node_keys[dst],
+                     .fanout = fanout,
+                     .stream = stream,
+                     .frontier_begin = frontier.begin[dst],
+                     .frontier_end = frontier.end[dst],
+                     .sources = &tables[src],
+                     .destinations = &tables[dst],
+                     .edges = edges,
+                     .want_positions = want_positions};
+  if (relation.indices.narrow != nullptr)
+    run_hop(task, relation.indices.narrow, draw, scratch);
+  else
+    run_hop(task, relation.indices.wide, draw, scratch);
+  if (edges != nullptr) edge_hints[hop][r] = edges->src.size();
+}
+
+namespace {
+
+constexpr int64_t kAhead = 24;  // elements between prefetching a counter and adding to it
+
+/// counts[node] += 1 for nodes[begin .. end); `shared` says whether other threads add to the same counters.
+void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end, int64_t* counts,
+                 bool shared) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + kAhead < end) __builtin_prefetch(counts + nodes[i + kAhead], 1);
+    if (shared)
+      std::atomic_ref<int64_t>(counts[nodes[i]]).fetch_add(1, std::memory_order_relaxed);
+    else
+      ++counts[nodes[i]];
+  }
+}
+
+}  // namespace
+
+void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) const {
+  for (size_t t = 0; t < tables.size(); ++t)
+    if (counts.features[t] != nullptr)
+      count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
+  for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
+    for (size_t r = 0; r < config.relations.size(); ++r) {
+      if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
+      const auto dst = static_cast<size_t>(config.relations[r].dst_type);
+      count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst],
+                  counts.adjacency[r], shared);
+    }
+}
+
+/// Borrows an idle workspace, or makes one; gives it back at the end of the scope.
+class Sampler::Lease {
+ public:
+  explicit Lease(Sampler& sampler) : sampler_(sampler) {
+    const std::lock_guard lock(sampler_.mutex_);
+    if (sampler_.idle_.empty()) {
+      workspace_ = std::make_unique<Workspace>(sampler_.config_);
+    } else {
+      workspace_ = std::move(sampler_.idle_.back());
+      sampler_.idle_.pop_back();
+    }
+  }
+  ~Lease() {
+    const std::lock_guard lock(sampler_.mutex_);
+    sampler_.idle_.push_back(std::move(workspace_));
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  Workspace* operator->() { return workspace_.get(); }
+
+ private:
+  Sampler& sampler_;
+  std::unique_ptr<Workspace> workspace_;
+};
+
+Sampler::Sampler(SamplerConfig config) : config_(std::move(config)) { check(config_); }
+
+Sampler::~Sampler() = default;
+
+SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
+                             bool want_positions) {
+  Lease workspace(*this);
+  SampledBatch result;
+  workspace->sample(seeds, epoch, batch, want_positions, &result.hops);
+  result.num_nodes = workspace->num_nodes;
+  for (auto& table : workspace->tables) result.nodes.push_back(table.take_nodes());
+  return result;
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  const size_t types = config_.num_nodes.size();
+  TIERING_EXPECT(
+      seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
+      "seeds: expected one list per node type");
+  TIERING_EXPECT(counts.features.size() == types && counts.adjacency.size() == config_.relations.size(),
+                 "counts: expected one array per node type and one per relation");
+  for (const int64_t batches : seeds.num_batches)
+    TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches " + std::to_string(first) +
+                                                                       " to " + std::to_string(last) +
+                                                                       " of " + std::to_string(batches));
+  for_blocks(threads, last - first, [&](int64_t block) {
+    const int64_t b = first + block;
+    std::vector<SeedView> of_batch;
+    for (size_t t = 0; t < types; ++t) {
+      const int64_t* offsets = seeds.offsets[t];
+      of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
+    }
+    Lease workspace(*this);
+    workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
+    workspace->add_counts(counts, threads > 1);
+  });
+}
+
+}  // namespace tiering

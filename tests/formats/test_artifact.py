@@ -1,0 +1,143 @@
+"""Artifacts: levels of checking find what each promises to find."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.errors import FormatError, MissingError
+from tiering.formats.graph import Graph
+from tiering.formats.layout import SsdRows, image_bytes, peer_rows, ssd_stride
+from tiering.formats.order import Order
+from tiering.formats.scores import Scores
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
+
+
+@pytest.fixture
+def example(tmp_path):
+    def copy(name):
+        shutil.copytree(EXAMPLES / name, tmp_path / name)
+        return tmp_path / name
+
+    return copy
+
+
+def rewrite(file, change):
+    """Change a raw file's values and its checksum with it, so that only the content check can object."""
+    import json
+
+    from tiering.io.checksum import checksum_file
+
+    name, folder = str(file[1]), file[0]
+    document = json.loads((folder / "manifest.json").read_text())
+    entry = document["files"][name]
+    values = np.fromfile(folder / name, entry["dtype"])
+    change(values)
+    values.tofile(folder / name)
+    entry["checksum"] = checksum_file(folder / name)
+    (folder / "manifest.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "level", "words"),
+    [
+        ("scores", "nodes/paper/feature", lambda v: v.__setitem__(1, np.nan), "structure", "node 1"),
+        ("scores", "nodes/paper/feature", lambda v: v.__setitem__(2, -1), "structure", "negative"),
+        ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 0), "structure", "lead back"),
+        ("order", "nodes/paper/new_to_old", lambda v: v.__setitem__(0, 9), "structure", "outside 0..3"),
+        ("order", "nodes/paper/score", lambda v: v.__setitem__(3, 9.0), "structure", "increase"),
+        ("graph", "nodes/paper/label", lambda v: v.__setitem__(0, 2), "structure", "label"),
+        ("graph", "nodes/paper/split-train", lambda v: v.__setitem__(0, 4), "structure", "split-train"),
+        ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(1, 5), "structure", "decreases"),
+        ("graph", "relations/paper__cites__paper/indptr", lambda v: v.__setitem__(4, 5), "structure", "0 .. 4"),
+        (
+            "graph",
+            "relations/paper__cites__paper/indices",
+            lambda v: v.__setitem__(1, 4),
+            "full",
+            "paper__cites__paper",
+        ),
+    ],
+)
+def test_wrong_content_is_found_at_its_level(example, kind, name, change, level, words):
+    folder = example(kind)
+    rewrite((folder, name), change)
+    before = {"structure": "header", "full": "structure"}[level]
+    assert tiering.check(folder, before) == []
+    problems = tiering.check(folder, level)
+    assert any(words in str(problem) for problem in problems), problems
+
+
+def test_all_problems_are_returned_not_the_first(example):
+    folder = example("graph")
+    (folder / "nodes/paper/label").unlink()
+    (folder / "nodes/paper/split-train").write_bytes(b"")
+    assert len(tiering.check(folder)) == 2
+    with pytest.raises(FormatError, match=r"label.*split-train.*tiering check"):
+        Graph.open(folder)
+
+
+def test_damage_in_a_nested_artifact_is_found_through_the_outer_one(example):
+    folder = example("layout")
+    (folder / "graph/order/manifest.json").write_text("{}")
+    assert tiering.check(folder)
+
+
+def test_another_kind_a_foreign_directory_and_nothing(example, tmp_path):
+    folder = example("scores")
+    with pytest.raises(FormatError, match="expected a graph artifact, found a scores artifact"):
+        Graph.open(folder)
+    with pytest.raises(MissingError, match=r"manifest\.json"):
+        tiering.open(tmp_path)
+    with pytest.raises(MissingError, match="no such file"):
+        tiering.open(tmp_path / "nowhere")
+    (folder / "manifest.json").write_text("not json")
+    with pytest.raises(FormatError, match="not valid JSON"):
+        Scores.open(folder)
+
+
+def test_graph_accessors(example):
+    graph = Graph.open(example("graph"))
+    assert graph.node_types == ["author", "paper"] and graph.num_nodes() == 6 and graph.num_edges() == 6
+    indptr, indices = graph.csc("cites")
+    assert indptr.tolist() == [0, 3, 4, 4, 4] and indices.tolist() == [2, 2, 1, 1]
+    assert graph.split("train").tolist() == [0, 1]
+    assert graph.labels("paper").tolist() == [0, 1, -1, 1] and graph.labels("author") is None
+    assert graph.feature_table("author") is None and graph.feature_table("paper").open().shape == (4, 3)
+    for call in (lambda: graph.csc(), lambda: graph.csc("x"), lambda: graph.labels("x"), lambda: graph.split("val")):
+        with pytest.raises(MissingError):
+            call()
+    with pytest.raises(MissingError, match="tiering reorder"):
+        graph.new_to_old("paper")
+
+
+def test_scores_and_order_accessors(example):
+    scores, order = Scores.open(example("scores")), Order.open(example("order"))
+    assert scores.values("paper").tolist() == [0.5, 0.25, 2.0, 0.0]
+    assert order.old_to_new("paper")[order.new_to_old("paper")].tolist() == [0, 1, 2, 3]
+    with pytest.raises(MissingError, match="author, paper"):
+        scores.values()
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "stride", "per_page"),
+    [(1, 1, 4096), (40, 40, 102), (512, 512, 8), (513, 1024, 4), (1536, 1536, 2), (2408, 2560, 1), (4096, 4096, 1),
+     (5732, 6144, 0)],
+)  # fmt: skip
+def test_stride_rule(row_bytes, stride, per_page):
+    assert ssd_stride(row_bytes) == stride
+    assert SsdRows.plan(0, 10, row_bytes, 4096).rows_per_page == per_page
+
+
+def test_stripes_and_interleaving_count_every_page_and_row_once():
+    for pages in range(20):
+        for images in range(1, 5):
+            assert sum(image_bytes(pages, k, images, 1) for k in range(images)) == pages
+    for rows in range(20):
+        for peers in range(1, 5):
+            assert sum(peer_rows(rows, k, peers) for k in range(peers)) == rows

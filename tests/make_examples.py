@@ -1,0 +1,145 @@
+"""Writes the example artifacts of ``data_specs/examples``: ``python tests/make_examples.py DIR``.
+
+They are built with the formats alone, by hand, so that they pin the bytes on disk independently of the stages.
+The graph: 4 papers, 2 authors; paper cites paper (with a duplicate edge, a self loop, an isolated paper), author
+writes paper.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.features import Features
+from tiering.formats.graph import Graph
+from tiering.formats.layout import SsdRows
+from tiering.formats.manifest import External
+from tiering.io.checksum import checksum_file
+
+PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)
+RANK = {"author": [1, 0], "paper": [2, 0, 1, 3]}
+SCORE = {"author": [0.5, 0.75], "paper": [0.5, 0.25, 2.0, 0.0]}
+
+
+def _stage(name: str, **inputs: str) -> dict[str, object]:
+    return {"stage": name, "options": {}, "inputs": inputs, "seed": None}
+
+
+def _adjacency(writer: ArtifactWriter, relation: str, indptr: list[int], indices: list[int]) -> None:
+    writer.put(f"relations/{relation}/indptr", np.array(indptr, np.int64))
+    writer.put(f"relations/{relation}/indices", np.array(indices, np.int32))
+
+
+def _body() -> dict[str, object]:
+    return {
+        "node_types": {
+            "author": {"num_nodes": 2, "num_classes": None, "splits": []},
+            "paper": {"num_nodes": 4, "num_classes": 2, "splits": ["train"]},
+        },
+        "relations": [
+            {"src": "author", "name": "writes", "dst": "paper", "num_edges": 2, "edge_data": []},
+            {"src": "paper", "name": "cites", "dst": "paper", "num_edges": 4, "edge_data": []},
+        ],
+        "changes": {},
+    }
+
+
+def make_graph(out: Path) -> Graph:
+    """A graph in original ids, its features inside."""
+    with ArtifactWriter(out, "graph") as writer:
+        _adjacency(writer, "author__writes__paper", [0, 1, 2, 2, 2], [0, 1])
+        _adjacency(writer, "paper__cites__paper", [0, 3, 4, 4, 4], [2, 2, 1, 1])
+        writer.put("nodes/paper/label", np.array([0, 1, -1, 1], np.int64))
+        writer.put("nodes/paper/split-train", np.array([0, 1], np.int64))
+        features = writer.part("features", "features")
+        features.put("tables/paper", PAPER)
+        table = {"rows": 4, "dim": 3, "dtype": "float32", "offset": 0, "row_order": "original"}
+        features.commit({"tables": {"paper": {**table, "file": "tables/paper"}}}, _stage("import"))
+        writer.commit(_body(), _stage("import"))
+    return Graph.open(out)
+
+
+def make_features(out: Path) -> Features:
+    """The features of the graph as an artifact of their own."""
+    with ArtifactWriter(out, "features") as writer:
+        writer.put("tables/paper", PAPER)
+        table = {"rows": 4, "dim": 3, "dtype": "float32", "offset": 0, "row_order": "original"}
+        writer.commit({"tables": {"paper": {**table, "file": "tables/paper"}}}, _stage("import"))
+    return Features.open(out)
+
+
+def make_scores(out: Path, graph: Graph) -> None:
+    """Scores of the graph."""
+    with ArtifactWriter(out, "scores") as writer:
+        for node_type, values in SCORE.items():
+            writer.put(f"nodes/{node_type}/feature", np.array(values))
+        body = {"method": "degree", "graph_digest": graph.digest, "node_types": list(SCORE), "columns": ["feature"]}
+        writer.commit(body, _stage("score", graph=graph.digest))
+
+
+def _put_order(writer: ArtifactWriter, graph_digest: str) -> None:
+    for node_type, new_to_old in RANK.items():
+        order = np.array(new_to_old, np.int32)
+        inverse = np.empty_like(order)
+        inverse[order] = np.arange(order.size, dtype=np.int32)
+        writer.put(f"nodes/{node_type}/new_to_old", order)
+        writer.put(f"nodes/{node_type}/old_to_new", inverse)
+        writer.put(f"nodes/{node_type}/score", np.array(SCORE[node_type])[order])
+    writer.commit({"graph_digest": graph_digest, "node_types": list(RANK)}, _stage("reorder", graph=graph_digest))
+
+
+def make_order(out: Path, graph: Graph) -> None:
+    """Order by the scores."""
+    with ArtifactWriter(out, "order") as writer:
+        _put_order(writer, graph.digest)
+
+
+def make_reordered(out: Path, graph: Graph) -> Graph:
+    """The graph in ranks: paper 2 0 1 3 -> 0 1 2 3, author 1 0 -> 0 1."""
+    with ArtifactWriter(out, "graph") as writer:
+        _adjacency(writer, "author__writes__paper", [0, 0, 1, 2, 2], [1, 0])
+        _adjacency(writer, "paper__cites__paper", [0, 0, 3, 4, 4], [0, 0, 2, 2])
+        writer.put("nodes/paper/label", np.array([-1, 0, 1, 1], np.int64))
+        writer.put("nodes/paper/split-train", np.array([1, 2], np.int64))
+        features = writer.part("features", "features")
+        features.put("tables/paper", PAPER[RANK["paper"]])
+        table = {"rows": 4, "dim": 3, "dtype": "float32", "offset": 0, "row_order": "rank"}
+        features.commit({"tables": {"paper": {**table, "file": "tables/paper"}}}, _stage("reorder"))
+        _put_order(writer.part("order", "order"), graph.digest)
+        writer.commit(_body(), _stage("reorder", graph=graph.digest))
+    return Graph.open(out)
+
+
+def make_layout(out: Path, reordered: Graph) -> None:
+    """One row on gpu, one on a peer, one in cpu memory, one on SSD (two images of 512-byte pages, inside)."""
+    rows = PAPER[RANK["paper"]]
+    with ArtifactWriter(out, "layout") as writer:
+        writer.adopt(reordered, "graph")
+        for name, row in (("gpu", 0), ("peer-0-of-2", 1), ("cpu", 2)):
+            writer.put(f"tiers/paper/{name}", rows[row : row + 1])
+        writer.put("tiers/paper/peer-1-of-2", rows[:0])
+        ssd = SsdRows.plan(0, 1, 12, 512)
+        for image, content in enumerate((rows[3].tobytes().ljust(512, b"\0"), b"")):
+            file = writer.path / f"ssd-{image}-of-2"
+            file.write_bytes(content)
+            writer.external[f"ssd-{image}"] = External(Path(file.name), len(content), checksum_file(file))
+        types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(ssd)}
+        ranges = {"gpu": [0, 1], "peer": [1, 2], "cpu": [2, 3], "ssd": [3, 4]}
+        body = {"page_bytes": 512, "num_images": 2, "num_peers": 2, "node_types": {"paper": {**types, **ranges}}}
+        writer.commit(body, _stage("layout", graph=reordered.digest))
+
+
+def make_examples(folder: Path) -> None:
+    """Write all examples into `folder`."""
+    graph = make_graph(folder / "graph")
+    make_features(folder / "features")
+    make_scores(folder / "scores", graph)
+    make_order(folder / "order", graph)
+    make_layout(folder / "layout", make_reordered(folder / "graph-reordered", graph))
+
+
+if __name__ == "__main__":
+    make_examples(Path(sys.argv[1]))

@@ -1,0 +1,132 @@
+"""A batch depends on its key alone: not on threads, callers, the order of calls, or how ids were relabelled."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_graphs import ToyGraph, homogeneous, random_graph, relabelled
+
+from tiering.sampling import AccessCounts, NeighborSampler, SampledBatch, batches, epoch_order
+
+
+def flat(batch: SampledBatch) -> list[Any]:
+    """Everything a batch holds, comparable with ==."""
+    edges = [(e.src.tolist(), e.dst.tolist()) for hop in batch.hops for e in hop.values()]
+    return [{t: v.tolist() for t, v in batch.nodes.items()}, batch.num_nodes, edges]
+
+
+@pytest.fixture(scope="module")
+def graph() -> ToyGraph:
+    return random_graph(2000, 30_000)
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_counts_do_not_depend_on_threads(graph: ToyGraph, frontier: Any) -> None:
+    sampler = NeighborSampler(graph, [5, 5, 5], frontier=frontier, seed=7)
+    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
+    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
+    for relation in graph.relations:
+        assert one.adjacency[relation].tolist() == two.adjacency[relation].tolist()
+        assert one.adjacency[relation].tolist() == seven.adjacency[relation].tolist()
+    assert one.features["node"].tolist() == two.features["node"].tolist() == seven.features["node"].tolist()
+    assert one.total > 0
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_counts_are_those_of_the_batches(graph: ToyGraph, frontier: Any) -> None:
+    sampler = NeighborSampler(graph, [4, 3], frontier=frontier)
+    plan = sampler.batches(np.arange(300), 50, epoch=1)
+    expected = AccessCounts.zeros(graph)
+    for b, seeds in enumerate(plan):
+        batch = sampler.sample(seeds, epoch=1, batch=b)
+        nodes = batch.nodes["node"]
+        np.add.at(expected.features["node"], nodes, 1)
+        sizes = [0, *(n["node"] for n in batch.num_nodes)]
+        for hop in range(2):
+            begin = 0 if frontier == "all" else sizes[hop]
+            np.add.at(expected.adjacency[graph.relations[0]], nodes[begin : sizes[hop + 1]], 1)
+    counts = sampler.count_accesses(plan, first=0, last=2, threads=2)
+    counts = sampler.count_accesses(plan, counts, first=2, threads=2)
+    assert counts.features["node"].tolist() == expected.features["node"].tolist()
+    assert counts.adjacency[graph.relations[0]].tolist() == expected.adjacency[graph.relations[0]].tolist()
+
+
+def test_concurrent_calls(graph: ToyGraph) -> None:
+    sampler = NeighborSampler(graph, [6, 6, 6], seed=1)
+    plan = sampler.batches(np.arange(2000), 64, epoch=0)
+    alone = [flat(sampler.sample(plan[b], batch=b)) for b in range(len(plan))]
+    with ThreadPoolExecutor(7) as pool:
+        together = list(pool.map(lambda b: flat(sampler.sample(plan[b], batch=b)), range(len(plan))))
+    assert alone == together
+
+
+def test_every_part_of_the_key_matters(graph: ToyGraph) -> None:
+    def draw(seed: int = 0, **key: int) -> list[Any]:
+        return flat(NeighborSampler(graph, [5, 5], seed=seed).sample(np.arange(50), **key))
+
+    drawn = [draw(), draw(seed=1), draw(epoch=1), draw(batch=1), draw(seed=2**64 - 1)]
+    assert all(a != b for i, a in enumerate(drawn) for b in drawn[:i])
+    assert draw(epoch=1) == drawn[2]
+
+
+def test_hops_draw_anew(graph: ToyGraph) -> None:
+    batch = NeighborSampler(graph, [3, 3]).sample(np.arange(100), positions=True)
+    first, second = (hop[graph.relations[0]] for hop in batch.hops)
+    assert first.positions.tolist() != second.positions[: first.positions.size].tolist()
+
+
+def test_relabelled_graph_samples_the_images() -> None:
+    rng = np.random.default_rng(5)
+    nodes = {"paper": 300, "author": 120}
+    relations = [("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")]
+    edges = {r: np.stack([rng.integers(0, nodes[r[0]], 3000), rng.integers(0, nodes[r[2]], 3000)]) for r in relations}
+    graph = ToyGraph(nodes, edges)
+    new_to_old = {t: rng.permutation(n).astype(np.int32) for t, n in nodes.items()}
+    old_to_new = {t: np.argsort(order) for t, order in new_to_old.items()}
+    image = relabelled(graph, new_to_old)
+    train = rng.choice(300, 100, replace=False)
+    ours, theirs = (NeighborSampler(g, [4, 4, 4], seed=3) for g in (graph, image))
+    plan = ours.batches({"paper": train}, 32, epoch=1)
+    images = theirs.batches({"paper": old_to_new["paper"][train]}, 32, epoch=1)
+    for b in range(len(plan)):
+        a, c = ours.sample(plan[b], epoch=1, batch=b), theirs.sample(images[b], epoch=1, batch=b)
+        assert {t: new_to_old[t][v].tolist() for t, v in c.nodes.items()} == flat(a)[0]
+        assert flat(a)[1:] == flat(c)[1:]
+
+
+def test_golden_batch() -> None:
+    """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
+    places = np.arange(160)
+    graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
+    batch = NeighborSampler(graph, [3, 2], seed=42).sample([7, 3, 7], epoch=1, batch=2, positions=True)
+    edges = [hop[graph.relations[0]] for hop in batch.hops]
+    assert batch.nodes["node"].tolist() == [7, 3, 10, 8, 0, 18, 4]
+    assert edges[0].positions.tolist() == [58, 57, 63, 28, 30, 25]
+    assert edges[1].positions.tolist() == [58, 61, 26, 27, 85, 87, 64, 66, 3, 4]
+    assert epoch_order(10, 42, 1).tolist() == [6, 7, 2, 0, 8, 4, 9, 1, 5, 3]
+
+
+def test_epoch_order() -> None:
+    assert sorted(epoch_order(1000, 3, 4).tolist()) == list(range(1000))
+    assert epoch_order(0, 0, 0).size == 0
+    assert epoch_order(1000, 3, 4).tolist() != epoch_order(1000, 3, 5).tolist()
+    assert epoch_order(1000, 3, 4).tolist() != epoch_order(1000, 4, 4).tolist()
+
+
+def test_batches_follow_the_order() -> None:
+    train = np.arange(100, 110)
+    plan = batches({"node": train}, 4, 6, seed=9)
+    order = train[epoch_order(10, 9, 6)]
+    assert [b["node"].tolist() for b in plan] == [order[:4].tolist(), order[4:8].tolist(), order[8:].tolist()]
+    assert len(batches({"node": train}, 4, 6, drop_last=True)) == 2
+    assert batches({"node": train}, 4, 6, shuffle=False)[1]["node"].tolist() == [104, 105, 106, 107]
+
+
+def test_batches_of_two_types() -> None:
+    plan = batches({"a": np.arange(5), "b": np.arange(7)}, 5, 0, seed=1)
+    assert [sum(v.size for v in b.values()) for b in plan] == [5, 5, 2]
+    seen = {t: np.concatenate([b[t] for b in plan]).tolist() for t in ("a", "b")}
+    assert sorted(seen["a"]) == list(range(5)) and sorted(seen["b"]) == list(range(7))

@@ -1,0 +1,104 @@
+"""Bad input to the sampler: which thing, expected, found, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph
+
+from tiering.errors import InputError
+from tiering.sampling import NeighborSampler, batches
+
+HETERO = ToyGraph(
+    {"a": 3, "b": 3},
+    {("a", "x", "b"): np.array([[0], [1]]), ("b", "y", "a"): np.array([[0], [1]])},
+)
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "words"),
+    [
+        ([], "one entry per hop"),
+        ("10,10", "one entry per hop"),
+        (10, "one entry per hop"),
+        ([0], "expected 1 or more, or -1"),
+        ([-2], "found -2"),
+        ([1.5], "whole number, found 1.5"),
+        ([3, {"a:x:b": 2}], "hop 1: expected a number for each of 2 relations, none for b:y:a"),
+        ([{"a:x:b": 2, "y": 1, "z": 1}], "no single relation 'z'; relations: a:x:b, b:y:a"),
+        ([{"a:x:b": -5, "y": 1}], "relation 'a:x:b': expected 0 or more"),
+    ],
+)
+def test_fanouts(fanouts: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        NeighborSampler(HETERO, fanouts)
+
+
+def test_frontier_and_seed() -> None:
+    with pytest.raises(InputError, match="expected 'all' or 'new', found 'old'"):
+        NeighborSampler(HETERO, [1], frontier="old")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="seed: expected a whole number from 0"):
+        NeighborSampler(HETERO, [1], seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([0, 1], "mapping from node type"),
+        ({"c": [0]}, "no node type 'c'; types: a, b"),
+        ({"a": [0, 3]}, r"entry 1 is 3; expected ids 0 \.\. 2"),
+        ({"a": [-1]}, "entry 0 is -1"),
+        ({"a": [0.5]}, "1-D array of whole numbers, found float64"),
+        ({"a": [[0]]}, "shape"),
+    ],
+)
+def test_seeds(seeds: Any, words: str) -> None:
+    sampler = NeighborSampler(HETERO, [1])
+    with pytest.raises(InputError, match=words):
+        sampler.sample(seeds)
+    with pytest.raises(InputError, match=words):
+        sampler.batches(seeds, 2, 0)
+
+
+def test_batches() -> None:
+    with pytest.raises(InputError, match="training nodes: expected at least 1, found 0"):
+        batches({"a": []}, 2, 0)
+    with pytest.raises(InputError, match="batch size: expected 1 or more, found 0"):
+        batches({"a": [1]}, 0, 0)
+    with pytest.raises(InputError, match="use a smaller batch size"):
+        batches({"a": [1]}, 2, 0, drop_last=True)
+
+
+def test_damaged_adjacency_is_an_error_not_a_crash() -> None:
+    graph = random_graph(20, 100)
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    bad = indices.copy()
+    bad[7] = 20
+    graph._csc[HOMOGENEOUS] = (indptr, bad)
+    with pytest.raises(InputError, match=r"indices\[7\]: source id 20 is outside 0\.\.19.*tiering check --full"):
+        NeighborSampler(graph, [-1]).sample(np.arange(20))
+    bad[7] = -3
+    with pytest.raises(InputError, match=r"source id -3"):
+        NeighborSampler(graph, [-1]).sample(np.arange(20))
+    beyond = indptr.copy()
+    beyond[-1] += 1
+    graph._csc[HOMOGENEOUS] = (beyond, indices)
+    with pytest.raises(InputError, match="column 19: indptr says"):
+        NeighborSampler(graph, [2]).sample(np.arange(20))
+
+
+def test_arrays_of_a_wrong_shape_or_dtype() -> None:
+    graph = homogeneous(3, np.array([[0], [1]]))
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    graph._csc[HOMOGENEOUS] = (indptr[:-1], indices)
+    with pytest.raises(InputError, match=r"indptr of node:to:node: expected int64 of shape \(4,\)"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices.astype(np.float32))
+    with pytest.raises(InputError, match="indices of node:to:node"):
+        NeighborSampler(graph, [1])
+    graph._csc[HOMOGENEOUS] = (indptr, indices)
+    graph._keys = {"node": np.arange(2)}
+    with pytest.raises(InputError, match="node keys of 'node'"):
+        NeighborSampler(graph, [1])

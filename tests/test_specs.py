@@ -1,0 +1,140 @@
+"""Spec, schema, example and code say the same: examples open, regenerate byte for byte, and every damage is named."""
+
+from __future__ import annotations
+
+import copy
+import filecmp
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tiering.errors import FormatError
+from tiering.formats.manifest import KINDS, document_problems, schema
+from tiering.formats.registry import check_artifact, open_artifact
+
+ROOT = Path(__file__).resolve().parent.parent
+SPECS = ROOT / "data_specs"
+EXAMPLES = sorted(path for path in (SPECS / "examples").iterdir())
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def _make_examples(folder: Path) -> None:
+    spec = importlib.util.spec_from_file_location("make_examples", ROOT / "tests" / "make_examples.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.make_examples(folder)
+
+
+def test_every_kind_has_page_schema_and_example():
+    for kind in KINDS:
+        assert (SPECS / f"{kind}.md").is_file()
+        Draft202012Validator.check_schema(schema(kind))
+        assert (SPECS / "examples" / kind).is_dir()
+
+
+def test_schemas_in_the_tree_are_those_the_code_applies():
+    for kind in KINDS:
+        assert schema(kind) == json.loads((SPECS / "schemas" / f"{kind}.schema.json").read_text())
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_examples_are_sound_at_every_level(path):
+    assert check_artifact(path, "full") == []
+    assert open_artifact(path).summary()["kind"] in KINDS
+
+
+def test_examples_regenerate_byte_for_byte(tmp_path):
+    _make_examples(tmp_path)
+    for example in EXAMPLES:
+        names = _files(example)
+        assert names == _files(tmp_path / example.name)
+        same, different, errors = filecmp.cmpfiles(example, tmp_path / example.name, map(str, names), shallow=False)
+        assert not different and not errors and len(same) == len(names)
+
+
+def _paths(document, prefix=()):
+    for key, value in document.items():
+        yield (*prefix, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*prefix, key))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_a_manifest_without_any_one_field_is_refused(path):
+    document = json.loads((path / "manifest.json").read_text())
+    optional = {("provenance", "options"), ("provenance", "inputs"), ("provenance", "seed")}
+    for where in _paths(document):
+        if where in optional or (where[0] in {"files", "parts", "external"} and len(where) == 2):
+            continue
+        if (where[0] == "provenance" and len(where) > 2) or (where[:2] == ("body", "changes") and len(where) > 2):
+            continue
+        damaged = copy.deepcopy(document)
+        owner = damaged
+        for key in where[:-1]:
+            owner = owner[key]
+        del owner[where[-1]]
+        names_only = where[:2] in {("body", "node_types"), ("body", "tables")} and len(where) == 3
+        problems = document_problems(damaged)
+        assert problems or names_only, where
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_every_byte_of_every_file_is_covered_by_a_checksum(path, tmp_path):
+    copied = tmp_path / "a"
+    for name in _files(path):
+        if name.name == "manifest.json" or (path / name).stat().st_size == 0:
+            continue
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(path, copied)
+        data = bytearray((copied / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (copied / name).write_bytes(data)
+        assert check_artifact(copied, "full"), name
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+@pytest.mark.parametrize("change", ["truncate", "grow", "remove"])
+def test_a_file_of_another_size_is_seen_at_open(path, change, tmp_path):
+    copied = tmp_path / "a"
+    for name in _files(path):
+        if name.name == "manifest.json" or ((path / name).stat().st_size == 0 and change == "truncate"):
+            continue
+        shutil.rmtree(copied, ignore_errors=True)
+        shutil.copytree(path, copied)
+        file = copied / name
+        if change == "remove":
+            file.unlink()
+        else:
+            data = file.read_bytes()
+            file.write_bytes(data[:-1] if change == "truncate" else data + b"\0")
+        problems = check_artifact(copied, "structure")
+        assert problems, name
+        assert any(str(name.name) in str(problem) for problem in problems)
+
+
+def test_a_newer_major_and_an_unknown_feature_are_refused_by_name(tmp_path):
+    copied = tmp_path / "scores"
+    shutil.copytree(SPECS / "examples" / "scores", copied)
+    document = json.loads((copied / "manifest.json").read_text())
+    for change, words in (({"version": "2.0"}, "2.0"), ({"requires": ["zstd-rows"]}, "zstd-rows")):
+        (copied / "manifest.json").write_text(json.dumps({**document, **change}))
+        with pytest.raises(FormatError, match=words):
+            open_artifact(copied)
+
+
+def test_paths_cannot_leave_the_artifact():
+    document = json.loads((SPECS / "examples" / "scores" / "manifest.json").read_text())
+    entry = document["files"].popitem()[1]
+    for name in ("../x", "/etc/passwd", "a/../../x"):
+        assert document_problems({**document, "files": {name: entry}})
+    for name in ("../x", "a/../../x"):
+        bad = {"ssd-0": {"path": name, "bytes": 0, "digest": "xxh3-64-sampled:" + "0" * 16}}
+        assert document_problems({**document, "external": bad})

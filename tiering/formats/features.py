@@ -1,0 +1,108 @@
+"""The features artifact: one table of rows per node type, inside or referred to. See ``data_specs/features.md``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import MissingError
+from tiering.formats.artifact import Artifact
+from tiering.formats.manifest import storage_dtype
+from tiering.formats.problems import Problem
+from tiering.io.storage import open_raw
+
+FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """A table of feature rows on disk."""
+
+    path: Path
+    """File that holds the rows."""
+    rows: int
+    """Number of rows."""
+    dim: int
+    """Elements per row."""
+    dtype: str
+    """One of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``."""
+    offset: int
+    """Bytes before row 0 (a header of the source format)."""
+    row_order: str
+    """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dim * storage_dtype(self.dtype).itemsize
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rows."""
+        return self.rows * self.row_bytes
+
+    def open(self) -> np.ndarray[Any, Any]:
+        """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
+        return open_raw(self.path, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
+
+
+class Features(Artifact):
+    """Feature tables by node type; a node type without features has none."""
+
+    kind = "features"
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types that have features."""
+        return list(self.manifest.body["tables"])
+
+    def table(self, node_type: str) -> FeatureTable:
+        """Table of one node type.
+
+        Raises
+        ------
+        MissingError
+            If the type has no features.
+        """
+        tables = self.manifest.body["tables"]
+        if node_type not in tables:
+            known = ", ".join(tables) or "none"
+            raise MissingError(f"{self.path}: node type {node_type!r} has no features (types that have: {known})")
+        entry = tables[node_type]
+        inside = "file" in entry
+        path = self.path / entry["file"] if inside else self.manifest.external[entry["external"]].path
+        return FeatureTable(path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"])
+
+    def _body_problems(self) -> list[Problem]:
+        found = []
+        for node_type, entry in self.manifest.body["tables"].items():
+            where = f"manifest.json: body.tables.{node_type}"
+            needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
+            if "file" in entry:
+                held = self.manifest.files.get(entry["file"])
+            else:
+                held = self.manifest.external.get(entry["external"])  # type: ignore[assignment]
+            if held is None:
+                found.append(Problem(where, "refers to a file that the manifest does not list", "value"))
+            elif held.bytes < needed:
+                found.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """Sizes and places of the tables."""
+        tables = {}
+        for node_type in self.node_types:
+            table = self.table(node_type)
+            tables[node_type] = {
+                "rows": table.rows,
+                "dim": table.dim,
+                "dtype": table.dtype,
+                "row_bytes": table.row_bytes,
+                "bytes": table.bytes,
+                "path": str(table.path),
+                "row_order": table.row_order,
+            }
+        return {**super().summary(), "tables": tables}

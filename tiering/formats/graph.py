@@ -1,0 +1,282 @@
+"""The graph artifact: CSC adjacency per relation, labels and splits per node type. See ``data_specs/graph.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tiering.errors import MissingError
+from tiering.formats.artifact import Artifact
+from tiering.formats.features import Features, FeatureTable
+from tiering.formats.manifest import Relation, relation_key
+from tiering.formats.order import Order
+from tiering.formats.problems import Problem
+
+INT32_NODES = 2**31
+"""`indices` are int32 while the source type has fewer nodes than this."""
+
+
+def relation_folder(relation: Relation) -> str:
+    """Directory of a relation inside the artifact."""
+    return "relations/" + "__".join(relation)
+
+
+class Graph(Artifact):
+    """A heterogeneous graph, reordered or not; a homogeneous one has one node type and one relation."""
+
+    kind = "graph"
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"features": Features, "order": Order}
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types, in a fixed order."""
+        return list(self.manifest.body["node_types"])
+
+    @property
+    def relations(self) -> list[Relation]:
+        """(source type, name, destination type) of each relation, in a fixed order."""
+        return [(r["src"], r["name"], r["dst"]) for r in self.manifest.body["relations"]]
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type; of all types if none is given."""
+        if node_type is None:
+            return sum(self.num_nodes(each) for each in self.node_types)
+        return int(self._node(node_type)["num_nodes"])
+
+    def num_edges(self, relation: Relation | str | None = None) -> int:
+        """Edges of a relation; of all relations if none is given."""
+        if relation is None:
+            return sum(int(entry["num_edges"]) for entry in self.manifest.body["relations"])
+        index = self.relations.index(self.relation(relation))
+        return int(self.manifest.body["relations"][index]["num_edges"])
+
+    def relation(self, relation: Relation | str | None = None) -> Relation:
+        """Resolve ``"src:name:dst"``, a bare name that is unique, or ``None`` where there is one relation."""
+        if relation is None and len(self.relations) == 1:
+            return self.relations[0]
+        for known in self.relations:
+            if relation in (known, relation_key(known)):
+                return known
+        named = [known for known in self.relations if known[1] == relation]
+        if len(named) == 1:
+            return named[0]
+        known_keys = ", ".join(relation_key(each) for each in self.relations)
+        raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {known_keys}")
+
+    def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Adjacency of a relation, mapped read-only.
+
+        Returns
+        -------
+        indptr : numpy.ndarray
+            int64, shape (nodes of the destination type + 1,).
+        indices : numpy.ndarray
+            int32 or int64, shape (edges,): ``indices[indptr[v]:indptr[v + 1]]`` are the in-neighbours of v.
+        """
+        folder = relation_folder(self.relation(relation))
+        return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
+
+    def edge_data(self, relation: Relation | str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+        """Arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``..."""
+        resolved = self.relation(relation)
+        entry = self.manifest.body["relations"][self.relations.index(resolved)]
+        return {name: self.manifest.array(f"{relation_folder(resolved)}/{name}") for name in entry["edge_data"]}
+
+    def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
+        """Class of each node, int64 with -1 for none; ``None`` if the type has no labels."""
+        node_type = self._only(node_type)
+        name = f"nodes/{node_type}/label"
+        return self.manifest.array(name) if self._node(node_type)["num_classes"] is not None else None
+
+    def num_classes(self, node_type: str | None = None) -> int | None:
+        """Number of classes, or ``None`` without labels."""
+        classes = self._node(self._only(node_type))["num_classes"]
+        return None if classes is None else int(classes)
+
+    def splits(self, node_type: str | None = None) -> list[str]:
+        """Names of the splits of a type, such as ``train``, ``val``, ``test``."""
+        return list(self._node(self._only(node_type))["splits"])
+
+    def split(self, name: str, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Node ids of a split, int64, in the order of the source.
+
+        The order is kept when ids are relabelled, so that batch b of a reordered graph holds the images of batch b
+        of the original.
+
+        Raises
+        ------
+        MissingError
+            If the type has no such split, or none was named and several types have one.
+        """
+        if node_type is None:
+            owners = [each for each in self.node_types if name in self._node(each)["splits"]]
+            if len(owners) != 1:
+                has = ", ".join(f"{t}: {'/'.join(self.splits(t)) or 'none'}" for t in self.node_types)
+                raise MissingError(f"{self.path}: no single node type with a split {name!r} ({has})")
+            node_type = owners[0]
+        if name not in self._node(node_type)["splits"]:
+            has = ", ".join(self.splits(node_type)) or "none"
+            raise MissingError(f"{self.path}: node type {node_type!r} has no split {name!r}; splits: {has}")
+        return self.manifest.array(f"nodes/{node_type}/split-{name}")
+
+    @cached_property
+    def features(self) -> Features | None:
+        """The feature tables, or ``None`` if no node type has features."""
+        return Features.open(self.path / "features") if "features" in self.manifest.parts else None
+
+    def feature_table(self, node_type: str) -> FeatureTable | None:
+        """Feature table of a type, or ``None`` if it has none."""
+        self._node(node_type)
+        if self.features is None or node_type not in self.features.node_types:
+            return None
+        return self.features.table(node_type)
+
+    @cached_property
+    def order(self) -> Order | None:
+        """The order this graph was relabelled by, or ``None`` for a graph in original ids."""
+        return Order.open(self.path / "order") if "order" in self.manifest.parts else None
+
+    def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Original id of each node of this graph; only for reordered graphs."""
+        return self._ordered().new_to_old(node_type)
+
+    def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Node of this graph for each original id; only for reordered graphs."""
+        return self._ordered().old_to_new(node_type)
+
+    def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
+        """Original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""
+        return None if self.order is None else self.order.new_to_old(node_type)
+
+    def parts(self) -> Mapping[str, Artifact]:
+        """Nested artifacts: features, order."""
+        return {k: part for k, part in (("features", self.features), ("order", self.order)) if part is not None}
+
+    def _ordered(self) -> Order:
+        if self.order is None:
+            raise MissingError(
+                f"{self.path}: not a reordered graph; run `tiering reorder {self.path} --scores S --out R`"
+            )
+        return self.order
+
+    def _only(self, node_type: str | None) -> str:
+        if node_type is not None:
+            return node_type
+        if len(self.node_types) != 1:
+            raise MissingError(f"{self.path}: say which node type; types: {', '.join(self.node_types)}")
+        return self.node_types[0]
+
+    def _node(self, node_type: str) -> dict[str, Any]:
+        nodes: dict[str, Any] = self.manifest.body["node_types"]
+        if node_type not in nodes:
+            raise MissingError(f"{self.path}: no node type {node_type!r}; types: {', '.join(nodes)}")
+        entry: dict[str, Any] = nodes[node_type]
+        return entry
+
+    def _body_problems(self) -> list[Problem]:
+        found: list[Problem] = []
+        nodes = self.manifest.body["node_types"]
+        for entry in self.manifest.body["relations"]:
+            relation = (entry["src"], entry["name"], entry["dst"])
+            where = f"manifest.json: body.relations.{relation_key(relation)}"
+            if entry["src"] not in nodes or entry["dst"] not in nodes:
+                found.append(Problem(where, "names a node type that the graph does not have", "value"))
+                continue
+            folder = relation_folder(relation)
+            found += self._shape_problems(f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ("int64",))
+            wide = nodes[entry["src"]]["num_nodes"] >= INT32_NODES
+            found += self._shape_problems(
+                f"{folder}/indices", (entry["num_edges"],), ("int64",) if wide else ("int32",)
+            )
+            for name in entry["edge_data"]:
+                found += self._shape_problems(f"{folder}/{name}", (entry["num_edges"],), None)
+        for node_type, entry in nodes.items():
+            if entry["num_classes"] is not None:
+                found += self._shape_problems(f"nodes/{node_type}/label", (entry["num_nodes"],), ("int64",))
+            for name in entry["splits"]:
+                found += self._shape_problems(f"nodes/{node_type}/split-{name}", None, ("int64",))
+        return found
+
+    def _shape_problems(
+        self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...] | None
+    ) -> list[Problem]:
+        entry = self.manifest.files.get(name)
+        if entry is None:
+            return [Problem(f"manifest.json: files.{name}", "the file is not listed", "value")]
+        if shape is not None and entry.shape[: len(shape)] != shape:
+            return [Problem(name, f"expected shape {shape}, found {entry.shape}", "size")]
+        if dtypes is not None and entry.dtype not in dtypes:
+            return [Problem(name, f"expected dtype {' or '.join(dtypes)}, found {entry.dtype}", "value")]
+        return []
+
+    def _structure_problems(self, threads: int) -> list[Problem]:
+        found = []
+        for relation in self.relations:
+            indptr, _ = self.csc(relation)
+            where = f"{relation_folder(relation)}/indptr"
+            if indptr[0] != 0 or indptr[-1] != self.num_edges(relation):
+                message = f"expected 0 .. {self.num_edges(relation)}, found {indptr[0]} .. {indptr[-1]}"
+                found.append(Problem(where, message, "value"))
+            drops = np.flatnonzero(indptr[1:] < indptr[:-1])
+            if drops.size:
+                found.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
+        for node_type in self.node_types:
+            count = self.num_nodes(node_type)
+            classes, labels = self.num_classes(node_type), self.labels(node_type)
+            if labels is not None and labels.size and not (-1 <= labels.min() <= labels.max() < (classes or 0)):
+                message = f"expected -1 .. {(classes or 0) - 1}, found {labels.min()} .. {labels.max()}"
+                found.append(Problem(f"nodes/{node_type}/label", message, "value"))
+            for name in self.splits(node_type):
+                ids = self.split(name, node_type)
+                if ids.size and not (0 <= ids.min() <= ids.max() < count):
+                    message = f"expected ids 0 .. {count - 1}, found {ids.min()} .. {ids.max()}"
+                    found.append(Problem(f"nodes/{node_type}/split-{name}", message, "value"))
+        return found
+
+    def _content_problems(self, threads: int) -> list[Problem]:
+        from tiering import native
+
+        found = []
+        for relation in self.relations:
+            indptr, indices = self.csc(relation)
+            try:
+                native.check_csc(indptr, indices, self.num_nodes(relation[0]), threads)
+            except ValueError as error:
+                found.append(Problem(relation_folder(relation), str(error), "value"))
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """Nodes, edges, labels, splits and features."""
+        nodes = {}
+        for node_type in self.node_types:
+            table = self.feature_table(node_type)
+            nodes[node_type] = {
+                "nodes": self.num_nodes(node_type),
+                "classes": self.num_classes(node_type),
+                "splits": {name: int(self.split(name, node_type).size) for name in self.splits(node_type)},
+                "features": None
+                if table is None
+                else {
+                    "dim": table.dim,
+                    "dtype": table.dtype,
+                    "row_bytes": table.row_bytes,
+                    "path": str(table.path),
+                },
+            }
+        relations = {
+            relation_key(relation): {
+                "edges": self.num_edges(relation),
+                "edge_data": sorted(self.edge_data(relation)),
+            }
+            for relation in self.relations
+        }
+        return {
+            **super().summary(),
+            "reordered": self.order is not None,
+            "node_types": nodes,
+            "relations": relations,
+            "changes": self.manifest.body["changes"],
+        }

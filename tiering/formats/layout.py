@@ -1,0 +1,273 @@
+"""The layout artifact: which rank range lies in which tier, and where its bytes are. See ``data_specs/layout.md``.
+
+Row id = rank. A tier is a half-open range of ranks, so finding a row's tier takes at most three compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tiering.errors import MissingError
+from tiering.formats.artifact import Artifact
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import storage_dtype
+from tiering.formats.problems import Problem
+
+TIERS = ("gpu", "peer", "cpu", "ssd")
+"""Tiers from hottest to coldest; ranges follow each other in this order."""
+SECTOR_BYTES = 512
+
+
+def ssd_stride(row_bytes: int) -> int:
+    """Bytes from row to row on SSD: rows of up to a sector are packed, larger ones padded to whole sectors."""
+    return row_bytes if row_bytes <= SECTOR_BYTES else -(-row_bytes // SECTOR_BYTES) * SECTOR_BYTES
+
+
+@dataclass(frozen=True)
+class SsdRows:
+    """Where the ssd rows of one node type lie in the logical page space that all images share."""
+
+    first_page: int
+    """Logical page of row 0."""
+    num_pages: int
+    """Pages reserved for the type."""
+    stride: int
+    """Bytes from row to row."""
+    rows_per_page: int
+    """Rows that begin in a page; 0 if a row is larger than a page and rows run through page ends."""
+
+    @classmethod
+    def plan(cls, first_page: int, rows: int, row_bytes: int, page_bytes: int) -> SsdRows:
+        """Place `rows` rows of `row_bytes` from `first_page` on, by the stride rule."""
+        stride = ssd_stride(row_bytes)
+        per_page = page_bytes // stride
+        pages = -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
+        return cls(first_page, pages, stride, per_page)
+
+    def waste(self, rows: int, row_bytes: int, page_bytes: int) -> int:
+        """Bytes of padding."""
+        return self.num_pages * page_bytes - rows * row_bytes
+
+
+@dataclass(frozen=True)
+class TypeLayout:
+    """Tiers of one node type."""
+
+    node_type: str
+    """Name."""
+    num_nodes: int
+    """Rows."""
+    dim: int
+    """Elements per row."""
+    dtype: str
+    """Element type; ``bfloat16`` is stored as ``uint16``."""
+    ranges: Mapping[str, tuple[int, int]]
+    """Half-open rank range per tier; they cover 0..num_nodes without a gap, in the order of `TIERS`."""
+    ssd_rows: SsdRows
+    """Geometry of the ssd tier."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row (and its stride in the memory tiers)."""
+        return self.dim * storage_dtype(self.dtype).itemsize
+
+    def rows(self, tier: str) -> int:
+        """Rows in a tier."""
+        begin, end = self.ranges[tier]
+        return end - begin
+
+    def tier_of(self, rank: int) -> str:
+        """Tier that holds a rank."""
+        for tier in TIERS:
+            if rank < self.ranges[tier][1]:
+                return tier
+        raise MissingError(f"{self.node_type}: rank {rank} is outside 0..{self.num_nodes - 1}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Form in the manifest."""
+        return {
+            "num_nodes": self.num_nodes,
+            "dim": self.dim,
+            "dtype": self.dtype,
+            "row_bytes": self.row_bytes,
+            **{tier: list(self.ranges[tier]) for tier in TIERS},
+            "ssd_rows": vars(self.ssd_rows).copy(),
+        }
+
+
+def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> str:
+    """Path of a memory tier's file inside the artifact."""
+    name = f"peer-{peer}-of-{num_peers}" if tier == "peer" else tier
+    return f"tiers/{node_type}/{name}"
+
+
+def peer_rows(rows: int, peer: int, num_peers: int) -> int:
+    """Rows of the peer tier that GPU `peer` of `num_peers` holds (local row i lies on GPU i mod P)."""
+    return max(0, -(-(rows - peer) // num_peers))
+
+
+def image_name(image: int) -> str:
+    """Name of SSD image `image` among the manifest's external files."""
+    return f"ssd-{image}"
+
+
+def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
+    """Size of an image when `pages` logical pages are striped: page p -> image p mod N, offset (p div N) * page."""
+    return max(0, -(-(pages - image) // num_images)) * page_bytes
+
+
+class Layout(Artifact):
+    """Tiers on disk, together with the reordered graph they belong to."""
+
+    kind = "layout"
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"graph": Graph}
+
+    @property
+    def page_bytes(self) -> int:
+        """Unit of SSD I/O; a power of two."""
+        return int(self.manifest.body["page_bytes"])
+
+    @property
+    def num_images(self) -> int:
+        """Number of SSD images the pages are striped over; 0 without an ssd tier."""
+        return int(self.manifest.body["num_images"])
+
+    @property
+    def num_peers(self) -> int:
+        """Number of GPUs the peer tier is interleaved over; 0 without one."""
+        return int(self.manifest.body["num_peers"])
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The reordered graph: adjacency, labels, splits and order, in ranks."""
+        return Graph.open(self.path / "graph")
+
+    @property
+    def feature_types(self) -> list[str]:
+        """Node types whose features are tiered."""
+        return list(self.manifest.body["node_types"])
+
+    def type_layout(self, node_type: str) -> TypeLayout:
+        """Tiers of one node type.
+
+        Raises
+        ------
+        MissingError
+            If the type has no features.
+        """
+        types = self.manifest.body["node_types"]
+        if node_type not in types:
+            known = ", ".join(types) or "none"
+            raise MissingError(f"{self.path}: node type {node_type!r} has no tiered features; types that have: {known}")
+        entry = types[node_type]
+        ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
+        return TypeLayout(
+            node_type, entry["num_nodes"], entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"])
+        )
+
+    def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
+        """File of a memory tier (``gpu``, ``peer``, ``cpu``)."""
+        return self.path / tier_file(node_type, tier, peer, self.num_peers)
+
+    @property
+    def images(self) -> list[Path]:
+        """SSD images in stripe order."""
+        return [self.manifest.external[image_name(k)].path for k in range(self.num_images)]
+
+    def parts(self) -> Mapping[str, Artifact]:
+        """Nested artifacts: the graph."""
+        return {"graph": self.graph}
+
+    def _body_problems(self) -> list[Problem]:
+        if "graph" not in self.manifest.parts:
+            return [Problem("manifest.json: parts", "the reordered graph is not listed", "value")]
+        found: list[Problem] = []
+        pages = 0
+        for node_type in self.feature_types:
+            entry = self.type_layout(node_type)
+            found += self._type_problems(entry)
+            if entry.rows("ssd"):
+                pages = max(pages, entry.ssd_rows.first_page + entry.ssd_rows.num_pages)
+        if self.page_bytes & (self.page_bytes - 1):
+            found.append(Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value"))
+        if pages and not self.num_images:
+            found.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
+        for image in range(self.num_images):
+            name = image_name(image)
+            needed = image_bytes(pages, image, self.num_images, self.page_bytes)
+            if name not in self.manifest.external:
+                found.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
+            elif self.manifest.external[name].bytes != needed:
+                held = self.manifest.external[name].bytes
+                found.append(
+                    Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
+                )
+        return found
+
+    def _type_problems(self, entry: TypeLayout) -> list[Problem]:
+        where = f"manifest.json: body.node_types.{entry.node_type}"
+        found: list[Problem] = []
+        last = 0
+        for tier in TIERS:
+            begin, end = entry.ranges[tier]
+            if begin != last or end < begin:
+                found.append(
+                    Problem(f"{where}.{tier}", f"expected to begin at rank {last}, found {begin}..{end}", "value")
+                )
+            last = end
+        if last != entry.num_nodes:
+            found.append(Problem(where, f"the tiers end at rank {last} of {entry.num_nodes}", "value"))
+        if found:
+            return found
+        files = {tier_file(entry.node_type, t): entry.rows(t) for t in ("gpu", "cpu")}
+        for peer in range(self.num_peers):
+            name = tier_file(entry.node_type, "peer", peer, self.num_peers)
+            files[name] = peer_rows(entry.rows("peer"), peer, self.num_peers)
+        for name, rows in files.items():
+            listed = self.manifest.files.get(name)
+            if rows and listed is None:
+                found.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
+            elif listed is not None and listed.bytes != rows * entry.row_bytes:
+                message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
+                found.append(Problem(name, message, "size"))
+        if entry.rows("peer") and not self.num_peers:
+            found.append(Problem(f"{where}.peer", "there are peer rows but num_peers is 0", "value"))
+        expected = SsdRows.plan(entry.ssd_rows.first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
+        if expected != entry.ssd_rows:
+            found.append(Problem(f"{where}.ssd_rows", f"expected {expected}, found {entry.ssd_rows}", "value"))
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """Rows and bytes per tier and type, images, the graph's summary."""
+        types = {}
+        for node_type in self.feature_types:
+            entry = self.type_layout(node_type)
+            tiers = {
+                tier: {
+                    "ranks": list(entry.ranges[tier]),
+                    "rows": entry.rows(tier),
+                    "bytes": entry.rows(tier) * entry.row_bytes,
+                }
+                for tier in TIERS
+            }
+            waste = entry.ssd_rows.waste(entry.rows("ssd"), entry.row_bytes, self.page_bytes)
+            types[node_type] = {
+                "rows": entry.num_nodes,
+                "row_bytes": entry.row_bytes,
+                "dtype": entry.dtype,
+                "tiers": tiers,
+                "ssd_stride": entry.ssd_rows.stride,
+                "ssd_padding_bytes": waste,
+            }
+        return {
+            **super().summary(),
+            "page_bytes": self.page_bytes,
+            "num_peers": self.num_peers,
+            "images": [str(path) for path in self.images],
+            "node_types": types,
+            "graph": self.graph.summary(),
+        }

@@ -1,0 +1,77 @@
+"""The order artifact: per node type a permutation from rank to original id and back. See ``data_specs/order.md``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import MissingError
+from tiering.formats.artifact import Artifact
+from tiering.formats.problems import Problem
+
+
+class Order(Artifact):
+    """Ranks of every node type; rank 0 is the hottest."""
+
+    kind = "order"
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types, in the graph's order."""
+        return list(self.manifest.body["node_types"])
+
+    def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Original id of each rank: int32 or int64, shape (num_nodes,)."""
+        return self._map(node_type, "new_to_old")
+
+    def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Rank of each original id: int32 or int64, shape (num_nodes,)."""
+        return self._map(node_type, "old_to_new")
+
+    def score(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Score by rank: float64, shape (num_nodes,), not increasing. Types share one scale."""
+        return self._map(node_type, "score")
+
+    def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
+        if node_type is None and len(self.node_types) == 1:
+            node_type = self.node_types[0]
+        if node_type not in self.node_types:
+            raise MissingError(
+                f"{self.path}: no order for node type {node_type!r}; types: {', '.join(self.node_types)}"
+            )
+        return self.manifest.array(f"nodes/{node_type}/{name}")
+
+    def _body_problems(self) -> list[Problem]:
+        found = []
+        for node_type in self.node_types:
+            names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score")]
+            missing = [name for name in names if name not in self.manifest.files]
+            found += [Problem(f"manifest.json: files.{name}", "the file is not listed", "value") for name in missing]
+            if not missing and len({self.manifest.files[name].shape for name in names}) != 1:
+                found.append(Problem(f"nodes/{node_type}", "the three files differ in length", "size"))
+        return found
+
+    def _structure_problems(self, threads: int) -> list[Problem]:
+        found = []
+        for node_type in self.node_types:
+            new_to_old, old_to_new = self.new_to_old(node_type), self.old_to_new(node_type)
+            count = new_to_old.size
+            where = f"nodes/{node_type}/new_to_old"
+            outside = np.flatnonzero((new_to_old < 0) | (new_to_old >= count))
+            if outside.size:
+                message = f"rank {outside[0]} holds id {new_to_old[outside[0]]}, outside 0..{count - 1}"
+                found.append(Problem(where, message, "value"))
+                continue
+            wrong = np.flatnonzero(old_to_new[new_to_old] != np.arange(count))
+            if wrong.size:
+                message = f"old_to_new does not lead back at {wrong.size} ranks, first at rank {wrong[0]}"
+                found.append(Problem(where, message, "value"))
+            if np.any(np.diff(self.score(node_type)) > 0):
+                found.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
+        return found
+
+    def summary(self) -> dict[str, Any]:
+        """Number of nodes per type."""
+        types = {t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0])} for t in self.node_types}
+        return {**super().summary(), "node_types": types}

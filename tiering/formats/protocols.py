@@ -1,0 +1,245 @@
+"""What crosses from `tiering.sources` to the graph stage: a dataset described, big arrays still on disk.
+
+Stages never import each other; they meet in these types. A source fills a `Dataset`; the graph stage reads it
+and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError, MissingError
+from tiering.io.checksum import sampled_digest
+
+Relation = tuple[str, str, str]
+"""(source node type, name, destination node type)."""
+
+FEATURE_DTYPES = {
+    "float16": "<f2",
+    "bfloat16": "<u2",
+    "float32": "<f4",
+    "float64": "<f8",
+    "uint8": "|u1",
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+}
+"""Feature dtypes by name -> numpy dtype of the stored bytes (bfloat16 is stored as uint16)."""
+
+
+def relation_key(relation: Relation) -> str:
+    """The spelling of a relation in the CLI and in JSON: ``src:name:dst``."""
+    return ":".join(relation)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies the content of a file well enough to notice that it changed, at a bounded cost."""
+
+    bytes: int
+    """Size of the file."""
+    sampled: str
+    """`tiering.io.checksum.sampled_digest` of the file."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"bytes": self.bytes, "sampled": self.sampled}
+
+
+def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
+    """Fingerprint of a file; reads 64 blocks of it.
+
+    Raises
+    ------
+    MissingError
+        If there is no such file.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingError(f"{path}: no such file")
+    return Fingerprint(path.stat().st_size, sampled_digest(path))
+
+
+@dataclass(frozen=True)
+class FeatureRef:
+    """A feature table where it lies: rows x dim, C order, in a file of the user's."""
+
+    path: Path
+    """Absolute path."""
+    container: Literal["npy", "raw"]
+    """``npy``: behind a numpy header of `offset` bytes; ``raw``: from byte `offset`, mostly 0."""
+    dtype: str
+    """Key of `FEATURE_DTYPES`."""
+    rows: int
+    dim: int
+    """Values per row; `dim` x item size = `row_bytes`."""
+    offset: int = 0
+    """Bytes before the first row."""
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Numpy dtype of the stored bytes; uint16 for bfloat16."""
+        return np.dtype(FEATURE_DTYPES[self.dtype])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dim * self.stored_dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table, without header."""
+        return self.rows * self.row_bytes
+
+    def open(self) -> npt.NDArray[Any]:
+        """Map the table read-only.
+
+        Returns
+        -------
+        array of shape (rows, dim)
+            dtype `stored_dtype`.
+
+        Raises
+        ------
+        MissingError
+            If the file is gone.
+        InputError
+            If it is shorter than `offset` + `nbytes`.
+        """
+        try:
+            found = self.path.stat().st_size
+        except FileNotFoundError:
+            raise MissingError(
+                f"{self.path}: the feature file this data refers to is gone; put it back or import again"
+            ) from None
+        if found < self.offset + self.nbytes:
+            raise InputError(
+                f"{self.path}: expected at least {self.offset + self.nbytes} bytes "
+                f"({self.rows} rows x {self.dim} x {self.dtype}), found {found}; the file changed or was cut"
+            )
+        if self.nbytes == 0:
+            return np.empty((self.rows, self.dim), self.stored_dtype)
+        return np.memmap(self.path, self.stored_dtype, "r", self.offset, (self.rows, self.dim))
+
+    def fingerprint(self) -> Fingerprint:
+        """See `fingerprint`."""
+        return fingerprint(self.path)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form; `from_dict` reads it back."""
+        return {
+            "path": str(self.path),
+            "container": self.container,
+            "dtype": self.dtype,
+            "rows": self.rows,
+            "dim": self.dim,
+            "offset": self.offset,
+        }
+
+    @classmethod
+    def from_dict(cls, body: dict[str, Any]) -> FeatureRef:
+        """Inverse of `as_dict`."""
+        return cls(
+            path=Path(body["path"]),
+            container=body["container"],
+            dtype=body["dtype"],
+            rows=body["rows"],
+            dim=body["dim"],
+            offset=body["offset"],
+        )
+
+
+@dataclass
+class NodeData:
+    """The nodes of one type: ids 0..num_nodes-1."""
+
+    num_nodes: int
+    features: FeatureRef | None = None
+    labels: npt.NDArray[np.int64] | None = None
+    """Shape (num_nodes,), -1 = no label."""
+    num_classes: int | None = None
+    """Largest label + 1, or ``None`` without labels."""
+    splits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """``train``, ``val``, ``test`` (those that exist) -> unique node ids in the order of the file."""
+    extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """Further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense."""
+
+
+@dataclass
+class EdgeData:
+    """The edges of one relation in input order: edge k goes from src[k] to dst[k]."""
+
+    relation: Relation
+    src: npt.NDArray[Any]
+    """Shape (E,), int32 or int64, any stride (a column or row of a memory-mapped file)."""
+    dst: npt.NDArray[Any]
+    """Like `src`. The range of the ids is checked where the graph is built, not before."""
+    where: str = ""
+    """The file the edges come from, for messages."""
+    data: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """Per-edge arrays of shape (E,), e.g. ``weight`` (float), ``type`` (int)."""
+    edge_ids: npt.NDArray[np.int64] | None = None
+    """Shape (E,): the user's own edge ids; ``None``: the position in the input."""
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return int(self.src.shape[0])
+
+
+@dataclass
+class Dataset:
+    """A dataset opened by `tiering.sources.open_dataset`. Use as a context manager, or call `close`."""
+
+    name: str
+    format: str
+    """``npy``, ``igb``, ``edgelist`` or ``parquet``."""
+    nodes: dict[str, NodeData]
+    edges: list[EdgeData]
+    notes: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready record of what was inferred, chosen, ignored or changed; goes into the manifest."""
+    files: dict[str, Fingerprint] = field(default_factory=dict)
+    """Source file (absolute path) -> fingerprint, for provenance."""
+    _closers: list[Callable[[], None]] = field(default_factory=list, repr=False)
+
+    @property
+    def relations(self) -> list[Relation]:
+        """Relations in order."""
+        return [edge.relation for edge in self.edges]
+
+    def edge(self, relation: Relation) -> EdgeData:
+        """Edges of one relation."""
+        for edge in self.edges:
+            if edge.relation == relation:
+                return edge
+        known = ", ".join(relation_key(r) for r in self.relations)
+        raise MissingError(f"{self.name}: no relation {relation_key(relation)}; there are: {known}")
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        """Run `action` when the dataset is closed (removes temporary files)."""
+        self._closers.append(action)
+
+    def close(self) -> None:
+        """Drop temporary files. Arrays obtained from the dataset must not be used afterwards."""
+        while self._closers:
+            self._closers.pop()()
+
+    def __enter__(self) -> Dataset:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[EdgeData]:
+        return iter(self.edges)

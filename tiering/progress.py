@@ -1,0 +1,44 @@
+"""Progress of long work: one bar, quiet when nobody watches (standard error is no terminal)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """What a stage reports to: a count of finished units."""
+
+    def update(self, amount: int = 1) -> object:
+        """Add `amount` finished units."""
+
+
+@contextmanager
+def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = False) -> Iterator[Progress]:
+    """Show a bar with rate and time left while the block runs.
+
+    Parameters
+    ----------
+    total
+        Number of units, or ``None`` if unknown.
+    desc
+        What is being done, in a word or two.
+    unit
+        Name of one unit (``"batch"``, ``"B"``).
+    scale
+        Print counts with metric prefixes (for bytes and edges).
+    """
+    from tqdm import tqdm
+
+    with tqdm(
+        total=total,
+        desc=desc,
+        unit=unit,
+        unit_scale=scale,
+        leave=False,
+        disable=not sys.stderr.isatty(),
+        dynamic_ncols=True,
+    ) as bar:
+        yield bar
