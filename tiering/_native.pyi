@@ -51,7 +51,7 @@ def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.
 def rmat_edges(
     scale: int, num_edges: int, seed: int = 0, threads: int = 1
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """``(src, dst)`` of an R-MAT graph of 2**scale nodes, scale 1..30; odds .57 .19 .19 .05, ids scrambled."""
+    """``(src, dst)`` of an R-MAT graph of 2**scale nodes, scale 1..30; odds .57 .19 .19 .05, scrambled."""
 
 # --------------------------------------------------------------------------------------------- scores
 
@@ -92,7 +92,7 @@ def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
     """The inverse, same dtype. ``ValueError`` names an id that is out of range, twice or missing."""
 
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
-    """Copy row ``table[ids[i]]`` to ``out[i]``; table (rows, row_bytes) C-contiguous, out of any row stride."""
+    """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""
 
 # ---------------------------------------------------------------------------------------------- sampling
 

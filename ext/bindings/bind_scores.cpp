@@ -24,7 +24,7 @@ nb::tuple reverse_pagerank(const std::vector<Relation>& relations, const std::ve
                            const std::vector<AnyArray>& start, const std::vector<AnyArray>& teleport,
                            double damping, int max_sweeps, double tolerance, int threads) {
   check_threads(threads);
-  std::vector<tiering::RelationView> views;
+  std::vector<tiering::PagerankRelation> views;
   for (const auto& [src_type, dst_type, indptr, indices] : relations)
     views.push_back({src_type, dst_type, csc_view(indptr, indices)});
   const auto starts = score_spans(start, "start"), teleports = score_spans(teleport, "teleport");

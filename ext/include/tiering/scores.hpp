@@ -10,7 +10,7 @@
 namespace tiering {
 
 /// One relation of a graph: edges from nodes of `src_type` to nodes of `dst_type`, columns = dst_type.
-struct RelationView {
+struct PagerankRelation {
   int src_type = 0;
   int dst_type = 0;
   CscView csc;
@@ -31,7 +31,7 @@ struct PagerankResult {
 
 /// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold one vector per node
 /// type.
-PagerankResult reverse_pagerank(const std::vector<RelationView>& relations,
+PagerankResult reverse_pagerank(const std::vector<PagerankRelation>& relations,
                                 const std::vector<int64_t>& num_nodes,
                                 const std::vector<std::span<const double>>& start,
                                 const std::vector<std::span<const double>>& teleport,

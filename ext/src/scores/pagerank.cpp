@@ -42,12 +42,12 @@ struct BinRecord {
 
 /// The edges of one relation in bins by source, and what its columns hand out in a sweep.
 struct BinnedRelation {
-  RelationView view;
+  PagerankRelation view;
   Partition<BinRecord> bins;
   Buffer<double> shares;  ///< per column: s(v) / indeg(v)
 };
 
-BinnedRelation bin_relation(const RelationView& relation, int64_t num_src, int threads) {
+BinnedRelation bin_relation(const PagerankRelation& relation, int64_t num_src, int threads) {
   const CscView& csc = relation.csc;
   const BucketGrid grid = bin_grid(num_src);
   const uint32_t local_mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
@@ -146,7 +146,7 @@ class Sweeper {
   std::vector<double> changes_;
 };
 
-void check_shapes(const std::vector<RelationView>& relations, const std::vector<int64_t>& num_nodes,
+void check_shapes(const std::vector<PagerankRelation>& relations, const std::vector<int64_t>& num_nodes,
                   const std::vector<std::span<const double>>& start,
                   const std::vector<std::span<const double>>& teleport, int threads) {
   const size_t types = num_nodes.size();
@@ -171,7 +171,7 @@ void check_shapes(const std::vector<RelationView>& relations, const std::vector<
 
 }  // namespace
 
-PagerankResult reverse_pagerank(const std::vector<RelationView>& relations,
+PagerankResult reverse_pagerank(const std::vector<PagerankRelation>& relations,
                                 const std::vector<int64_t>& num_nodes,
                                 const std::vector<std::span<const double>>& start,
                                 const std::vector<std::span<const double>>& teleport,
