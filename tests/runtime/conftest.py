@@ -1,7 +1,8 @@
-"""Layouts written with NumPy alone, row by row after the format's description: the tests' own idea of where bytes lie."""
+"""Layouts written with NumPy alone, row by row: the tests' own idea of where the bytes lie."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
             rows = nodes.table[data.order(name)]
             row_bytes = rows.shape[1] * storage_dtype(nodes.dtype).itemsize
             ends = np.cumsum([0, *nodes.tiers, nodes.count - sum(nodes.tiers)]).tolist()
-            tiers = dict(zip(("gpu", "peer", "cpu", "ssd"), zip(ends, ends[1:], strict=False), strict=True))
+            tiers = dict(zip(("gpu", "peer", "cpu", "ssd"), itertools.pairwise(ends), strict=True))
             put_memory_tiers(writer, name, nodes.dtype, rows, tiers, data.peers)
             ssd = rows[tiers["ssd"][0] :]
             place = SsdRows.plan(len(logical) // data.page_bytes, len(ssd), row_bytes, data.page_bytes)
@@ -121,7 +122,12 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
             }  # fmt: skip
         images = data.images if logical else 0
         put_images(writer, out, bytes(logical), images, data.page_bytes)
-        body = {"page_bytes": data.page_bytes, "num_images": images, "num_peers": data.peers, "node_types": bodies}
+        body = {
+            "page_bytes": data.page_bytes,
+            "num_images": images,
+            "num_peers": data.peers,
+            "node_types": bodies,
+        }
         writer.commit(body, PROVENANCE)
     return open_layout(out)
 

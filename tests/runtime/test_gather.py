@@ -14,6 +14,7 @@ import torch
 import tiering
 from tiering import native
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
+from tiering.formats.features import FEATURE_DTYPES
 from tiering.runtime import MemoryFeatures, TieredFeatures
 from tiering.runtime import engines as engines_module
 
@@ -82,7 +83,7 @@ def test_threads_do_not_change_rows(kit, build, threads):
     np.testing.assert_array_equal(layout.features(threads=threads).gather_numpy(ids), rows[ids])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("dtype", FEATURE_DTYPES)
 def test_dtypes(kit, build, dtype):
     storage = np.dtype("uint16" if dtype == "bfloat16" else dtype)
     raw = kit.random_table(60, 3 * storage.itemsize)
@@ -245,14 +246,14 @@ def test_image_truncated_before_open(kit, build):
     path.write_bytes(path.read_bytes()[:-4096])
     with pytest.raises(FormatError, match=r"ssd image 1 .* needs at least \d+ bytes"):
         layout.features()
-    with pytest.raises(FormatError, match="expected .* bytes, found"):
+    with pytest.raises(FormatError, match=r"expected .* bytes, found"):
         tiering.open(layout.path)
 
 
 def test_image_missing(kit, build):
     layout, _ = bytes_layout(kit, build, 4096)
     layout.artifact.images[0].unlink()
-    with pytest.raises(MissingError, match="ssd image 0 .* does not exist"):
+    with pytest.raises(MissingError, match=r"ssd image 0 .* does not exist"):
         layout.features()
 
 

@@ -161,7 +161,7 @@ def test_x_of_one_and_of_many_types(kit, build):
     assert isinstance(one.x, torch.Tensor)
     many = next(iter(build(kit.hetero_graph()).loader(**OPTIONS)))
     assert set(many.x) == {"paper", "author"}
-    assert many.edge_index(0, "cites" if False else "paper:cites:paper").shape[0] == 2
+    assert many.edge_index(0, "paper:cites:paper").shape[0] == 2
     with pytest.raises(MissingError, match="no relation None"):
         many.edge_index(0)
     with pytest.raises(InputError, match=r"hop: expected 0..1, found 2"):
@@ -233,7 +233,7 @@ def test_empty_train_set(kit, build):
 
 
 def test_missing_split(kit, build):
-    with pytest.raises(MissingError, match="no split 'dev'; splits: train, val, test|no single node type with a split"):
+    with pytest.raises(MissingError, match="no single node type with a split 'dev'"):
         build(kit.small_graph()).loader("dev", **OPTIONS)
 
 
@@ -267,7 +267,7 @@ def test_error_in_the_background_surfaces_with_its_cause(kit, build):
 
     loader = build(kit.small_graph()).loader(**OPTIONS, features=Broken())
     seen = []
-    with pytest.raises(StageError, match="epoch 0, batch 2: extraction failed: OSError: .*the disk is gone") as caught:
+    with pytest.raises(StageError, match=r"epoch 0, batch 2: extraction failed: OSError: .*the disk is gone") as caught:
         for batch in loader:
             seen.append(batch.index)
     assert seen == [0, 1]

@@ -93,8 +93,8 @@ class Batch:
     def blocks(self) -> list[Block]:
         """Edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
 
-        With frontier ``all`` a layer has the edges of one hop, because every node sampled anew at that hop; with ``new``
-        it has the edges of that hop and of those nearer to the seeds, because a node samples only once.
+        With frontier ``all`` a layer has the edges of one hop, because every node sampled anew at that hop; with
+        ``new`` it has the edges of that hop and of those nearer to the seeds, because a node samples only once.
         """
         blocks = []
         for hop in reversed(range(len(self.hops))):

@@ -63,9 +63,7 @@ class Counters:
             self.ssd_reads += stats.reads
             self.ssd_read_bytes += stats.read_bytes
             self.ssd_direct_reads += stats.direct_reads
-            for tier, rows, nbytes, nanoseconds in zip(
-                TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True
-            ):
+            for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
                 self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
 
     def reset(self) -> None:

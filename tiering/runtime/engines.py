@@ -29,7 +29,11 @@ def io_uring_unavailable() -> str:
 
 
 def open_reader(
-    images: Sequence[Path], page_bytes: int, engine: str = "auto", depth: int = DEFAULT_DEPTH, direct: str = "auto"
+    images: Sequence[Path],
+    page_bytes: int,
+    engine: str = "auto",
+    depth: int = DEFAULT_DEPTH,
+    direct: str = "auto",
 ) -> native.SsdReader:
     """Open SSD images for random reads.
 
@@ -81,5 +85,7 @@ def _open(images: Sequence[Path], page_bytes: int, name: str, depth: int, direct
             return native.SsdReader([str(path) for path in images], page_bytes, name, depth, direct)
         except OSError as error:
             if direct == "on" and "direct" in str(error).lower():
-                raise CapabilityError(f"direct='on': {error.strerror}; direct='auto' reads through the page cache") from None
+                raise CapabilityError(
+                    f"direct='on': {error.strerror}; direct='auto' reads through the page cache"
+                ) from None
             raise

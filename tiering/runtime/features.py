@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -216,9 +215,7 @@ class TieredFeatures(FeatureRows):
         device: str = "cpu",
     ) -> None:
         if device != "cpu":
-            raise CapabilityError(
-                f"device={device!r}: this build has no GPU module; use device='cpu' (the gpu tier then lives in host memory)"
-            )
+            raise CapabilityError(f"device={device!r}: this build has no GPU module; use device='cpu'")
         entry = layout.type_layout(node_type)
         self.reader = None
         """Open SSD images; ``None`` where the ssd tier is empty."""
@@ -281,7 +278,8 @@ class TieredFeatures(FeatureRows):
             return
         _told.add(self._where)
         log.warning(
-            "%s: the gpu and peer tiers live in host memory, because this build has no GPU module", self._where
+            "%s: the gpu and peer tiers live in host memory, because this build has no GPU module",
+            self._where,
         )
 
     def __repr__(self) -> str:
@@ -382,12 +380,14 @@ def _check_images(layout: Layout, entry: TypeLayout) -> None:
     last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
     for index, path in enumerate(layout.images):
         if not path.exists():
-            raise MissingError(f"{path}: ssd image {index} of {layout.path} does not exist (moved? make the layout again)")
+            raise MissingError(
+                f"{path}: ssd image {index} of {layout.path} does not exist (moved? make the layout again)"
+            )
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
-        if path.is_file() and os.path.getsize(path) < needed:
+        if path.is_file() and path.stat().st_size < needed:
             raise FormatError(
                 f"{path}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
-                f"found {os.path.getsize(path)}; make the layout again"
+                f"found {path.stat().st_size}; make the layout again"
             )
 
 

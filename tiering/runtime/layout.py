@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class TieredLayout:
     """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
 
-    Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context manager,
-    or call `close`, to give memory and descriptors back at a known time.
+    Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
+    manager, or call `close`, to give memory and descriptors back at a known time.
     """
 
     def __init__(self, artifact: Layout) -> None:
@@ -146,7 +146,13 @@ class TieredLayout:
             table = self._tables.get(key)
             if table is None or table.closed:
                 table = TieredFeatures(
-                    self.artifact, node_type, engine=engine, depth=depth, direct=direct, threads=threads, device=device
+                    self.artifact,
+                    node_type,
+                    engine=engine,
+                    depth=depth,
+                    direct=direct,
+                    threads=threads,
+                    device=device,
                 )
                 self._tables[key] = table
             return table

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Loader:
     """Batches of one split of a layout; iterate it once per epoch.
 
-    ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure function
-    of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers, nor where features come from,
-    nor the reordering changes it. Made by `TieredLayout.loader`, which describes the parameters.
+    ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
+    function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
+    features come from changes it. Made by `TieredLayout.loader`, which describes the parameters.
     """
 
     def __init__(
@@ -49,7 +49,11 @@ class Loader:
         workers: int,
         prefetch: int,
     ) -> None:
-        for name, value, lowest in (("batch_size", batch_size, 1), ("workers", workers, 1), ("prefetch", prefetch, 0)):
+        for name, value, lowest in (
+            ("batch_size", batch_size, 1),
+            ("workers", workers, 1),
+            ("prefetch", prefetch, 0),
+        ):
             if not isinstance(value, (int, np.integer)) or value < lowest:
                 raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
         self.layout = layout
@@ -102,7 +106,11 @@ class Loader:
 
     def _plan(self, epoch: int) -> Any:
         return self.sampler.batches(
-            {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=self.drop_last, shuffle=self.shuffle
+            {self.node_type: self.seeds},
+            self.batch_size,
+            epoch,
+            drop_last=self.drop_last,
+            shuffle=self.shuffle,
         )
 
     def _extract(self, sampled: SampledBatch) -> Batch:
@@ -146,9 +154,7 @@ def _find_seeds(
     return node_type, ids
 
 
-def _find_features(
-    layout: TieredLayout, features: Any, options: dict[str, Any]
-) -> dict[str, Gatherable]:
+def _find_features(layout: TieredLayout, features: Any, options: dict[str, Any]) -> dict[str, Gatherable]:
     """Resolve the `features` argument of the loader to one source per node type."""
     if features is None:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -73,16 +74,14 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
     except OSError as error:
         raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
     if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= 4 * 1024 * 1024:
-        try:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
             block.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: only slower
     return np.frombuffer(block, np.uint8)
 
 
 def _read_file(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
     array = anonymous(nbytes)
-    view = memoryview(array)
+    view = array.data
     with storage_errors(path), path.open("rb", buffering=0) as file:
 
         def read_chunk(start: int) -> None:
