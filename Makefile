@@ -1,0 +1,94 @@
+# `make demo` runs the main job, `make test` the tests. Both set up everything in .venv first; once is enough.
+# Another Python: make PYTHON=python3.12 ...   Any torch >= 2.1 works: make TORCH='torch==2.5.1' ...
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+# DGL is only judged against (sampler tests, bench); where there is no wheel for this Python those parts skip.
+DGL    ?= dgl==1.1.3
+WERROR ?= OFF
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+NATIVE := $(shell find ext -type f 2>/dev/null)
+CPP    := $(shell find ext tests/cpp -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
+
+.PHONY: help demo test fast-test gates format cpp-test bench notebooks clean
+help:
+	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
+	@echo "make test       all tests (fast-test: without the slow ones)"
+	@echo "make gates      ruff, mypy, import contracts, clang-format"
+	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
+	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
+	@echo "make format     let ruff and clang-format rewrite the sources"
+	@echo "make clean      remove builds and caches (keeps $(VENV))"
+
+demo: $(VENV)/.demo
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest
+
+fast-test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m "not slow and not notebook"
+
+gates: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP)
+
+cpp-test: $(VENV)/.dev
+	@for sanitizer in address,undefined thread; do \
+	  build=build/cpp-$${sanitizer%%,*}; \
+	  $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
+	    -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
+	  $(BIN)/cmake --build $$build || exit 1; \
+	  $(BIN)/ctest --test-dir $$build --output-on-failure || exit 1; \
+	done
+
+bench: $(VENV)/.dev
+	@$(BIN)/tiering bench
+
+# --- set-up ------------------------------------------------------------------------------------------------------
+# liburing gives the io_uring engine. Fetched only where that is easy; without it the `threads` engine serves.
+define SYSTEM_PACKAGES
+if ! pkg-config --exists liburing 2>/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+  echo "installing liburing-dev and pkg-config"; \
+  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends liburing-dev pkg-config; } \
+    >/dev/null 2>&1 </dev/null || echo "could not install liburing-dev: the threads engine will read the SSD tier"; \
+fi; true
+endef
+
+$(VENV)/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "tiering needs Python 3.10 or newer; set it with: make PYTHON=/path/to/python3"; exit 1; }
+	@$(SYSTEM_PACKAGES)
+	@echo "creating $(VENV) and installing torch"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade pip </dev/null
+	@$(PIP) install "$(TORCH)" </dev/null
+	@$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
+	@touch $@
+
+# An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again.
+$(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
+	@echo "building tiering"
+	@$(PIP) install --no-build-isolation -C cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot]" </dev/null
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	@echo "installing what tests and gates need"
+	@$(PIP) install --no-build-isolation -C cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot,test,gates]" </dev/null
+	@$(PIP) install "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
+	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
+	@touch $@
+
+clean:
+	rm -rf build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,5 @@
+"""``python -m tiering.cli`` is ``tiering``."""
+
+from .main import run
+
+run()

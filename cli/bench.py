@@ -1,0 +1,5 @@
+"""`tiering bench`"""
+
+
+def bench_command() -> None:
+    """x"""

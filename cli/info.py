@@ -1,0 +1,56 @@
+"""`tiering info`: what an artifact is, or what this installation can do."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tiering import __version__
+
+from .describe import print_artifact
+from .options import JsonOption
+from .output import print_fields, print_json
+
+
+def info_command(
+    path: Annotated[Path | None, typer.Argument(metavar="[PATH]", help="Any artifact.", show_default=False)] = None,
+    build: Annotated[bool, typer.Option("--build", help="How the native part was built, what it found.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Say what an artifact is; without PATH, or with --build, what this installation is."""
+    if path is not None and not build:
+        from tiering.formats.registry import open_artifact
+
+        print_artifact(open_artifact(path), json)
+        return
+    document = installation()
+    if json:
+        print_json(document)
+    else:
+        flat = {name: value for name, value in document.items() if not isinstance(value, dict)}
+        print_fields({**flat, **document["build"]})
+
+
+def installation() -> dict[str, Any]:
+    """Versions, processor kind, and what the build found; JSON types only."""
+    from tiering import native
+
+    return {
+        "tiering": __version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "torch": _installed("torch"),
+        "build": dict(native.build_info()),
+    }
+
+
+def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed (needed by the loader only)"

@@ -1,0 +1,41 @@
+"""`tiering layout`: cut the feature rows into tiers and write what each memory will hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tiering.units import parse_threads
+
+from .describe import print_artifact
+from .options import ForceOption, JsonOption, OutOption, ThreadsOption
+
+
+def _size(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=False)
+
+
+def layout_command(
+    reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
+    out: OutOption,
+    gpu: Annotated[str | None, _size("--gpu", "SIZE", "Rows every GPU holds: 8GiB, 3%.")] = None,
+    peer: Annotated[str | None, _size("--peer", "PxSIZE", "Rows spread over P GPUs, SIZE on each: 4x8GiB.")] = None,
+    cpu: Annotated[
+        str | None, _size("--cpu", "SIZE", "Rows in host memory: 64GiB, 20%. [default: all that is left if no --ssd]")
+    ] = None,
+    ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
+    page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
+    threads: ThreadsOption = "auto",
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from."""
+    from tiering import pipeline
+
+    layout = pipeline.layout(
+        reordered, out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd or [], page=page,
+        threads=parse_threads(threads), force=force,
+    )  # fmt: skip
+    print_artifact(layout, json)

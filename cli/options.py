@@ -1,0 +1,40 @@
+"""Options that several commands share, defined once: name, help, type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
+"""Groups of commands in `tiering --help`."""
+COMMON = "Common options"
+
+OutOption = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Artifact to write.", show_default=False)]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an existing output.", rich_help_panel=COMMON, show_default=False)
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document instead of text.", rich_help_panel=COMMON, show_default=False),
+]
+ThreadsOption = Annotated[
+    str,
+    typer.Option("--threads", metavar="N|auto", help="Threads; the result is the same.", rich_help_panel=COMMON),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
+TrainOption = Annotated[
+    str | None,
+    typer.Option(
+        "--train",
+        metavar="FILE|SHARE",
+        help="Training nodes: a .npy file of ids (TYPE=FILE where there are several types), or a share such as 1%. "
+        "[default: the graph's own train split]",
+        show_default=False,
+    ),
+]
+FanoutsOption = Annotated[
+    str, typer.Option("--fanouts", help="Neighbours per hop, the seeds' own hop first; -1 is all.")
+]
+GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

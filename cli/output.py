@@ -1,0 +1,74 @@
+"""What commands print: tables for people, one JSON document for machines. Results only; the rest goes to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH = 150
+"""Columns where standard output is no terminal: wide enough that tables do not wrap in a log."""
+
+
+def console() -> Console:
+    """Console on standard output, as wide as the terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document; text stays readable, NaN is refused (it is no JSON)."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_line(text: str) -> None:
+    """Print one line of a result, unwrapped and without markup."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Tell the user something that is no result: one line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
+    """Print a table.
+
+    Parameters
+    ----------
+    title
+        Line above the table; empty for none.
+    columns
+        Headings.
+    rows
+        One value per column; printed as text.
+    left
+        How many leading columns are aligned left; the others, numbers mostly, right.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left")
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index < left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row))
+    console().print(table)
+
+
+def print_fields(fields: dict[str, object]) -> None:
+    """Print names and values in two columns."""
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        print_line(f"{name:<{width}}  {value}")
+
+
+def share(part: float, whole: float) -> str:
+    """``part`` as a percentage of ``whole``: ``12.5 %``; ``-`` of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"

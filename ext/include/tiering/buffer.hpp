@@ -1,0 +1,59 @@
+// Memory that kernels allocate and callers own: uninitialised, aligned, in huge pages where the system offers
+// them.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <variant>
+
+namespace tiering {
+
+inline constexpr size_t kLineBytes = 64;
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+/// `size` values of T, not initialised. Large ones are aligned to 2 MiB and ask for huge pages: the kernels
+/// write to hundreds of places at once and would otherwise spend their time on page faults and TLB misses.
+template <typename T>
+class Buffer {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  Buffer() = default;
+  explicit Buffer(int64_t size) : size_(size) {
+    const size_t bytes = static_cast<size_t>(size) * sizeof(T);
+    const size_t align = bytes >= 2 * kHugePageBytes ? kHugePageBytes : kLineBytes;
+    const size_t rounded = (bytes + align - 1) / align * align;
+    data_.reset(static_cast<T*>(std::aligned_alloc(align, rounded ? rounded : align)));
+    if (!data_) throw std::bad_alloc();
+    if (align == kHugePageBytes) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: failure is harmless
+  }
+
+  T* data() noexcept { return data_.get(); }
+  const T* data() const noexcept { return data_.get(); }
+  int64_t size() const noexcept { return size_; }
+  T& operator[](int64_t i) noexcept { return data_.get()[i]; }
+  const T& operator[](int64_t i) const noexcept { return data_.get()[i]; }
+  std::span<T> span() noexcept { return {data(), static_cast<size_t>(size_)}; }
+  std::span<const T> span() const noexcept { return {data(), static_cast<size_t>(size_)}; }
+
+ private:
+  struct Free {
+    void operator()(void* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<T, Free> data_;
+  int64_t size_ = 0;
+};
+
+/// Ids a kernel returns: 32-bit while every id fits, else 64-bit.
+using IdBuffer = std::variant<Buffer<int32_t>, Buffer<int64_t>>;
+
+/// Whether ids below `count` need 64 bits.
+inline bool needs_wide_ids(int64_t count) { return count >= (int64_t{1} << 31); }
+
+}  // namespace tiering

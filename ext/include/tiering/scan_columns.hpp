@@ -1,0 +1,42 @@
+// Walks over compressed adjacency by ranges of *entries*, so that work can be cut evenly whatever the
+// degrees.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tiering/errors.hpp>
+
+namespace tiering {
+
+/// Calls f(column, first, last) for every non-empty part of a column within the entries [begin, end), in
+/// order.
+template <typename F>
+void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) {
+  if (begin >= end) return;
+  int64_t column = std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin() - 1;
+  for (int64_t at = begin; at < end; ++column) {
+    const int64_t stop = std::min(end, indptr[static_cast<size_t>(column) + 1]);
+    if (at < stop) f(column, at, stop);
+    at = stop;
+  }
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id,
+                                                                      int64_t count) {
+  throw InputError("indices[" + std::to_string(position) + "] is " + std::to_string(id) + ", outside 0.." +
+                   std::to_string(count - 1) + " (" + std::to_string(count) + " nodes)");
+}
+
+/// Calls f(id) for indices[begin, end) in order; throws for the first that is not in [0, count).
+template <typename T, typename F>
+void scan_indices(std::span<const T> indices, int64_t count, int64_t begin, int64_t end, F&& f) {
+  for (int64_t k = begin; k < end; ++k) {
+    const int64_t id = indices[static_cast<size_t>(k)];
+    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(count)) index_out_of_range(k, id, count);
+    f(id);
+  }
+}
+
+}  // namespace tiering

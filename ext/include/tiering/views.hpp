@@ -1,0 +1,64 @@
+// What callers lend to the kernels: non-owning views of ids and adjacency. Nothing here allocates or checks.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace tiering {
+
+/// Ids in memory with a fixed distance between neighbours, as in one column of an (E, 2) array.
+template <typename T>
+class StridedIds {
+ public:
+  StridedIds(const void* base, int64_t stride_bytes)
+      : base_(static_cast<const char*>(base)), stride_(stride_bytes) {}
+  int64_t operator[](int64_t i) const {
+    T value;
+    std::memcpy(&value, base_ + i * stride_, sizeof(T));
+    return value;
+  }
+
+ private:
+  const char* base_;
+  int64_t stride_;
+};
+
+/// A 1-D array of int32 or int64 ids with any stride.
+struct IdView {
+  const void* data = nullptr;
+  int64_t size = 0;
+  int64_t stride_bytes = 4;
+  bool wide = false;  ///< int64 instead of int32
+
+  template <typename F>
+  decltype(auto) visit(F&& f) const {
+    if (wide) return f(StridedIds<int64_t>(data, stride_bytes));
+    return f(StridedIds<int32_t>(data, stride_bytes));
+  }
+};
+
+/// A contiguous 1-D array of int32 or int64 ids.
+struct IdSpan {
+  const void* data = nullptr;
+  int64_t size = 0;
+  bool wide = false;  ///< int64 instead of int32
+
+  template <typename F>
+  decltype(auto) visit(F&& f) const {
+    const auto n = static_cast<size_t>(size);
+    if (wide) return f(std::span<const int64_t>(static_cast<const int64_t*>(data), n));
+    return f(std::span<const int32_t>(static_cast<const int32_t*>(data), n));
+  }
+};
+
+/// Compressed adjacency: list v is indices[indptr[v] : indptr[v + 1]].
+struct CscView {
+  std::span<const int64_t> indptr;  ///< num_columns + 1 offsets
+  IdSpan indices;
+
+  int64_t num_columns() const { return static_cast<int64_t>(indptr.size()) - 1; }
+  int64_t num_edges() const { return indices.size; }
+};
+
+}  // namespace tiering

@@ -1,0 +1,36 @@
+// Checks of adjacency that came from outside: O(nodes) for indptr, O(edges) for the indices. Throws at the
+// first fault in memory order, whatever the number of threads.
+#include <tiering/errors.hpp>
+#include <tiering/graph.hpp>
+#include <tiering/parallel.hpp>
+#include <tiering/scan_columns.hpp>
+
+namespace tiering {
+
+void check_indptr(const CscView& csc, int threads) {
+  const auto& indptr = csc.indptr;
+  TIERING_EXPECT(!indptr.empty(), "indptr is empty: it needs one entry more than there are columns");
+  TIERING_EXPECT(indptr[0] == 0, "indptr[0] is " + std::to_string(indptr[0]) + ", expected 0");
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(csc.num_columns(), threads, t);
+    for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v)
+      TIERING_EXPECT(indptr[v] <= indptr[v + 1],
+                     "indptr falls from " + std::to_string(indptr[v]) + " at " + std::to_string(v) + " to " +
+                         std::to_string(indptr[v + 1]) + " at " + std::to_string(v + 1));
+  });
+  TIERING_EXPECT(indptr.back() == csc.num_edges(), "indptr ends at " + std::to_string(indptr.back()) +
+                                                       " but there are " + std::to_string(csc.num_edges()) +
+                                                       " indices");
+}
+
+void check_csc(const CscView& csc, int64_t num_src, int threads) {
+  check_indptr(csc, threads);
+  csc.indices.visit([&](const auto& indices) {
+    run_team(threads, [&](int t) {
+      const auto [begin, end] = even_cut(csc.num_edges(), threads, t);
+      scan_indices(indices, num_src, begin, end, [](int64_t) {});
+    });
+  });
+}
+
+}  // namespace tiering

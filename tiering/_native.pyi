@@ -1,0 +1,188 @@
+"""Signatures of the C++ core (``ext/bindings``). Import them through ``tiering.native``.
+
+Conventions: ids are int32 or int64; ``indptr`` is int64 with one entry more than there are columns; output
+ids are int32 below 2^31 nodes, else int64. ``threads`` is at least 1 and never changes the result.
+``ValueError`` names the argument, and the first place in it, that does not fit.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+IdArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+
+def build_info() -> dict[str, str]:
+    """What the build found: ``compiler``, ``build_type``, ``liburing``, ``nvcc``."""
+
+# ---------------------------------------------------------------------------------------------- graph
+
+def coo_to_csc(
+    src: IdArray,
+    dst: IdArray,
+    num_src: int,
+    num_dst: int,
+    threads: int = 1,
+    want_positions: bool = False,
+) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
+    """Edges ``src[k] -> dst[k]`` to CSC: ``(indptr, indices, positions)``.
+
+    `src` and `dst` may have any stride. Within a column the edges keep their input order; duplicates stay.
+    ``positions[k]`` is the input index of entry k. Memory: 8 bytes per edge beside the result, 16 with
+    positions.
+    """
+
+def transpose(
+    indptr: NDArray[np.int64],
+    indices: IdArray,
+    num_rows: int,
+    threads: int = 1,
+    want_positions: bool = False,
+) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
+    """CSC to CSR: row u lists the columns that contain u, ascending; ``positions[k]`` indexes the CSC."""
+
+def check_csc(indptr: NDArray[np.int64], indices: IdArray, num_src: int, threads: int = 1) -> None:
+    """``ValueError`` saying where indptr does not rise from 0 to len(indices), or an id is out of range."""
+
+def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.int64]:
+    """How often each id in ``0..num_src-1`` stands in `indices`."""
+
+def rmat_edges(
+    scale: int, num_edges: int, seed: int = 0, threads: int = 1
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """``(src, dst)`` of an R-MAT graph of 2**scale nodes, scale 1..30; odds .57 .19 .19 .05, scrambled."""
+
+# --------------------------------------------------------------------------------------------- scores
+
+def reverse_pagerank(
+    relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
+    num_nodes: Sequence[int],
+    start: Sequence[NDArray[np.float64]],
+    teleport: Sequence[NDArray[np.float64]],
+    damping: float = 0.85,
+    max_sweeps: int = 5,
+    tolerance: float = 0.0,
+    threads: int = 1,
+) -> tuple[list[NDArray[np.float64]], int, float]:
+    """``(scores per node type, sweeps done, L1 change of the last sweep)``.
+
+    A relation is ``(src_type, dst_type, indptr, indices)``, types being positions in `num_nodes`. A sweep is
+    ``new[t](u) = teleport[t](u) + damping * (sum over relations from t, edges u -> v, of s(v) / indeg(v))``.
+    Tolerance 0 does exactly `max_sweeps`; otherwise it stops once the L1 change is at most `tolerance`.
+    Memory: 8 bytes per edge.
+    """
+
+# -------------------------------------------------------------------------------------------- reorder
+
+def relabel_csc(
+    indptr: NDArray[np.int64],
+    indices: IdArray,
+    dst_new_to_old: IdArray,
+    src_old_to_new: IdArray,
+    threads: int = 1,
+    want_positions: bool = False,
+) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
+    """The graph under new ids: column j is old column ``dst_new_to_old[j]``, ids mapped, in the old order."""
+
+def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
+    """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
+
+def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
+    """The inverse, same dtype. ``ValueError`` names an id that is out of range, twice or missing."""
+
+def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
+    """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""
+
+# ---------------------------------------------------------------------------------------------- sampling
+
+class Sampler:
+    """Deterministic neighbour sampler; wrapped, checked and documented by ``tiering.sampling``."""
+
+    def __init__(
+        self,
+        num_nodes: Sequence[int],
+        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
+        fanouts: Sequence[Sequence[int]],
+        frontier: str,
+        node_keys: Sequence[IdArray | None],
+        seed: int,
+    ) -> None: ...
+    def sample(
+        self, seeds: Sequence[NDArray[np.int64]], epoch: int, batch: int, want_positions: bool = False
+    ) -> tuple[
+        list[NDArray[np.int64]],
+        list[list[int]],
+        list[list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]]],
+    ]: ...
+    def count_accesses(
+        self,
+        seeds: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+        epoch: int,
+        first: int,
+        last: int,
+        features: Sequence[NDArray[np.int64]],
+        adjacency: Sequence[NDArray[np.int64]],
+        threads: int,
+    ) -> None: ...
+
+def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A permutation of 0..n-1 that depends on (n, seed, epoch) alone."""
+
+# ---------------------------------------------------------------------------------------------------- io
+
+def uring_unavailable() -> str:
+    """Why io_uring cannot be used here; empty if it can."""
+
+class SsdReader:
+    """Open SSD images and the engine that reads them."""
+
+    def __init__(
+        self, paths: Sequence[str], page_bytes: int, engine: str, depth: int, direct: str = "auto"
+    ) -> None: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def note(self) -> str: ...
+    @property
+    def offset_alignment(self) -> int: ...
+    @property
+    def memory_alignment(self) -> int: ...
+
+class GatherStats:
+    """What one gather did; lists are by tier: gpu, peer, cpu, ssd."""
+
+    @property
+    def rows(self) -> list[int]: ...
+    @property
+    def bytes(self) -> list[int]: ...
+    @property
+    def nanoseconds(self) -> list[int]: ...
+    @property
+    def reads(self) -> int: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def direct_reads(self) -> int: ...
+
+class TieredTable:
+    """Rows of one node type in four tiers."""
+
+    def __init__(
+        self,
+        row_bytes: int,
+        ends: Sequence[int],
+        gpu: NDArray[np.uint8] | None,
+        peers: Sequence[NDArray[np.uint8]],
+        cpu: NDArray[np.uint8] | None,
+        reader: SsdReader | None,
+        first_page: int = 0,
+        stride: int = 0,
+        rows_per_page: int = 0,
+        page_bytes: int = 0,
+    ) -> None: ...
+    def gather(self, ids: NDArray[np.int64], out: NDArray[np.uint8], threads: int = 1) -> GatherStats: ...

@@ -1,0 +1,68 @@
+"""The door to the C++ core: the only module that imports ``tiering._native``.
+
+Everything here takes and returns numpy arrays, releases the GIL, and gives the same bytes for any number of
+threads. The functions check types, shapes and ranges and raise ``ValueError`` (a failed system call:
+``OSError``) with the argument's name; callers that know the file behind an argument add its path.
+
+Signatures and meaning: ``tiering/_native.pyi``.
+"""
+
+from __future__ import annotations
+
+from tiering.errors import CapabilityError
+
+try:
+    from tiering import _native
+except ImportError as error:
+    raise CapabilityError(
+        f"the compiled core tiering._native cannot be loaded ({error}). Build it in the source directory "
+        "with `pip install --no-build-isolation -e .`, or install a wheel"
+    ) from error
+
+build_info = _native.build_info
+
+# graph
+coo_to_csc = _native.coo_to_csc
+transpose = _native.transpose
+check_csc = _native.check_csc
+out_degrees = _native.out_degrees
+rmat_edges = _native.rmat_edges
+
+# scores
+reverse_pagerank = _native.reverse_pagerank
+
+# reorder
+relabel_csc = _native.relabel_csc
+sort_by_score = _native.sort_by_score
+invert_permutation = _native.invert_permutation
+gather_rows = _native.gather_rows
+
+# sampling
+Sampler = _native.Sampler
+epoch_order = _native.epoch_order
+
+# io
+GatherStats = _native.GatherStats
+SsdReader = _native.SsdReader
+TieredTable = _native.TieredTable
+uring_unavailable = _native.uring_unavailable
+
+__all__ = [
+    "GatherStats",
+    "Sampler",
+    "SsdReader",
+    "TieredTable",
+    "build_info",
+    "check_csc",
+    "coo_to_csc",
+    "epoch_order",
+    "gather_rows",
+    "invert_permutation",
+    "out_degrees",
+    "relabel_csc",
+    "reverse_pagerank",
+    "rmat_edges",
+    "sort_by_score",
+    "transpose",
+    "uring_unavailable",
+]

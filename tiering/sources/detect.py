@@ -1,0 +1,125 @@
+"""The door: what is at this path, and open it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tiering.errors import InputError, MissingError
+from tiering.formats.protocols import Dataset
+from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
+from tiering.sources.edge_list import open_edge_list
+from tiering.sources.igb import find_tree, open_igb
+from tiering.sources.npy_dir import is_npy_dir, open_npy_dir
+from tiering.sources.options import given_options, parse_options, refuse_foreign_options
+from tiering.sources.parquet import SUFFIXES as PARQUET_SUFFIXES
+from tiering.sources.parquet import open_parquet, parquet_files
+from tiering.sources.reading import Reading
+from tiering.sources.scratch import Scratch
+from tiering.sources.transforms import transform
+
+READERS: dict[str, Callable[[Path, Reading], Dataset]] = {
+    "npy": open_npy_dir,
+    "igb": open_igb,
+    "edgelist": open_edge_list,
+    "parquet": open_parquet,
+}
+"""Format -> reader."""
+
+
+def detect(path: str | os.PathLike[str]) -> str:
+    """Format of the dataset at `path`.
+
+    Raises
+    ------
+    MissingError
+        If there is nothing at `path`.
+    InputError
+        If it is none of the known formats; says what was looked for.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise MissingError(f"{path}: no such file or directory; check the path")
+    if path.is_dir():
+        if find_tree(path) is not None:
+            return "igb"
+        if is_npy_dir(path):
+            return "npy"
+        if parquet_files(path):
+            return "parquet"
+        raise InputError(
+            f"{path}: no dataset recognised in this directory; looked for SRC__NAME__DST/edge_index.npy (igb; also in "
+            "processed/ and SIZE/processed/), edge_index.npy (npy), *.parquet (parquet); name the --format or give "
+            f"the right directory; found: {_listing(path)}"
+        )
+    suffixes = [s.lower() for s in path.suffixes]
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start[:4] == b"PAR1" or (suffixes and suffixes[-1] in PARQUET_SUFFIXES):
+        return "parquet"
+    if start != b"\x93NUMPY" and any(s in TEXT_SUFFIXES for s in suffixes[-2:]):
+        return "edgelist"
+    hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
+    raise InputError(
+        f"{path}: no dataset recognised in this file; looked for parquet ({', '.join(PARQUET_SUFFIXES)}) and text "
+        f"({', '.join(TEXT_SUFFIXES)}, also .gz); {hint}"
+    )
+
+
+def _listing(path: Path) -> str:
+    names = sorted(p.name for p in path.iterdir())
+    return (", ".join(names[:8]) + (", ..." if len(names) > 8 else "")) or "nothing"
+
+
+def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: Any) -> Dataset:  # noqa: A002
+    """Open a dataset of the user's, checked and described, its large arrays left where they are.
+
+    Parameters
+    ----------
+    path
+        File or directory.
+    format
+        ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+    **options
+        See `tiering.sources.options.SourceOptions`; ``None`` is the default of each.
+
+    Returns
+    -------
+    Dataset
+        Close it when done: it may own temporary files.
+
+    Raises
+    ------
+    MissingError
+        If something that must be there is not.
+    InputError
+        If an option or a file is wrong; the message says which, what was expected, what was found, and what to do.
+    """
+    parsed = parse_options(options)
+    chosen = detect(path) if format == "auto" else format
+    if chosen not in READERS:
+        raise InputError(f"format: expected auto, {', '.join(READERS)}, found {chosen!r}")
+    source = Path(path).absolute()
+    if not source.exists():
+        raise MissingError(f"{source}: no such file or directory; check the path")
+    refuse_foreign_options(options, chosen)
+    reading = Reading(parsed, Scratch(parsed.work_dir))
+    reading.notes.update(format=chosen, source=str(source), options=given_options(options))
+    try:
+        dataset = READERS[chosen](source, reading)
+        transform(dataset, reading)
+        _require_known_types(dataset, reading)
+    except BaseException:
+        reading.scratch.close()
+        raise
+    dataset.on_close(reading.scratch.close)
+    return dataset
+
+
+def _require_known_types(dataset: Dataset, reading: Reading) -> None:
+    for name in ("num_nodes", "feature_dim", "feature_dtype"):
+        for node_type in getattr(reading.options, name).by_type:
+            if node_type not in dataset.nodes:
+                raise InputError(f"{name}: no node type {node_type}; there are: {', '.join(dataset.nodes)}")

@@ -1,0 +1,141 @@
+"""The nodes of one type from the files of one folder: how many, features, labels, splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tiering.errors import InputError
+from tiering.formats.protocols import EdgeData, FeatureRef, NodeData
+from tiering.sources.edges import count_from_ids
+from tiering.sources.features import describe_features
+from tiering.sources.labels import label_rows, read_labels
+from tiering.sources.npy_file import read_header, require_file
+from tiering.sources.reading import Reading
+from tiering.sources.splits import check_splits, make_splits, read_splits
+
+FEATURE_FILE = "node_feat.npy"
+COUNT_FILE = "num_nodes.txt"
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """Where to look for the nodes of one type, and what their dataset family says about them."""
+
+    folder: Path
+    node_type: str
+    label_names: Sequence[str] = ("node_label.npy",)
+    """File names labels may have; the first found counts."""
+    headerless: bool = False
+    """Whether features and labels without numpy header are usual in this family."""
+    usual_dim: int | None = None
+    """See `describe_features`."""
+    known_rows: Mapping[str, int] = field(default_factory=dict)
+    """Origin -> number of rows that a headerless feature file may have."""
+    label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Number of nodes -> numbers of rows that a shorter label file may have."""
+    stated_count: tuple[str, int] | None = None
+    """Where the dataset itself states the number of nodes, and the number."""
+
+
+def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tuple[NodeData, set[str]]:
+    """Read the nodes of one type.
+
+    The number of nodes comes from what is known of: option, features, the dataset's own statement, labels.
+    Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
+
+    Returns
+    -------
+    nodes : NodeData
+    names : set of str
+        File names used.
+    """
+    folder, kind = files.folder, files.node_type
+    names: set[str] = set()
+    label_path = next((folder / n for n in files.label_names if (folder / n).is_file()), None)
+    stated = _stated_count(files, names)
+    features = _features(files, label_path, stated, reading)
+    num_nodes = _num_nodes(files, features, label_path, stated, edges, reading)
+    labels, num_classes = None, None
+    if label_path is not None:
+        prefixes = files.label_prefixes.get(num_nodes, ())
+        labels, num_classes = read_labels(
+            label_path, num_nodes, reading, prefixes=prefixes, headerless=files.headerless
+        )
+        names.add(label_path.name)
+    if features is not None:
+        names.add(features.path.name)
+    splits, split_names = read_splits(folder, num_nodes, reading)
+    names |= split_names
+    if reading.options.split is not None and (labels is not None or len(reading.notes["node_types"]) == 1):
+        if splits:
+            reading.notes["splits_replaced"] = sorted(split_names)
+        splits = make_splits(labels, num_nodes, reading, str(folder))
+    check_splits(splits, labels, num_nodes, kind, reading)
+    return NodeData(num_nodes, features, labels, num_classes, splits), names
+
+
+def _stated_count(files: NodeFiles, names: set[str]) -> tuple[str, int] | None:
+    path = files.folder / COUNT_FILE
+    if not path.is_file():
+        return files.stated_count
+    names.add(COUNT_FILE)
+    text = path.read_text(errors="replace")[:100].strip()
+    if not text.isdigit():
+        raise InputError(f"{path}: expected the number of {files.node_type} nodes, found {text!r}; correct the file")
+    return str(path), int(text)
+
+
+def _features(
+    files: NodeFiles, label_path: Path | None, stated: tuple[str, int] | None, reading: Reading
+) -> FeatureRef | None:
+    path = files.folder / FEATURE_FILE
+    if not path.is_file():
+        for option in ("feature_dim", "feature_dtype"):
+            if files.node_type in getattr(reading.options, option).by_type:
+                require_file(path, f"features, because {option} is given for {files.node_type}")
+        return None
+    known = dict(files.known_rows)
+    if stated is not None:
+        known[stated[0]] = stated[1]
+    if label_path is not None:
+        rows = label_rows(label_path)
+        if rows is not None:
+            known[label_path.name] = rows
+        elif label_path.stat().st_size % 4 == 0:
+            known[label_path.name + " as float32"] = label_path.stat().st_size // 4
+    return describe_features(
+        path, files.node_type, reading, known_rows=known, usual_dim=files.usual_dim if files.headerless else None
+    )
+
+
+def _num_nodes(
+    files: NodeFiles,
+    features: FeatureRef | None,
+    label_path: Path | None,
+    stated: tuple[str, int] | None,
+    edges: list[EdgeData],
+    reading: Reading,
+) -> int:
+    counts: list[tuple[str, int]] = []
+    wanted = reading.options.num_nodes.get(files.node_type)
+    if wanted is not None:
+        counts.append(("option num_nodes", wanted))
+    if features is not None:
+        counts.append((str(features.path), features.rows))
+    if stated is not None:
+        counts.append(stated)
+    for origin, number in counts[1:]:
+        if number != counts[0][1]:
+            raise InputError(
+                f"{origin}: expected {counts[0][1]} {files.node_type} nodes as in {counts[0][0]}, found {number}; "
+                "correct one of the two"
+            )
+    if counts:
+        return counts[0][1]
+    if label_path is not None and label_rows(label_path) is not None:
+        return read_header(label_path).shape[0]
+    inferred = count_from_ids(files.node_type, edges)
+    reading.inferred(f"{files.node_type} num_nodes", {"value": inferred, "from": "largest id + 1"})
+    return inferred

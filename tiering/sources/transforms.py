@@ -1,0 +1,225 @@
+"""Changes to the edges that the user asks for at import: none happens unasked, each is recorded with its counts.
+
+They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. So
+``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types and
+ids go with their edges; a reverse edge has those of the edge it reverses, an added self loop has weight 1, type -1
+and id -1. Cost: one pass each, new columns in memory or temporary files; the user's files are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.formats.protocols import Dataset, EdgeData, relation_key
+from tiering.sources.edges import largest_id
+from tiering.sources.reading import Reading, chunks
+
+Array = npt.NDArray[Any]
+BUCKET_EDGES = 1 << 25
+"""Edges that `deduplicate` sorts at a time: about 1 GiB."""
+_SELF_LOOP_VALUES = {"weight": 1, "type": -1}
+
+
+def transform(dataset: Dataset, reading: Reading) -> None:
+    """Apply the options ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place.
+
+    Raises
+    ------
+    InputError
+        If an id is out of range; checked here because changed edges no longer have the place they had in the file.
+    """
+    options = reading.options
+    if options.self_loops == "keep" and not options.reverse_edges and not options.deduplicate:
+        return
+    for edge in dataset.edges:
+        _check_range(edge, dataset)
+    if options.self_loops == "remove":
+        for edge in _loop_relations(dataset):
+            _record(edge, "remove self loops", reading, _keep(edge, _not_loops(edge, reading), reading))
+    if options.reverse_edges:
+        _add_reverse(dataset, reading)
+    if options.deduplicate:
+        for edge in dataset.edges:
+            keep = first_of_equals(edge, dataset.nodes[edge.relation[0]].num_nodes, reading)
+            _record(edge, "deduplicate", reading, _keep(edge, keep, reading))
+    if options.self_loops == "add":
+        for edge in _loop_relations(dataset):
+            num_nodes = dataset.nodes[edge.relation[0]].num_nodes
+            _record(edge, "add self loops", reading, _add_loops(edge, num_nodes, reading))
+
+
+def _check_range(edge: EdgeData, dataset: Dataset) -> None:
+    for what, column, node_type in (
+        ("source", edge.src, edge.relation[0]),
+        ("destination", edge.dst, edge.relation[2]),
+    ):
+        num_nodes = dataset.nodes[node_type].num_nodes
+        largest = largest_id(column, edge.where, what)
+        if largest >= num_nodes:
+            position = next(
+                part.start + int(np.argmax(column[part] >= num_nodes))
+                for part in chunks(column.shape[0])
+                if int(column[part].max()) >= num_nodes
+            )
+            raise InputError(
+                f"{edge.where}: edge {position}: {what} id {int(column[position])} is outside 0..{num_nodes - 1} "
+                f"({num_nodes} {node_type} nodes); correct the file or num_nodes"
+            )
+
+
+def _loop_relations(dataset: Dataset) -> list[EdgeData]:
+    return [edge for edge in dataset.edges if edge.relation[0] == edge.relation[2]]
+
+
+def _record(edge: EdgeData, step: str, reading: Reading, before: int) -> None:
+    reading.changed(step, relation_key(edge.relation), before, edge.num_edges)
+    edge.where = f"{edge.where} after {step}" if edge.num_edges != before else edge.where
+
+
+def _columns(edge: EdgeData) -> dict[str, Array]:
+    """All columns of an edge list by name; ``data.NAME`` for those of `EdgeData.data`."""
+    columns = {"src": edge.src, "dst": edge.dst, **{f"data.{k}": v for k, v in edge.data.items()}}
+    if edge.edge_ids is not None:
+        columns["edge_ids"] = edge.edge_ids
+    return columns
+
+
+def _set_column(edge: EdgeData, name: str, values: Array) -> None:
+    if name.startswith("data."):
+        edge.data[name[5:]] = values
+    else:
+        setattr(edge, name, values)
+
+
+def _collect(pieces: Iterable[Array], size: int, dtype: npt.DTypeLike, reading: Reading) -> Array:
+    out, at = reading.scratch.array(size, dtype), 0
+    for piece in pieces:
+        out[at : at + piece.shape[0]] = piece
+        at += piece.shape[0]
+    return out
+
+
+def _selected(column: Array, keep: npt.NDArray[np.bool_]) -> Iterator[Array]:
+    for part in chunks(column.shape[0]):
+        yield column[part][keep[part]]
+
+
+def _whole(column: Array) -> Iterator[Array]:
+    for part in chunks(column.shape[0]):
+        yield column[part]
+
+
+def _keep(edge: EdgeData, keep: npt.NDArray[np.bool_], reading: Reading) -> int:
+    """Keep the marked edges; returns the number there were."""
+    before, after = edge.num_edges, int(np.count_nonzero(keep))
+    if after < before:
+        for name, column in _columns(edge).items():
+            _set_column(edge, name, _collect(_selected(column, keep), after, column.dtype, reading))
+    return before
+
+
+def _not_loops(edge: EdgeData, reading: Reading) -> npt.NDArray[np.bool_]:
+    keep = reading.scratch.array(edge.num_edges, bool)
+    for part in chunks(edge.num_edges):
+        keep[part] = edge.src[part] != edge.dst[part]
+    return keep
+
+
+def _add_reverse(dataset: Dataset, reading: Reading) -> None:
+    existing = set(dataset.relations)
+    for edge in list(dataset.edges):
+        source, name, target = edge.relation
+        if source == target:
+            _record(edge, "add reverse edges", reading, _append_reverse(edge, reading))
+        elif (target, f"rev_{name}", source) in existing or name.startswith("rev_"):
+            reading.warn(f"{relation_key(edge.relation)}: not reversed, there is a relation that does it already")
+        else:
+            reverse = EdgeData(
+                relation=(target, f"rev_{name}", source),
+                src=edge.dst,
+                dst=edge.src,
+                where=edge.where,
+                data=dict(edge.data),
+                edge_ids=edge.edge_ids,
+            )
+            dataset.edges.append(reverse)
+            reading.changed("add reverse edges", relation_key(reverse.relation), 0, reverse.num_edges)
+
+
+def _append_reverse(edge: EdgeData, reading: Reading) -> int:
+    """Append each edge that is no self loop, reversed; returns the number of edges there were."""
+    before, keep = edge.num_edges, _not_loops(edge, reading)
+    total = before + int(np.count_nonzero(keep))
+    second = {"src": edge.dst, "dst": edge.src}
+    for name, column in _columns(edge).items():
+        tail = second.get(name, column)
+        dtype = np.result_type(column.dtype, tail.dtype)
+        _set_column(edge, name, _collect(_chain(_whole(column), _selected(tail, keep)), total, dtype, reading))
+    return before
+
+
+def _chain(*parts: Iterable[Array]) -> Iterator[Array]:
+    for part in parts:
+        yield from part
+
+
+def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> int:
+    """Append a self loop for each node without one, by id; returns the number of edges there were."""
+    before = edge.num_edges
+    missing = np.ones(num_nodes, bool)
+    for part in chunks(before):
+        src = edge.src[part]
+        missing[src[src == edge.dst[part]]] = False
+    nodes = np.flatnonzero(missing)
+    for name, column in _columns(edge).items():
+        dtype: np.dtype[Any] = column.dtype
+        added = nodes
+        if name not in ("src", "dst"):
+            added = np.full(nodes.size, _SELF_LOOP_VALUES.get(name[5:], -1))
+            dtype = np.dtype(np.int64) if name != "data.weight" else dtype
+        _set_column(edge, name, _collect(_chain(_whole(column), [added]), before + nodes.size, dtype, reading))
+    return before
+
+
+def first_of_equals(edge: EdgeData, num_src: int, reading: Reading) -> npt.NDArray[np.bool_]:
+    """Mark the first of each set of equal edges.
+
+    Edges are dealt into buckets by destination, so that equal edges meet in one, and each bucket is sorted by
+    itself. Memory: about 32 bytes x `BUCKET_EDGES`, and 1 byte per edge; temporary disk: 24 bytes per edge if
+    there is more than one bucket.
+    """
+    keep = reading.scratch.array(edge.num_edges, bool)
+    keep[:] = False
+    buckets = -(-edge.num_edges // BUCKET_EDGES)
+    if buckets <= 1:
+        keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
+        return keep
+    files = [tuple(reading.scratch.appender("<i8") for _ in range(3)) for _ in range(buckets)]
+    for part in chunks(edge.num_edges):
+        src, dst = edge.src[part], edge.dst[part]
+        bucket = dst % buckets
+        for i, columns in enumerate(files):
+            inside = np.flatnonzero(bucket == i)
+            for column, values in zip(columns, (src[inside], dst[inside], inside + part.start), strict=True):
+                column.append(values)
+    for columns in files:
+        src, dst, position = (column.finish() for column in columns)
+        keep[position[_firsts(src, dst, num_src)]] = True
+    return keep
+
+
+def _firsts(src: Array, dst: Array, num_src: int) -> Array:
+    """Positions of the first of each set of equal pairs, in no useful order."""
+    if src.shape[0] == 0:
+        return np.empty(0, np.int64)
+    if int(dst.max()) < (2**63 - 1) // max(1, num_src):
+        return np.unique(dst.astype(np.int64) * num_src + src, return_index=True)[1]
+    order = np.lexsort((src, dst))  # stable: the first of equals comes first
+    first = np.ones(order.size, bool)
+    first[1:] = (src[order][1:] != src[order][:-1]) | (dst[order][1:] != dst[order][:-1])
+    return order[first]
