@@ -191,7 +191,7 @@ def hetero_graph(seed: int = 0, **options: Any) -> Dataset:
     sizes = {"paper": 200, "author": 120, "venue": 10}
     labels = rng.integers(0, 4, sizes["paper"])
     papers = (rng.normal(size=(sizes["paper"], 6)) + labels[:, None]).astype(np.float32)
-    authors = rng.integers(0, 2**15, (sizes["author"], 5)).astype(np.uint16)
+    authors = (rng.normal(size=(sizes["author"], 5)).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     ids = rng.permutation(sizes["paper"])
     splits = {"train": ids[:100], "val": ids[100:150], "test": ids[150:]}
     nodes = {
