@@ -111,6 +111,8 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
         dataset = READERS[chosen](source, reading)
         transform(dataset, reading)
         _require_known_types(dataset, reading)
+        if parsed.split is not None and "splits" not in reading.notes:
+            raise InputError(f"split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
         reading.scratch.close()
         raise

@@ -129,7 +129,8 @@ def _num_nodes(
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
-                f"{origin}: expected {counts[0][1]} {files.node_type} nodes as in {counts[0][0]}, found {number}; "
+                f"{origin}: expected {counts[0][1]} nodes of type {files.node_type} as in {counts[0][0]}, found "
+                f"{number}; "
                 "correct one of the two"
             )
     if counts:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,12 @@ class Appender:
 
     def finish(self) -> npt.NDArray[Any]:
         """Close the file and map it read-only, shape (count,)."""
-        self._file.close()
+        self.close()
         return open_raw(self.path, self.dtype, (self.count,))
+
+    def close(self) -> None:
+        """Close the file; it stays."""
+        self._file.close()
 
 
 class Scratch:
@@ -50,17 +56,20 @@ class Scratch:
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         self._parent = parent
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         self._files = 0
+        self._appenders: list[Appender] = []
 
     def _path(self) -> Path:
         if self._folder is None:
             parent = Path(self._parent) if self._parent is not None else Path(tempfile.gettempdir())
             with storage_errors(parent):
                 parent.mkdir(parents=True, exist_ok=True)
-                self._folder = tempfile.TemporaryDirectory(prefix=".tiering-import-", dir=parent)
+                self._folder = Path(tempfile.mkdtemp(prefix=".tiering-import-", dir=parent))
+            # Also when nobody calls close: at the end of the object or of the interpreter.
+            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._files += 1
-        return Path(self._folder.name) / f"{self._files}"
+        return self._folder / f"{self._files}"
 
     def array(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Writable array of shape (size,): in memory if small, else a map of a file with its space reserved."""
@@ -73,10 +82,13 @@ class Scratch:
 
     def appender(self, dtype: npt.DTypeLike) -> Appender:
         """Raw file to append to."""
-        return Appender(self._path(), dtype)
+        self._appenders.append(Appender(self._path(), dtype))
+        return self._appenders[-1]
 
     def close(self) -> None:
         """Remove everything."""
+        for appender in self._appenders:
+            appender.close()
         if self._folder is not None:
-            self._folder.cleanup()
+            self._remove()
             self._folder = None
