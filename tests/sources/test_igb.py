@@ -161,7 +161,7 @@ def test_labels_confirm_the_shape_of_unknown_sizes(headerless: Path) -> None:
     paper = open_dataset(tree, relations="paper__cites__paper").nodes["paper"]
     assert paper.features is not None
     assert paper.features.rows == 10
-    with pytest.raises(InputError, match=r"author/node_feat.npy: .*found no numpy header.*feature_dim"):
+    with pytest.raises(InputError, match=r"author/node_feat.npy: .*found no numpy header.*--feature-dim"):
         open_dataset(tree)
     author = open_dataset(tree, feature_dim="author=1024").nodes["author"]
     assert author.num_nodes == 4
@@ -178,7 +178,7 @@ HEADERLESS_BAD = [
     (cut("paper/node_label_19.npy", 20), {}, r"its 20 bytes are not 10 labels of float32 \(40 bytes\)"),
     (cut("paper__cites__paper/edge_index.npy", 100), {}, "damaged numpy header"),
     (cut("paper__cites__paper/edge_index.npy", 140), {}, "truncated"),
-    (lambda tree: None, {"feature_dim": "fos=3"}, "feature_dim: no node type fos; there are: author, paper"),
+    (lambda tree: None, {"feature_dim": "fos=3"}, "feature-dim: no node type fos; there are: author, paper"),
     (lambda tree: (tree / "meta.json").write_text("{"), {}, r"meta\.json: expected JSON such as"),
     (
         lambda tree: (tree / "meta.json").write_text('{"num_nodes": {"paper": 11}}'),

@@ -157,15 +157,15 @@ BAD = [
     (save("node_feat.npy", np.zeros((5, 0), np.float32)), {}, "expected 1 or more values per row"),
     (save("node_feat.npy", np.zeros((5, 3), np.uint32)), {}, "expected features of .*found uint32"),
     (save("node_feat.npy", np.asfortranarray(np.zeros((5, 3)))), {}, "found Fortran order"),
-    (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {}, r"5 rows \(node_label.npy\) x 3 x float32.*feature_dim"),
+    (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {}, r"5 rows \(node_label.npy\) x 3 x float32.*--feature-dim"),
     (raw("node_feat.npy", np.zeros((5, 3), np.float32)), {"feature_dim": 4}, "12 bytes remain"),
     (
         raw("node_feat.npy", np.zeros((5, 3), np.float32)),
         {"feature_dim": 3, "num_nodes": 6},
-        r"expected 6 rows \(num_nodes\) x 3 x float32 = 72 bytes, found 60 bytes = 5 rows",
+        r"expected 6 rows \(--num-nodes\) x 3 x float32 = 72 bytes, found 60 bytes = 5 rows",
     ),
-    (save("node_feat.npy", np.zeros((5, 3))), {"feature_dim": 4}, "feature_dim says 4 .* has a numpy header"),
-    (save("node_feat.npy", np.zeros((5, 3))), {"feature_dtype": "float32"}, "feature_dtype says float32"),
+    (save("node_feat.npy", np.zeros((5, 3))), {"feature_dim": 4}, "feature-dim says 4 .* has a numpy header"),
+    (save("node_feat.npy", np.zeros((5, 3))), {"feature_dtype": "float32"}, "feature-dtype says float32"),
     (save("train_idx.npy", np.array([0, 5])), {}, r"expected node ids in 0\.\.4, found 5 at position 1"),
     (save("train_idx.npy", np.array([-1])), {}, r"expected node ids in 0\.\.4, found -1 at position 0"),
     (save("train_idx.npy", np.array([2**64 - 1], np.uint64)), {}, "found 18446744073709551615"),
@@ -183,7 +183,7 @@ BAD = [
     (save("edge_weight.npy", np.zeros(5)), {}, r"one value per edge, shape \(6,\), found float64 \(5,\)"),
     (save("edge_weight.npy", np.array([1, 1, np.nan, 1, 1, 1])), {}, "found nan at edge 2"),
     (save("edge_type.npy", np.zeros(6)), {}, "expected whole numbers, found float64"),
-    (lambda folder: None, {"num_nodes": 4}, "expected 4 nodes of type node as in option num_nodes, found 5"),
+    (lambda folder: None, {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 5"),
     (lambda folder: (folder / "num_nodes.txt").write_text("many"), {}, "expected the number of node nodes"),
 ]
 

@@ -82,14 +82,14 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
 
 def test_sparse_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
-    with pytest.raises(InputError, match=r"largest id is 9000000000, but 3 edges .* compact_ids"):
+    with pytest.raises(InputError, match=r"largest id is 9000000000, but 3 edges .* --compact-ids"):
         open_dataset(path)
     with open_dataset(path, compact_ids=True) as data:
         assert data.edges[0].src.tolist() == [0, 1, 2]
         assert data.edges[0].dst.tolist() == [1, 0, 0]
         assert data.nodes["node"].extra["original_id"].tolist() == [5, 700, 9000000000]
         assert data.notes["compact_ids"] == {"nodes": 3, "largest": 9000000000}
-    with pytest.raises(InputError, match="with compact_ids nodes without edges do not exist"):
+    with pytest.raises(InputError, match="with --compact-ids nodes without edges do not exist"):
         open_dataset(path, compact_ids=True, num_nodes=5)
 
 
@@ -106,17 +106,17 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
         ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
         ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),
-        ("0 1\n5 2\n", {"num_nodes": 5}, r"num_nodes says 5, ids 0\.\.4, but id 5 occurs"),
+        ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5, ids 0\.\.4, but id 5 occurs"),
         ("17\n18\n", {}, "expected two ids per line"),
         ("0 1\n", {"delimiter": "ab"}, "expected one character, tab or space"),
-        ("0,1\n", {"src_column": "from"}, "src_column from: no such column; there are: 0, 1"),
+        ("0,1\n", {"src_column": "from"}, "src-column from: no such column; there are: 0, 1"),
         ("0,1\n", {"src_column": 1}, "source and destination are the same column"),
-        ("0,1\n", {"weight_column": 2}, r"weight_column 2: no such column; there are: positions 0\.\.1"),
+        ("0,1\n", {"weight_column": 2}, r"weight-column 2: no such column; there are: positions 0\.\.1"),
         ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
         ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
         ("%%MatrixMarket matrix\n1 1 1\n", {}, "Matrix Market"),
         ("0\0 1\n", {}, "expected text, found binary data"),
-        ("0 1\n", {"feature_dim": 3}, "option feature_dim: has no meaning for format edgelist; it is for npy, igb"),
+        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for format edgelist; it is for npy, igb"),
     ],
 )
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
@@ -215,19 +215,19 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"colour": 1}, "option colour: unknown; sources take num_nodes"),
-        ({"num_nodes": "x"}, "num_nodes: expected a whole number, found 'x'"),
-        ({"num_nodes": -1}, "num_nodes: expected a whole number of 0 or more"),
+        ({"num_nodes": "x"}, "num-nodes: expected a whole number, found 'x'"),
+        ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
         ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
-        ({"feature_dim": 0}, "feature_dim: expected 1 or more"),
-        ({"feature_dtype": "float33"}, "feature_dtype: expected one of float16"),
+        ({"feature_dim": 0}, "feature-dim: expected 1 or more"),
+        ({"feature_dtype": "float33"}, "feature-dtype: expected one of float16"),
         ({"split": "0.6,0.6,0.2"}, "split: expected three shares"),
         ({"split": "a,b"}, "split: expected three shares"),
         ({"split": (0, 0.5, 0.5)}, "split: expected three shares"),
         ({"label": "20"}, "label: expected 19 or 2K"),
-        ({"self_loops": "maybe"}, "self_loops: expected keep, remove, add"),
-        ({"header": True}, "option header: has no meaning for format npy; it is for edgelist"),
-        ({"relations": "a"}, "option relations: has no meaning for format npy; it is for igb"),
-        ({"feature_dim": {"fos": 3}}, "feature_dim: no node type fos; there are: node"),
+        ({"self_loops": "maybe"}, "self-loops: expected keep, remove, add"),
+        ({"header": True}, "--header: has no meaning for format npy; it is for edgelist"),
+        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb"),
+        ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
     ],
 )
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
