@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.sources.edges import check_weights, largest_id
-from tiering.sources.options import SourceOptions
+from tiering.sources.options import SourceOptions, option_name
 from tiering.sources.reading import Reading, chunks
 from tiering.sources.scratch import Appender, Scratch
 from tiering.sources.splits import make_splits
@@ -68,7 +68,7 @@ def _position(wanted: str | None, default: int, columns: Sequence[str] | int, op
     if wanted.isdigit() and int(wanted) < number:
         return int(wanted)
     known = f"positions 0..{number - 1}" if isinstance(columns, int) else ", ".join(columns)
-    raise InputError(f"{where}: {option} {wanted}: no such column; there are: {known}")
+    raise InputError(f"{where}: {option_name(option)} {wanted}: no such column; there are: {known}")
 
 
 class TableSink:
@@ -107,8 +107,8 @@ def _nodes(edges: EdgeData, reading: Reading) -> NodeData:
         ids = _distinct_ids(edges)
         if stated is not None and stated != ids.size:
             raise InputError(
-                f"{edges.where}: num_nodes says {stated}, but {ids.size} ids occur; with compact_ids nodes without "
-                "edges do not exist: leave num_nodes out"
+                f"{edges.where}: --num-nodes says {stated}, but {ids.size} ids occur; with --compact-ids nodes without "
+                "edges do not exist: leave --num-nodes out"
             )
         edges.src, edges.dst = (_positions(ids, column, reading) for column in (edges.src, edges.dst))
         reading.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
@@ -117,16 +117,16 @@ def _nodes(edges: EdgeData, reading: Reading) -> NodeData:
     if stated is not None:
         if largest >= stated:
             raise InputError(
-                f"{edges.where}: num_nodes says {stated}, ids 0..{stated - 1}, but id {largest} occurs; correct "
-                "num_nodes, or make sparse ids dense with compact_ids"
+                f"{edges.where}: --num-nodes says {stated}, ids 0..{stated - 1}, but id {largest} occurs; correct "
+                "--num-nodes, or make sparse ids dense with --compact-ids"
             )
         return NodeData(stated)
     reading.inferred(f"{NODE} num_nodes", {"value": largest + 1, "from": "largest id + 1"})
     if largest + 1 > _SPARSE * max(1, 2 * edges.num_edges):
         raise InputError(
             f"{edges.where}: the largest id is {largest}, but {edges.num_edges} edges touch at most "
-            f"{2 * edges.num_edges} nodes: the ids are sparse; make them dense with compact_ids, or say that the "
-            f"other nodes exist with num_nodes={largest + 1}"
+            f"{2 * edges.num_edges} nodes: the ids are sparse; make them dense with --compact-ids, or say that the "
+            f"other nodes exist with --num-nodes {largest + 1}"
         )
     return NodeData(largest + 1)
 

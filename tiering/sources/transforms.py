@@ -68,7 +68,7 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
             )
             raise InputError(
                 f"{edge.where}: edge {position}: {what} id {int(column[position])} is outside 0..{num_nodes - 1} "
-                f"({num_nodes} {node_type} nodes); correct the file or num_nodes"
+                f"({num_nodes} {node_type} nodes); correct the file or --num-nodes"
             )
 
 
