@@ -47,7 +47,8 @@ def reverse_pagerank(
     """`rpr`: from 1/N everywhere until the change is below `tolerance` (at most `MAX_SWEEPS` passes).
 
     In a graph where a node type is the destination of R > 1 relations, its nodes hand their score on R times, and the
-    plain sum may grow without end. Here only, damping is divided by the largest R, so that the iteration contracts.
+    plain sum may grow without end. Here only, what they hand on is divided by the largest R, so that the iteration
+    contracts; the restarts stay (1 - d), and all scores sum to at most 1.
 
     Parameters
     ----------
@@ -57,7 +58,8 @@ def reverse_pagerank(
     into = Counter(destination for _, _, destination in graph.relations)
     applied = damping / max(into.values(), default=1)
     start = {t: np.full(graph.num_nodes(t), 1.0 / max(1, graph.num_nodes())) for t in graph.node_types}
-    return _iterate(graph, start, teleport, applied, MAX_SWEEPS, tolerance, threads)
+    restarts = _restarts(graph, teleport, 1.0 - damping)
+    return _iterate(graph, start, restarts, applied, MAX_SWEEPS, tolerance, threads)
 
 
 def weighted_reverse_pagerank(
@@ -82,13 +84,14 @@ def weighted_reverse_pagerank(
     start = {t: np.full(graph.num_nodes(t), 1.0 / max(1, graph.num_nodes())) for t in graph.node_types}
     for node_type, ids in train.items():
         start[node_type][ids] = 1.0 / size
-    return _iterate(graph, start, teleport, damping, sweeps, 0.0, threads)
+    restarts = _restarts(graph, teleport, 1.0 - damping)
+    return _iterate(graph, start, restarts, damping, sweeps, 0.0, threads)
 
 
 def _iterate(
     graph: Graph,
     start: dict[str, Float64Array],
-    teleport: TrainSet | None,
+    restarts: list[Float64Array],
     damping: float,
     sweeps: int,
     tolerance: float,
@@ -100,7 +103,7 @@ def _iterate(
         relations,
         [graph.num_nodes(t) for t in graph.node_types],
         [start[t] for t in graph.node_types],
-        _restarts(graph, teleport, 1.0 - damping),
+        restarts,
         damping,
         sweeps,
         tolerance,

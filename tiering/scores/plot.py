@@ -15,6 +15,9 @@ from tiering.scores.evaluate import ORACLE, Evaluation
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 
+_BINS = 48  # points of the frequency curves
+_LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the axes begin, in percent
+
 
 def plot(result: Evaluation, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Draw access frequency by rank, and hit rate by capacity.
@@ -71,16 +74,18 @@ def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def _draw_frequency(axes: Any, result: Evaluation, name: str, style: dict[str, Any]) -> None:
-    """Mean accesses per row and epoch between neighbouring points of the curve."""
-    rows = result.curve_rows
-    per_row = np.diff(result.curves[name]) * result.accesses / np.diff(rows) / result.parameters["epochs"]
+    """Mean accesses per row and epoch between points of the curve, far enough apart to average the noise out."""
+    chosen = np.unique(np.searchsorted(result.curve_rows, np.geomspace(1, result.num_rows, _BINS)))
+    rows, covered = result.curve_rows[chosen], result.curves[name][chosen]
+    rows, covered = np.concatenate([[0], rows]), np.concatenate([[0], covered])
+    per_row = np.diff(covered) * result.accesses / np.diff(rows) / result.parameters["epochs"]
     axes.plot(100 * rows[1:] / result.num_rows, np.where(per_row > 0, per_row, np.nan), label=name, **style)
 
 
 def _decorate(left: Any, right: Any, result: Evaluation) -> None:
-    for axes in (left, right):
+    for axes, begin in ((left, _LEFT["rank"]), (right, _LEFT["capacity"])):
         axes.set_xscale("log")
-        axes.set_xlim(max(100 / result.num_rows, 1e-3), 100)
+        axes.set_xlim(min(max(100 / result.num_rows, begin), 50), 100)
         axes.grid(True, which="major", color="0.88", linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)

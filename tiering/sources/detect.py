@@ -102,6 +102,8 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
     if chosen not in READERS:
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}")
     source = Path(path).absolute()
+    if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
+        source = source.resolve()
     if not source.exists():
         raise MissingError(f"{source}: no such file or directory; check the path")
     refuse_foreign_options(options, chosen)
