@@ -90,19 +90,20 @@ def _features(summary: Mapping[str, Any]) -> None:
 
 
 def _layout(summary: Mapping[str, Any]) -> None:
-    rows = [row for node_type, entry in summary["node_types"].items() for row in tier_rows(node_type, entry)]
+    rows = [row for node_type, entry in summary["node_types"].items() for row in _tier_rows(node_type, entry)]
     if rows:
         print_table("What lies where", ("type", "tier", "ranks", "rows", "share", "bytes"), rows, left=2)
-    for number, image in enumerate(summary["images"]):
-        print_fields({f"ssd image {number}": image})
-    padding = {t: e["ssd_padding_bytes"] for t, e in summary["node_types"].items() if e["ssd_padding_bytes"]}
-    for node_type, waste in padding.items():
-        stride = summary["node_types"][node_type]["ssd_stride"]
-        print_fields({f"ssd padding {node_type}": f"{format_bytes(waste)} (stride {stride} bytes)"})
+    fields: dict[str, object] = {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
+    for node_type, entry in summary["node_types"].items():
+        if entry["ssd_padding_bytes"]:
+            stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
+            fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
+    if fields:
+        print_fields(fields)
     _graph(summary["graph"])
 
 
-def tier_rows(node_type: str, entry: Mapping[str, Any]) -> list[tuple[object, ...]]:
+def _tier_rows(node_type: str, entry: Mapping[str, Any]) -> list[tuple[object, ...]]:
     """Table rows of the tiers of one node type of a layout's summary."""
     return [
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +13,19 @@ from .describe import print_artifact
 from .options import ForceOption, JsonOption, OutOption, ThreadsOption
 
 
+def _size(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, show_default=False)
+
+
 def layout_command(
     reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
     out: OutOption,
-    gpu: Annotated[str, typer.Option("--gpu", metavar="SIZE", help="Rows every GPU holds: 8GiB, 3%.")] = "0",
-    peer: Annotated[
-        str, typer.Option("--peer", metavar="PxSIZE", help="Rows spread over P GPUs, SIZE each: 4x8GiB.")
-    ] = "0",
-    cpu: Annotated[str, typer.Option("--cpu", metavar="SIZE", help="Rows in host memory: 64GiB, 20%.")] = "0",
-    ssd: Annotated[
-        list[Path] | None,
-        typer.Option("--ssd", metavar="DIR", help="Where an SSD image goes; once per SSD.", show_default=False),
+    gpu: Annotated[str | None, _size("--gpu", "SIZE", "Rows every GPU holds: 8GiB, 3%.")] = None,
+    peer: Annotated[str | None, _size("--peer", "PxSIZE", "Rows spread over P GPUs, SIZE on each: 4x8GiB.")] = None,
+    cpu: Annotated[
+        str | None, _size("--cpu", "SIZE", "Rows in host memory: 64GiB, 20%. [default: all that is left if no --ssd]")
     ] = None,
+    ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
     page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,

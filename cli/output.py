@@ -54,12 +54,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, title_justify="left")
+    table = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, show_edge=False, title_justify="left")
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row))
     console().print(table)
+    print_line("")
 
 
 def print_fields(fields: dict[str, object]) -> None:
@@ -67,6 +68,7 @@ def print_fields(fields: dict[str, object]) -> None:
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
         print_line(f"{name:<{width}}  {value}")
+    print_line("")
 
 
 def share(part: float, whole: float) -> str:

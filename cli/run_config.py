@@ -7,16 +7,27 @@ from typing import Annotated
 
 import typer
 
-from .options import ForceOption, JsonOption
-from .output import print_json
+from tiering.units import parse_threads
+
+from .options import JsonOption, ThreadsOption
+from .output import print_json, print_table
 
 
 def run_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
-    force: ForceOption = False,
+    threads: ThreadsOption = "auto",
+    force: Annotated[bool, typer.Option("--force", help="Redo every step.", show_default=False)] = False,
     json: JsonOption = False,
 ) -> None:
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
-    print_json(pipeline.run_config(config, force=force))
+    report = pipeline.run_config(config, threads=parse_threads(threads), force=force)
+    if json:
+        print_json({"config": str(config), "stages": report})
+        return
+    rows = [
+        (step["stage"], "done" if step["done"] else "was there", f"{step['seconds']:.1f} s", step["path"])
+        for step in report
+    ]
+    print_table("", ("step", "", "time", "artifact"), rows, left=2)

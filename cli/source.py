@@ -58,6 +58,9 @@ def import_command(
     self_loops: Annotated[str, _option(_EDGES, "keep|remove|add", "Self loops.")] = "keep",
     reverse_edges: Annotated[bool, _flag("--reverse-edges", "Add each edge reversed.", _EDGES)] = False,
     deduplicate: Annotated[bool, _flag("--deduplicate", "Keep the first of equal edges.", _EDGES)] = False,
+    edge_ids: Annotated[
+        bool, typer.Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")
+    ] = False,
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -84,8 +87,10 @@ def import_command(
         "reverse_edges": reverse_edges,
         "deduplicate": deduplicate,
     }
-    graph = pipeline.import_dataset(source, out, format=format_, threads=parse_threads(threads), force=force, **options)
-    for warning in graph.manifest.provenance.get("source", {}).get("warnings", []):
+    graph = pipeline.import_dataset(
+        source, out, format=format_, edge_ids=edge_ids, threads=parse_threads(threads), force=force, **options
+    )
+    for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     print_artifact(graph, json)
 

@@ -116,7 +116,7 @@ class Sampler:
     ) -> tuple[
         list[NDArray[np.int64]],
         list[list[int]],
-        list[list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]]],
+        list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None]]],
     ]: ...
     def count_accesses(
         self,

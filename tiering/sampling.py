@@ -138,7 +138,7 @@ def epoch_order(n: int, seed: int, epoch: int) -> IdArray:
 
     Cost: n steps, 8 n bytes.
     """
-    return cast(IdArray, native.epoch_order(n, _word(seed, "seed"), _word(epoch, "epoch")))
+    return native.epoch_order(n, _word(seed, "seed"), _word(epoch, "epoch"))
 
 
 def batches(

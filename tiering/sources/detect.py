@@ -13,7 +13,7 @@ from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
 from tiering.sources.edge_list import open_edge_list
 from tiering.sources.igb import find_tree, open_igb
 from tiering.sources.npy_dir import is_npy_dir, open_npy_dir
-from tiering.sources.options import given_options, parse_options, refuse_foreign_options
+from tiering.sources.options import given_options, option_name, parse_options, refuse_foreign_options
 from tiering.sources.parquet import SUFFIXES as PARQUET_SUFFIXES
 from tiering.sources.parquet import open_parquet, parquet_files
 from tiering.sources.reading import Reading
@@ -100,8 +100,10 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
     parsed = parse_options(options)
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
-        raise InputError(f"format: expected auto, {', '.join(READERS)}, found {chosen!r}")
+        raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}")
     source = Path(path).absolute()
+    if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
+        source = source.resolve()
     if not source.exists():
         raise MissingError(f"{source}: no such file or directory; check the path")
     refuse_foreign_options(options, chosen)
@@ -111,6 +113,8 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
         dataset = READERS[chosen](source, reading)
         transform(dataset, reading)
         _require_known_types(dataset, reading)
+        if parsed.split is not None and "splits" not in reading.notes:
+            raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
         reading.scratch.close()
         raise
@@ -122,4 +126,6 @@ def _require_known_types(dataset: Dataset, reading: Reading) -> None:
     for name in ("num_nodes", "feature_dim", "feature_dtype"):
         for node_type in getattr(reading.options, name).by_type:
             if node_type not in dataset.nodes:
-                raise InputError(f"{name}: no node type {node_type}; there are: {', '.join(dataset.nodes)}")
+                raise InputError(
+                    f"{option_name(name)}: no node type {node_type}; there are: {', '.join(dataset.nodes)}"
+                )

@@ -175,7 +175,7 @@ class _Parser:
             if len(fields) != self.width:
                 raise InputError(
                     f"{self.path}: line {number}: expected {self.width} fields, found {len(fields)}: {text[:80]!r}; "
-                    "correct the line, or name the delimiter"
+                    "correct the line, or name the --delimiter"
                 ) from error
             for name, i in self.columns.items():
                 ok = _is_number(fields[i]) if name == "weight" else _is_id(fields[i])
@@ -217,7 +217,7 @@ def _delimiter(line: str, wanted: str | None, where: str) -> str:
     if wanted is not None:
         delimiter = _DELIMITERS.get(wanted, wanted)
         if delimiter != _BLANK and len(delimiter) != 1:
-            raise InputError(f"delimiter: expected one character, tab or space, found {wanted!r}")
+            raise InputError(f"--delimiter: expected one character, tab or space, found {wanted!r}")
         return delimiter
     for candidate in (",", ";", "|"):
         if candidate in line:
@@ -226,5 +226,5 @@ def _delimiter(line: str, wanted: str | None, where: str) -> str:
         return _BLANK
     raise InputError(
         f"{where}: expected two ids per line separated by tab, space, comma, semicolon or |, found {line[:80]!r}; "
-        "name the delimiter"
+        "name the --delimiter"
     )

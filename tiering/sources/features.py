@@ -67,12 +67,12 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureRef:
     wanted_dtype = reading.options.feature_dtype.get(node_type)
     if wanted_dim not in (None, dim):
         raise InputError(
-            f"{path}: feature_dim says {wanted_dim} values per row, but the file has a numpy header that says "
+            f"{path}: --feature-dim says {wanted_dim} values per row, but the file has a numpy header that says "
             f"{header.described}; leave the option out"
         )
     if wanted_dtype not in (None, dtype):
         raise InputError(
-            f"{path}: feature_dtype says {wanted_dtype}, but the file has a numpy header that says "
+            f"{path}: --feature-dtype says {wanted_dtype}, but the file has a numpy header that says "
             f"{header.described}; leave the option out"
         )
     return FeatureRef(path, "npy", dtype, rows, dim, header.offset)
@@ -104,7 +104,7 @@ def _headerless(
     if size == 0:
         raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")
     if dim is None and rows:
-        dim = _divide(path, size, rows * item, f"{rows} rows (num_nodes) of {dtype}", "dim")
+        dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
         reading.inferred(f"{node_type} feature_dim", dim)
     elif dim is None and usual_dim is not None and size % (usual_dim * item) == 0:
         follows = size // (usual_dim * item)
@@ -116,8 +116,8 @@ def _headerless(
     found = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
     if rows not in (None, found):
         raise InputError(
-            f"{path}: expected {rows} rows (num_nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
-            f"bytes = {found} rows; correct num_nodes, feature_dim or feature_dtype, or get the file again"
+            f"{path}: expected {rows} rows (--num-nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
+            f"bytes = {found} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
         )
     return FeatureRef(path, "raw", dtype, found, dim, 0)
 
@@ -126,8 +126,8 @@ def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:
     if size % by:
         raise InputError(
             f"{path}: has no numpy header, and its {size} bytes are no whole number of {result}: expected a multiple "
-            f"of {by} bytes ({unit}), {size % by} bytes remain; correct feature_dim, feature_dtype or num_nodes, or "
-            "the file is cut: get it again"
+            f"of {by} bytes ({unit}), {size % by} bytes remain; correct --feature-dim, --feature-dtype or --num-nodes, "
+            "or the file is cut: get it again"
         )
     return size // by
 
@@ -141,5 +141,5 @@ def _cannot_tell(path: Path, size: int, known_rows: Mapping[str, int], item: int
     hint = f"its {size} bytes would fit {' or '.join(fits)}" if fits else f"it has {size} bytes"
     return (
         f"{path}: expected a numpy file, found no numpy header; if it is headerless (raw rows), {hint}: "
-        "say so with feature_dim (and feature_dtype, num_nodes); otherwise get the file again"
+        "say so with --feature-dim (and --feature-dtype, --num-nodes); otherwise get the file again"
     )

@@ -125,7 +125,7 @@ def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> No
     if nodes.labels is None and found:
         raise MissingError(
             f"{folder}: expected node_label_{reading.options.label}.npy or node_label.npy, found {', '.join(found)}; "
-            "choose with option label (19 or 2K)"
+            "choose with --label 19 or 2K"
         )
 
 

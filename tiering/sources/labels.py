@@ -73,7 +73,7 @@ def read_labels(
     if values.shape[0] != num_nodes and values.shape[0] not in prefixes:
         raise InputError(
             f"{path}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
-            "only the first nodes have labels, say so with num_labelled"
+            "only the first nodes have labels, say so with --num-labelled"
         )
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
     if used < num_nodes:
@@ -91,7 +91,7 @@ def _open_headerless(path: Path, num_nodes: int, prefixes: tuple[int, ...]) -> n
     raise InputError(
         f"{path}: has no numpy header, and its {size} bytes are not {num_nodes} labels of float32 "
         f"({num_nodes * 4} bytes) or int64 ({num_nodes * 8} bytes); get the file again, or, if only the first nodes "
-        "have labels, say so with num_labelled"
+        "have labels, say so with --num-labelled"
     )
 
 

@@ -12,6 +12,7 @@ from tiering.sources.edges import count_from_ids
 from tiering.sources.features import describe_features
 from tiering.sources.labels import label_rows, read_labels
 from tiering.sources.npy_file import read_header, require_file
+from tiering.sources.options import option_name
 from tiering.sources.reading import Reading
 from tiering.sources.splits import check_splits, make_splits, read_splits
 
@@ -94,7 +95,7 @@ def _features(
     if not path.is_file():
         for option in ("feature_dim", "feature_dtype"):
             if files.node_type in getattr(reading.options, option).by_type:
-                require_file(path, f"features, because {option} is given for {files.node_type}")
+                require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
         return None
     known = dict(files.known_rows)
     if stated is not None:
@@ -121,7 +122,7 @@ def _num_nodes(
     counts: list[tuple[str, int]] = []
     wanted = reading.options.num_nodes.get(files.node_type)
     if wanted is not None:
-        counts.append(("option num_nodes", wanted))
+        counts.append(("--num-nodes", wanted))
     if features is not None:
         counts.append((str(features.path), features.rows))
     if stated is not None:
@@ -129,7 +130,8 @@ def _num_nodes(
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
-                f"{origin}: expected {counts[0][1]} {files.node_type} nodes as in {counts[0][0]}, found {number}; "
+                f"{origin}: expected {counts[0][1]} nodes of type {files.node_type} as in {counts[0][0]}, found "
+                f"{number}; "
                 "correct one of the two"
             )
     if counts:

@@ -12,6 +12,12 @@ from tiering.formats.protocols import FEATURE_DTYPES
 
 T = TypeVar("T")
 
+
+def option_name(name: str) -> str:
+    """An option as the command line spells it; messages use it for Python callers too."""
+    return "--" + name.replace("_", "-")
+
+
 SELF_LOOPS = ("keep", "remove", "add")
 
 
@@ -180,20 +186,20 @@ def parse_options(given: Mapping[str, Any]) -> SourceOptions:
             raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
     value: dict[str, Any] = {name: DEFAULTS.get(name) for name in known}
     value.update({k: v for k, v in given.items() if v is not None})
-    value["num_nodes"] = per_type(value["num_nodes"], "num_nodes", count)
-    value["feature_dim"] = per_type(value["feature_dim"], "feature_dim", _dim)
-    value["feature_dtype"] = per_type(value["feature_dtype"], "feature_dtype", _dtype)
-    value["split"] = _fractions(value["split"], "split")
-    value["split_seed"] = count(value["split_seed"], "split_seed")
+    value["num_nodes"] = per_type(value["num_nodes"], "--num-nodes", count)
+    value["feature_dim"] = per_type(value["feature_dim"], "--feature-dim", _dim)
+    value["feature_dtype"] = per_type(value["feature_dtype"], "--feature-dtype", _dtype)
+    value["split"] = _fractions(value["split"], "--split")
+    value["split_seed"] = count(value["split_seed"], "--split-seed")
     if value["num_labelled"] is not None:
-        value["num_labelled"] = count(value["num_labelled"], "num_labelled")
+        value["num_labelled"] = count(value["num_labelled"], "--num-labelled")
     value["label"] = str(value["label"]).upper()
     if value["label"] not in ("19", "2K"):
-        raise InputError(f"label: expected 19 or 2K, found {given['label']!r}")
+        raise InputError(f"--label: expected 19 or 2K, found {given['label']!r}")
     relations = value["relations"]
     value["relations"] = tuple(relations.split(",") if isinstance(relations, str) else relations)
     if value["self_loops"] not in SELF_LOOPS:
-        raise InputError(f"self_loops: expected {', '.join(SELF_LOOPS)}, found {value['self_loops']!r}")
+        raise InputError(f"--self-loops: expected {', '.join(SELF_LOOPS)}, found {value['self_loops']!r}")
     for name in ("src_column", "dst_column", "weight_column", "delimiter"):
         if value[name] is not None:
             value[name] = str(value[name])
@@ -215,4 +221,6 @@ def refuse_foreign_options(options: Mapping[str, Any], format_name: str) -> None
     for name in given_options(options):
         if name in NOT_FOR[format_name]:
             others = [f for f, names in NOT_FOR.items() if name not in names]
-            raise InputError(f"option {name}: has no meaning for format {format_name}; it is for {', '.join(others)}")
+            raise InputError(
+                f"{option_name(name)}: has no meaning for format {format_name}; it is for {', '.join(others)}"
+            )

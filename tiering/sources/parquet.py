@@ -82,7 +82,7 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
             raise InputError(
                 f"{file}: column {column}: expected ids as whole numbers, found {kind}; map the ids to numbers "
                 "0, 1, 2... first, for example with pandas.factorize over both columns together, or name the id "
-                "columns with src_column and dst_column"
+                "columns with --src-column and --dst-column"
             )
 
 

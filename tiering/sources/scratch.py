@@ -1,16 +1,20 @@
-"""Temporary files of one import: arrays too large for memory, gone when the dataset is closed."""
+"""Temporary files of one import: for arrays too large for memory.
+
+The files have no name, so nothing is left behind however the process ends; their space is free again when the last
+array that lies in them is gone.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.io.storage import open_raw, reserve, storage_errors
+from tiering.io.storage import storage_errors
 
 IN_MEMORY_BYTES = 256 * 1024 * 1024
 """Arrays up to this size stay in memory."""
@@ -19,64 +23,67 @@ IN_MEMORY_BYTES = 256 * 1024 * 1024
 class Appender:
     """A raw file that grows: for streams whose length is not known beforehand."""
 
-    def __init__(self, path: Path, dtype: npt.DTypeLike) -> None:
-        self.path, self.dtype, self.count = path, np.dtype(dtype), 0
-        with storage_errors(path):
-            self._file = path.open("wb", buffering=0)
+    def __init__(self, folder: Path, file: IO[bytes], dtype: npt.DTypeLike) -> None:
+        self.dtype, self.count = np.dtype(dtype), 0
+        self._folder, self._file = folder, file
 
     def append(self, values: npt.NDArray[Any]) -> None:
         """Add values at the end, converted to the dtype of the file."""
-        view = np.ascontiguousarray(values, self.dtype).data.cast("B") if values.size else memoryview(b"")
-        with storage_errors(self.path):
+        if values.size == 0:
+            return
+        view = np.ascontiguousarray(values, self.dtype).data.cast("B")
+        with storage_errors(self._folder / "temporary file"):
             while len(view):
                 view = view[self._file.write(view) :]
         self.count += int(values.size)
 
     def finish(self) -> npt.NDArray[Any]:
         """Close the file and map it read-only, shape (count,)."""
+        with self._file:
+            if self.count == 0:
+                return np.empty(0, self.dtype)
+            return np.memmap(self._file, self.dtype, "r", 0, (self.count,))
+
+    def close(self) -> None:
+        """Drop the file, unless it is mapped."""
         self._file.close()
-        return open_raw(self.path, self.dtype, (self.count,))
 
 
 class Scratch:
-    """A temporary directory made when first needed.
+    """Makes temporary files in one folder.
 
     Parameters
     ----------
-    parent
-        Where to make it; ``None`` is the system's directory for temporary files. An import passes the disk of
-        its output: the system's directory is often small, or memory.
+    folder
+        Where; ``None`` is the system's directory for temporary files. An import passes the disk of its output: the
+        system's directory is often small, or memory.
     """
 
-    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
-        self._parent = parent
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._files = 0
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._folder = Path(folder) if folder is not None else Path(tempfile.gettempdir())
+        self._appenders: list[Appender] = []
 
-    def _path(self) -> Path:
-        if self._folder is None:
-            parent = Path(self._parent) if self._parent is not None else Path(tempfile.gettempdir())
-            with storage_errors(parent):
-                parent.mkdir(parents=True, exist_ok=True)
-                self._folder = tempfile.TemporaryDirectory(prefix=".tiering-import-", dir=parent)
-        self._files += 1
-        return Path(self._folder.name) / f"{self._files}"
+    def _file(self) -> IO[bytes]:
+        with storage_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return tempfile.TemporaryFile(buffering=0, dir=self._folder)
 
     def array(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Writable array of shape (size,): in memory if small, else a map of a file with its space reserved."""
         dtype = np.dtype(dtype)
-        if size * dtype.itemsize <= IN_MEMORY_BYTES:
+        nbytes = size * dtype.itemsize
+        if nbytes <= IN_MEMORY_BYTES:
             return np.empty(size, dtype)
-        path = self._path()
-        reserve(path, size * dtype.itemsize)
-        return np.memmap(path, dtype, "r+", 0, (size,))
+        with self._file() as file, storage_errors(self._folder / "temporary file", nbytes):
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+            return np.memmap(file, dtype, "r+", 0, (size,))
 
     def appender(self, dtype: npt.DTypeLike) -> Appender:
         """Raw file to append to."""
-        return Appender(self._path(), dtype)
+        self._appenders.append(Appender(self._folder, self._file(), dtype))
+        return self._appenders[-1]
 
     def close(self) -> None:
-        """Remove everything."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        """Close the files that are still being written."""
+        for appender in self._appenders:
+            appender.close()

@@ -47,7 +47,7 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
-            "file, or remove it and make splits with split=0.6,0.2,0.2"
+            "file, or remove it and make splits with --split 0.6,0.2,0.2"
         )
     return splits, names
 

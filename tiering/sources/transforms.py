@@ -20,8 +20,8 @@ from tiering.sources.edges import largest_id
 from tiering.sources.reading import Reading, chunks
 
 Array = npt.NDArray[Any]
-BUCKET_EDGES = 1 << 25
-"""Edges that `deduplicate` sorts at a time: about 1 GiB."""
+BUCKET_EDGES = 1 << 24
+"""Edges that `deduplicate` sorts at a time: under 1 GiB."""
 _SELF_LOOP_VALUES = {"weight": 1, "type": -1}
 
 
@@ -68,7 +68,7 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
             )
             raise InputError(
                 f"{edge.where}: edge {position}: {what} id {int(column[position])} is outside 0..{num_nodes - 1} "
-                f"({num_nodes} {node_type} nodes); correct the file or num_nodes"
+                f"({num_nodes} {node_type} nodes); correct the file or --num-nodes"
             )
 
 
@@ -190,7 +190,7 @@ def first_of_equals(edge: EdgeData, num_src: int, reading: Reading) -> npt.NDArr
     """Mark the first of each set of equal edges.
 
     Edges are dealt into buckets by destination, so that equal edges meet in one, and each bucket is sorted by
-    itself. Memory: about 32 bytes x `BUCKET_EDGES`, and 1 byte per edge; temporary disk: 24 bytes per edge if
+    itself. Memory: about 50 bytes x `BUCKET_EDGES`, and 1 byte per edge; temporary disk: 24 bytes per edge if
     there is more than one bucket.
     """
     keep = reading.scratch.array(edge.num_edges, bool)

@@ -60,8 +60,8 @@ int64_t file_bytes(int fd, const std::string& path) {
   struct stat status{};
   if (fstat(fd, &status) != 0) throw IoError(errno, path + ": " + describe(errno));
   if (S_ISREG(status.st_mode)) return status.st_size;
-  const off_t end = lseek(fd, 0, SEEK_END);  // block devices report their size here
-  if (end < 0) throw IoError(errno, path + ": not a file or block device that can be read at random");
+  const off_t end = S_ISBLK(status.st_mode) ? lseek(fd, 0, SEEK_END) : -1;
+  if (end < 0) throw IoError(EINVAL, path + ": not a file or block device that can be read at random");
   return end;
 }
 

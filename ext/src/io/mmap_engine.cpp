@@ -3,7 +3,6 @@
 // any mapping.
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <tiering/io/read_engine.hpp>
@@ -54,8 +53,7 @@ class MmapEngine final : public ReadEngine {
     for (size_t i = 0; i < reads.size(); ++i) {
       const Read& read = reads[i];
       const ImageFile& image = images_.images[read.image];
-      if (read.offset + read.need > image.bytes())
-        throw truncated_error(image, read, std::max<int64_t>(0, image.bytes() - read.offset));
+      if (read.offset + read.need > image.bytes()) throw truncated_error(image, read);
       sink_->ready(i, mappings_[read.image].data() + read.offset);
     }
   }

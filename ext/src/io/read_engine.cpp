@@ -1,5 +1,6 @@
 // What the engines share: buffers, the rule for short reads, error texts, the choice by name.
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <system_error>
@@ -26,14 +27,15 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
   // A direct read must go on at an aligned place: drop the bytes past the last boundary and read them again.
   const auto align = static_cast<uint32_t>(image.offset_alignment());
   const uint32_t aligned = total / align * align;
-  if (arrived == 0 || aligned <= done) throw truncated_error(image, read, total);
+  if (arrived == 0 || aligned <= done) throw truncated_error(image, read);
   return aligned;
 }
 
-IoError truncated_error(const ImageFile& image, const Read& read, int64_t total) {
-  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(read.offset + total) +
-                          ", but bytes " + std::to_string(read.offset) + " to " +
-                          std::to_string(read.offset + read.need) +
+IoError truncated_error(const ImageFile& image, const Read& read) {
+  struct stat now{};
+  const int64_t end = fstat(image.fd(), &now) == 0 ? now.st_size : image.bytes();
+  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(end) + ", but bytes " +
+                          std::to_string(read.offset) + " to " + std::to_string(read.offset + read.need) +
                           " were expected: the image was truncated");
 }
 

@@ -44,9 +44,9 @@ struct GatherStats {
   std::array<int64_t, kNumTiers> bytes{};        ///< rows * row_bytes
   std::array<int64_t, kNumTiers> nanoseconds{};  ///< wall time; ssd runs from first submission to last
                                                  ///< arrival and overlaps the others
-  int64_t reads = 0;         ///< reads of SSD images
-  int64_t read_bytes = 0;    ///< bytes asked of the SSD images, alignment included
-  int64_t direct_reads = 0;  ///< reads that landed in `out` without a copy
+  int64_t reads = 0;                             ///< reads of SSD images
+  int64_t read_bytes = 0;                        ///< bytes asked of the SSD images, alignment included
+  int64_t direct_reads = 0;                      ///< reads that landed in `out` without a copy
 };
 
 /// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.

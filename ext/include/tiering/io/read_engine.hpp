@@ -82,8 +82,8 @@ class AlignedBuffer {
 /// Throws IoError when the image ends before `need` bytes. Bytes short of an alignment boundary are read
 /// again.
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
-/// The error of an image that ends after `total` bytes of the read.
-IoError truncated_error(const ImageFile& image, const Read& read, int64_t total);
+/// The error of an image that ends before the bytes a read needs.
+IoError truncated_error(const ImageFile& image, const Read& read);
 /// The error of a read that failed with `code`.
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code);
 

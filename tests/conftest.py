@@ -1,0 +1,94 @@
+"""Fixtures shared by all tests: real data, tiny datasets, the command line in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Directory of real datasets beside the checkout; tests that need it skip where it is absent."""
+    folder = REPOSITORY.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"real datasets are not here ({folder})")
+    return folder
+
+
+@dataclass
+class CommandResult:
+    """What one command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as one JSON document."""
+        return json.loads(self.out)
+
+    def ok(self) -> CommandResult:
+        """This result, if the command succeeded."""
+        assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
+        return self
+
+    def refused(self, *words: str, code: int = 1) -> str:
+        """The error line, after checking that it is one line, without traceback, and has `words` in it."""
+        assert self.code == code, f"exit code {self.code}\n{self.out}\n{self.err}"
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: "), self.err
+        assert "Traceback" not in self.out + self.err
+        for word in words:
+            assert word in lines[0], f"{word!r} is not in: {lines[0]}"
+        return lines[0]
+
+
+@pytest.fixture
+def tiering_cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+    """``tiering_cli("info", path, "--json")`` runs a command in process."""
+    from tiering.cli.main import main
+
+    monkeypatch.delenv("TIERING_DEBUG", raising=False)
+
+    def run(*arguments: object) -> CommandResult:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return CommandResult(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def tiny_dataset(tmp_path: Path) -> Path:
+    """A directory in npy format: 40 nodes, 200 edges, 6 float32 values a row, 3 classes, splits."""
+    return write_tiny_dataset(tmp_path / "tiny")
+
+
+def write_tiny_dataset(folder: Path, nodes: int = 40, edges: int = 200, dim: int = 6) -> Path:
+    """Write a small random dataset in npy format and return its directory."""
+    random = np.random.default_rng(7)
+    folder.mkdir(parents=True)
+    np.save(folder / "edge_index.npy", random.integers(0, nodes, (2, edges)))
+    np.save(folder / "node_feat.npy", random.standard_normal((nodes, dim), dtype=np.float32))
+    np.save(folder / "node_label.npy", random.integers(0, 3, nodes))
+    order = random.permutation(nodes)
+    for name, ids in zip(("train", "val", "test"), np.split(order, [nodes // 2, 3 * nodes // 4]), strict=True):
+        np.save(folder / f"{name}_idx.npy", ids)
+    return folder

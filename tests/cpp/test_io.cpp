@@ -1,0 +1,312 @@
+// Engines and gather against a verifier by another method: rows are placed one at a time by the format's
+// rule, and expected rows are copied one at a time. Run under ASan/UBSan and TSan.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <tiering/io/gather.hpp>
+#include <tiering/io/read_plan.hpp>
+#include <vector>
+
+namespace fs = std::filesystem;
+using namespace tiering;
+
+namespace {
+
+#define CHECK(condition)                                                           \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::cerr << __FILE__ << ":" << __LINE__ << ": failed: " #condition << "\n"; \
+      std::exit(1);                                                                \
+    }                                                                              \
+  } while (false)
+
+using Bytes = std::vector<std::byte>;
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (fs::temp_directory_path() / "tiering-io-XXXXXX").string();
+    CHECK(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TempDir() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+struct Shape {
+  int64_t rows = 200;
+  int64_t row_bytes = 512;
+  int64_t page_bytes = 4096;
+  int64_t images = 1;
+  int64_t first_page = 0;
+  TierRanges ranges{10, 31, 60, 200};
+};
+
+/// A table on disk and in memory, with the truth beside it.
+class Fixture {
+ public:
+  Fixture(const Shape& shape, const std::string& engine, int depth, DirectMode mode) : shape_(shape) {
+    std::mt19937_64 random(7);
+    truth_.resize(static_cast<size_t>(shape.rows * shape.row_bytes));
+    for (auto& byte : truth_) byte = static_cast<std::byte>(random());
+    table.row_bytes = shape.row_bytes;
+    table.ranges = shape.ranges;
+    place_memory();
+    place_images();
+    reader.images = ImageSet::open(paths_, engine == "mmap" ? DirectMode::off : mode);
+    reader.options = {depth, static_cast<uint32_t>(std::max<int64_t>(64 << 10, shape.page_bytes + 8192))};
+    reader.engine = make_engine(engine, reader.images, reader.options);
+    table.reader = &reader;
+  }
+
+  const std::byte* truth(int64_t rank) const { return truth_.data() + rank * shape_.row_bytes; }
+  const std::vector<std::string>& paths() const { return paths_; }
+
+  void expect_rows(const std::vector<int64_t>& ids, const std::byte* out) const {
+    for (size_t i = 0; i < ids.size(); ++i)
+      CHECK(std::memcmp(out + i * static_cast<size_t>(shape_.row_bytes), truth(ids[i]),
+                        static_cast<size_t>(shape_.row_bytes)) == 0);
+  }
+
+  TieredTable table;
+  SsdReader reader;
+
+ private:
+  void place_memory() {
+    table.memory.gpu = truth(0);
+    table.memory.cpu = truth(shape_.ranges.peer_end);
+    peers_.resize(2);
+    for (int64_t rank = shape_.ranges.gpu_end; rank < shape_.ranges.peer_end; ++rank) {
+      Bytes& peer = peers_[static_cast<size_t>((rank - shape_.ranges.gpu_end) % 2)];
+      peer.insert(peer.end(), truth(rank), truth(rank) + shape_.row_bytes);
+    }
+    for (const auto& peer : peers_) table.memory.peers.push_back(peer.data());
+  }
+
+  void place_images() {
+    const int64_t stride = shape_.row_bytes <= 512 ? shape_.row_bytes : (shape_.row_bytes + 511) / 512 * 512;
+    const int64_t per_page = shape_.page_bytes / stride;
+    table.ssd = {shape_.first_page, stride, per_page, shape_.page_bytes, shape_.images};
+    const int64_t rows = shape_.rows - shape_.ranges.cpu_end;
+    const int64_t pages =
+        shape_.first_page + (per_page > 0 ? (rows + per_page - 1) / per_page
+                                          : (rows * stride + shape_.page_bytes - 1) / shape_.page_bytes);
+    Bytes logical(static_cast<size_t>(pages * shape_.page_bytes));
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t in_space =
+          per_page > 0 ? i / per_page * shape_.page_bytes + i % per_page * stride : i * stride;
+      std::memcpy(logical.data() + shape_.first_page * shape_.page_bytes + in_space,
+                  truth(shape_.ranges.cpu_end + i), static_cast<size_t>(shape_.row_bytes));
+    }
+    for (int64_t k = 0; k < shape_.images; ++k) {
+      paths_.push_back((dir_.path() / ("ssd-" + std::to_string(k))).string());
+      std::ofstream file(paths_.back(), std::ios::binary);
+      for (int64_t page = k; page < pages; page += shape_.images)
+        file.write(reinterpret_cast<const char*>(logical.data() + page * shape_.page_bytes),
+                   shape_.page_bytes);
+    }
+  }
+
+  Shape shape_;
+  TempDir dir_;
+  Bytes truth_;
+  std::vector<Bytes> peers_;
+  std::vector<std::string> paths_;
+};
+
+std::vector<std::string> engines() {
+  std::vector<std::string> found{"threads", "mmap"};
+  const std::string reason = uring_unavailable();
+  if (reason.empty())
+    found.insert(found.begin(), "io_uring");
+  else
+    std::cerr << "io_uring is skipped: " << reason << "\n";
+  return found;
+}
+
+std::vector<int64_t> random_ids(int64_t rows, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int64_t> ids(count);
+  for (auto& id : ids) id = static_cast<int64_t>(random() % static_cast<uint64_t>(rows));
+  return ids;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void test_arithmetic() {
+  static_assert(peer_slot(7, 3).peer == 1 && peer_slot(7, 3).slot == 2);
+  constexpr TierRanges ranges{2, 4, 4, 9};
+  static_assert(ranges.tier_of(1) == Tier::gpu && ranges.tier_of(2) == Tier::peer &&
+                ranges.tier_of(4) == Tier::ssd);
+  constexpr SsdGeometry packed{3, 1536, 2, 4096, 2};
+  static_assert(packed.address(3) == 3 * 4096 + 4096 + 1536);
+  static_assert(packed.image_of(5) == 1 && packed.image_offset(5) == 2 * 4096);
+  constexpr SsdGeometry spanning{1, 6144, 0, 4096, 1};
+  static_assert(spanning.address(2) == 4096 + 2 * 6144);
+}
+
+void test_rows(const std::string& engine) {
+  for (const int64_t row_bytes : {1, 40, 512, 1536, 2408, 4096, 5732, 9000})
+    for (const int64_t images : {1, 3})
+      for (const int64_t page_bytes : {512, 4096, 16384})
+        for (const auto mode : {DirectMode::automatic, DirectMode::off}) {
+          Fixture fixture(
+              {.row_bytes = row_bytes, .page_bytes = page_bytes, .images = images, .first_page = 2}, engine,
+              5, mode);
+          const auto ids = random_ids(200, 350, 1);
+          const AlignedBuffer out(ids.size() * static_cast<size_t>(row_bytes));
+          const GatherStats stats = gather(fixture.table, ids, out.data(), 2);
+          fixture.expect_rows(ids, out.data());
+          CHECK(stats.rows[0] + stats.rows[1] + stats.rows[2] + stats.rows[3] == 350);
+          CHECK(stats.reads > 0 && stats.read_bytes >= stats.reads);
+        }
+}
+
+/// Memory copies by a team while reads are in flight: enough bytes that the team really forms.
+void test_team(const std::string& engine) {
+  Fixture fixture({.row_bytes = 4096}, engine, 8, DirectMode::automatic);
+  const auto ids = random_ids(200, 3000, 2);
+  const AlignedBuffer out(ids.size() * 4096);
+  gather(fixture.table, ids, out.data(), 4);
+  fixture.expect_rows(ids, out.data());
+}
+
+void test_callers_take_turns(const std::string& engine) {
+  Fixture fixture({.row_bytes = 1024, .images = 2}, engine, 3, DirectMode::automatic);
+  std::vector<std::thread> callers;
+  for (uint64_t c = 0; c < 4; ++c)
+    callers.emplace_back([&fixture, c] {
+      for (uint64_t round = 0; round < 5; ++round) {
+        const auto ids = random_ids(200, 60, 10 * c + round);
+        Bytes out(ids.size() * 1024);
+        gather(fixture.table, ids, out.data(), 1);
+        fixture.expect_rows(ids, out.data());
+      }
+    });
+  for (auto& caller : callers) caller.join();
+}
+
+void test_bad_id(const std::string& engine) {
+  Fixture fixture({}, engine, 4, DirectMode::automatic);
+  Bytes out(3 * 512, std::byte{42});
+  for (const int64_t bad : {int64_t{-1}, int64_t{200}, INT64_MAX}) {
+    const std::vector<int64_t> ids{199, bad, 0};
+    const auto text = message_of([&] { gather(fixture.table, ids, out.data(), 1); });
+    CHECK(text == "ids[1] is " + std::to_string(bad) + ", outside 0..199");
+  }
+  CHECK(out == Bytes(3 * 512, std::byte{42}));
+}
+
+/// A read past the end is an error with path and place, and the engine works afterwards.
+void test_truncated(const std::string& engine) {
+  Fixture fixture({.row_bytes = 4096}, engine, 2, DirectMode::automatic);
+  fs::resize_file(fixture.paths()[0],
+                  100 * 4096);  // mmap mapped 140 pages; it looks at the size it opened with
+  std::vector<int64_t> ids(140);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = 199 - static_cast<int64_t>(i);
+  const AlignedBuffer out(ids.size() * 4096);
+  const auto text = message_of([&] { gather(fixture.table, ids, out.data(), 1); });
+  CHECK(text.find(fixture.paths()[0] + ": ends at byte 409600") == 0);
+  const std::vector<int64_t> good{0, 60, 61, 159, 30};
+  gather(fixture.table, good, out.data(), 1);
+  fixture.expect_rows(good, out.data());
+}
+
+class CountingSink final : public ReadSink {
+ public:
+  void ready(size_t, const std::byte*) noexcept override { ++count; }
+  std::atomic<int> count{0};
+};
+
+void test_abandon(const std::string& engine) {
+  Fixture fixture({.row_bytes = 4096}, engine, 2, DirectMode::automatic);
+  std::vector<Read> reads;
+  for (int64_t page = 0; page < 100; ++page) reads.push_back({page * 4096, 4096, 4096, 0, nullptr});
+  for (int round = 0; round < 20; ++round) {
+    CountingSink sink;
+    fixture.reader.engine->start(reads, sink);
+    fixture.reader.engine->abandon();
+    const int seen = sink.count;
+    CHECK(seen <= 100);
+    fixture.reader.engine->start(reads, sink);
+    fixture.reader.engine->finish();
+    CHECK(sink.count == seen + 100);
+  }
+}
+
+void test_short_reads() {
+  TempDir dir;
+  const std::string path = (dir.path() / "image").string();
+  std::ofstream(path) << std::string(8192, 'x');
+  const ImageFile image(path, DirectMode::off);
+  const Read read{0, 4096, 4000, 0, nullptr};
+  CHECK(advance_read(image, read, 0, 100) == 100);
+  CHECK(advance_read(image, read, 100, 3900) == 4000);
+  CHECK(message_of([&] {
+          advance_read(image, read, 100, 0);
+        }).find("ends at byte 8192, but bytes 0 to 4000") != std::string::npos);
+  CHECK(message_of([&] {
+          throw read_error(image, read, 512, EIO);
+        }).find(path + ": reading 3584 bytes at byte 512") == 0);
+}
+
+/// Neighbours share a read, duplicates are read once, images take turns.
+void test_plan() {
+  Fixture fixture({.row_bytes = 512, .page_bytes = 4096, .images = 2}, "threads", 1, DirectMode::off);
+  Bytes out(64 * 512);
+  ReadPlan plan(fixture.table.ssd, 512, fixture.reader.images, 65536, out.data());
+  for (const int64_t local : {0, 7, 0, 8, 9, 100}) plan.add(local, 0);
+  plan.build();
+  CHECK(plan.reads().size() == 3);  // page 0 (image 0), page 1 (image 1), page 12 (image 0)
+  CHECK(plan.reads()[0].image == 0 && plan.reads()[0].bytes == 4096);
+  CHECK(plan.reads()[1].image == 1 && plan.reads()[1].bytes == 1024);
+  CHECK(plan.reads()[2].image == 0 && plan.reads()[2].bytes == 512);
+}
+
+void test_opening() {
+  CHECK(message_of([] {
+          ImageFile("/nonexistent/image", DirectMode::automatic);
+        }).find("/nonexistent/image: ") == 0);
+  CHECK(message_of([] { ImageFile("/tmp", DirectMode::off); }).find("/tmp: not a file") == 0);
+  const ImageSet none;
+  CHECK(message_of([&] { make_engine("spdk", none, {}); }).find("engine: expected io_uring") == 0);
+  CHECK(message_of([&] { make_engine("threads", none, {.depth = 0}); }).find("depth: expected") == 0);
+}
+
+}  // namespace
+
+int main() {
+  test_arithmetic();
+  test_short_reads();
+  test_plan();
+  test_opening();
+  for (const auto& engine : engines()) {
+    test_rows(engine);
+    test_team(engine);
+    test_callers_take_turns(engine);
+    test_bad_id(engine);
+    if (engine != "mmap") test_truncated(engine);
+    test_abandon(engine);
+  }
+  std::cout << "test_io: ok\n";
+  return 0;
+}

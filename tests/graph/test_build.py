@@ -1,0 +1,135 @@
+"""COO to CSC as an artifact: equal to a stable sort, with everything that travels along."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_datasets import Toy, toy_dataset, tree_bytes
+
+import tiering
+from tiering.errors import ExistsError, InputError
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.graph import build_graph, csr
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), edge_ids=st.booleans())
+def test_equals_a_stable_sort_of_the_edges(seed: int, edge_ids: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        toy = toy_dataset(Path(folder) / "data", seed)
+        graph = build_graph(toy.dataset, Path(folder) / "graph", edge_ids=edge_ids, threads=2)
+        assert tiering.check(graph.path, "full") == []
+        for edges in toy.dataset.edges:
+            order = np.argsort(edges.dst, kind="stable")
+            indptr, indices = graph.csc(edges.relation)
+            counts = np.bincount(edges.dst, minlength=graph.num_nodes(edges.relation[2]))
+            np.testing.assert_array_equal(np.diff(indptr), counts)
+            np.testing.assert_array_equal(indices, edges.src[order])
+            assert indices.dtype == np.int32
+            data = graph.edge_data(edges.relation)
+            assert set(data) == set(edges.data) | ({"edge_ids"} if edge_ids else set())
+            for name, values in edges.data.items():
+                np.testing.assert_array_equal(data[name], values[order])
+            if edge_ids:
+                np.testing.assert_array_equal(data["edge_ids"], order)
+        _check_nodes(graph, toy)
+
+
+def _check_nodes(graph: Graph, toy: Toy) -> None:
+    for name, nodes in toy.dataset.nodes.items():
+        assert graph.num_nodes(name) == nodes.num_nodes
+        labels = graph.labels(name)
+        if nodes.labels is None:
+            assert labels is None
+        else:
+            np.testing.assert_array_equal(labels, nodes.labels)
+        for split, ids in nodes.splits.items():
+            np.testing.assert_array_equal(graph.split(split, name), ids)
+        table = graph.feature_table(name)
+        if name in toy.tables:
+            assert table is not None
+            np.testing.assert_array_equal(table.open(), toy.tables[name])
+        else:
+            assert table is None
+
+
+def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
+    toy = toy_dataset(tmp_path / "data", 5, max_edges=2000)
+    trees = []
+    for threads in (1, 2, 7):
+        build_graph(toy.dataset, tmp_path / str(threads), edge_ids=True, threads=threads)
+        trees.append(tree_bytes(tmp_path / str(threads)))
+    assert trees[0] == trees[1] == trees[2]
+
+
+def test_edge_ids_of_the_dataset_are_kept(tmp_path: Path) -> None:
+    dataset = _pair([0, 1, 0], [1, 0, 0])
+    dataset.edges[0].edge_ids = np.array([70, 80, 90])
+    graph = build_graph(dataset, tmp_path / "graph")
+    np.testing.assert_array_equal(graph.edge_data()["edge_ids"], [80, 90, 70])
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_csr_holds_the_same_edges_by_source(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        toy = toy_dataset(Path(folder) / "data", seed)
+        graph = build_graph(toy.dataset, Path(folder) / "graph")
+        for edges in toy.dataset.edges:
+            indptr, indices = csr(graph, edges.relation, threads=2)
+            order = np.lexsort((edges.dst, edges.src))
+            np.testing.assert_array_equal(indices, edges.dst[order])
+            counts = np.bincount(edges.src, minlength=graph.num_nodes(edges.relation[0]))
+            np.testing.assert_array_equal(np.diff(indptr), counts)
+
+
+def _pair(src: list[int], dst: list[int], nodes: int = 2) -> Dataset:
+    edges = EdgeData(("node", "to", "node"), np.array(src, np.int64), np.array(dst, np.int64), where="edges.npy")
+    return Dataset("toy", "npy", {"node": NodeData(nodes)}, [edges])
+
+
+@pytest.mark.parametrize(("src", "dst", "side"), [([0, 5], [1, 1], "source"), ([0, 0], [1, -1], "destination")])
+def test_ids_out_of_range_name_file_edge_and_bound(tmp_path: Path, src: list[int], dst: list[int], side: str) -> None:
+    with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge 1: {side} .*0\.\.1.*--num-nodes"):
+        build_graph(_pair(src, dst), tmp_path / "graph")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    def refused(dataset: Dataset, message: str) -> None:
+        with pytest.raises(InputError, match=message):
+            build_graph(dataset, tmp_path / "graph")
+
+    dataset = _pair([0], [1, 1])
+    refused(dataset, "as many sources as destinations")
+    dataset = _pair([0], [1])
+    dataset.edges[0].src = np.array([0.5])
+    refused(dataset, "int32 or int64, found float64")
+    dataset = _pair([0], [1])
+    dataset.edges.append(dataset.edges[0])
+    refused(dataset, "occurs twice")
+    dataset = _pair([0], [1])
+    dataset.nodes["bad__name"] = NodeData(1)
+    refused(dataset, "bad__name")
+    dataset = _pair([0], [1])
+    dataset.nodes["node"].labels = np.zeros(3, np.int64)
+    refused(dataset, "2 nodes, but 3 rows of labels")
+    dataset = _pair([0], [1])
+    dataset.nodes["node"].splits["train"] = np.array([0, 2])
+    refused(dataset, r"split 'train'.*0\.\.1, found 2 at position 1")
+    dataset = _pair([0], [1])
+    dataset.edges[0].data["weight"] = np.zeros(2)
+    refused(dataset, "expected 1 values of weight")
+
+
+def test_an_existing_output_needs_force(tmp_path: Path) -> None:
+    build_graph(_pair([0], [1]), tmp_path / "graph")
+    with pytest.raises(ExistsError, match="--force"):
+        build_graph(_pair([0], [1]), tmp_path / "graph")
+    assert build_graph(_pair([0, 1], [1, 1]), tmp_path / "graph", force=True).num_edges() == 2

@@ -1,0 +1,246 @@
+"""Layouts on disk: every row of every type comes back, whatever the sizes; nothing half-made is left."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_reader import read_rows
+from toy_datasets import Toy, chain, toy_dataset, tree_bytes
+
+import tiering
+from tiering.errors import ExistsError, InputError, StorageError
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
+from tiering.layout import describe, write_layout
+
+
+def check_rows(layout: Layout, toy: Toy) -> None:
+    """Compare every tiered row with its source, through a reader of its own."""
+    assert tiering.check(layout.path, "full") == []
+    assert set(layout.feature_types) == set(toy.tables)
+    for node_type, table in toy.tables.items():
+        expected = table.view(np.uint8).reshape(table.shape[0], -1)[layout.graph.new_to_old(node_type)]
+        np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    shares=st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 3), st.integers(0, 40)),
+    num_ssd=st.integers(0, 3),
+    page=st.sampled_from([512, 1024, 4096, 16384]),
+    features=st.booleans(),
+)
+def test_every_row_comes_back(
+    seed: int, shares: tuple[int, int, int, int], num_ssd: int, page: int, features: bool
+) -> None:
+    gpu, peer, peers, cpu = shares
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        toy = toy_dataset(where / "data", seed)
+        graph, scores, reordered = chain(toy, where)
+        if features:
+            reordered = tiering.pipeline.reorder(graph, scores, where / "permuted", features=True)
+        disks = [where / f"ssd{k}" for k in range(num_ssd)]
+        options = {"gpu": f"{gpu}%", "peer": f"{peers}x{peer}%", "page": page, "ssd": disks, "threads": 2}
+        if num_ssd:
+            options["cpu"] = f"{cpu}%"
+        try:
+            layout = write_layout(reordered, where / "layout", **options)
+        except InputError:  # tiny data: a share is less than a row, or nothing is left for a tier
+            assert not (where / "layout").exists()
+            assert not any(disk.exists() for disk in disks)
+            return
+        check_rows(layout, toy)
+        assert sum(row["share"] for row in describe(layout)) == pytest.approx(1 if toy.tables else 0)
+
+
+@pytest.mark.parametrize(("dim", "dtype"), [(1024, "float32"), (128, "float32"), (768, "float16"), (602, "float32")])
+@pytest.mark.parametrize("page", [512, 4096])
+def test_row_sizes_of_real_datasets(tmp_path: Path, dim: int, dtype: str, page: int) -> None:
+    """IGB 4096 B, papers100M 512 B, MAG240M 1536 B, Reddit 2408 B."""
+    toy = toy_dataset(tmp_path / "data", 1, types=1, dims=(dim,), dtypes=(dtype,), featureless=0, min_nodes=30)
+    *_, reordered = chain(toy, tmp_path)
+    layout = write_layout(reordered, tmp_path / "layout", gpu="20%", ssd=[tmp_path / "a", tmp_path / "b"], page=page)
+    check_rows(layout, toy)
+    stride = layout.type_layout("author").ssd_rows.stride
+    assert stride == {4096: 4096, 512: 512, 1536: 1536, 2408: 2560}[layout.type_layout("author").row_bytes]
+
+
+@pytest.fixture
+def reordered(tmp_path: Path) -> Graph:
+    toy = toy_dataset(tmp_path / "data", 21, max_nodes=400, min_nodes=300, max_edges=3000, featureless=0)
+    return chain(toy, tmp_path)[2]
+
+
+def test_chunks_smaller_than_the_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiering.formats.feature_rows.CHUNK_BYTES", 3000)
+    for seed in range(6):
+        folder = tmp_path / str(seed)
+        toy = toy_dataset(folder / "data", seed, max_nodes=120, min_nodes=100, featureless=0)
+        *_, reordered = chain(toy, folder)
+        disks = [folder / "a", folder / "b", folder / "c"]
+        page = 512 if seed % 2 else 4096
+        layout = write_layout(reordered, folder / "layout", gpu="9%", peer="3x7%", cpu="20%", ssd=disks, page=page)
+        check_rows(layout, toy)
+
+
+def test_same_bytes_for_any_number_of_threads(reordered: Graph, tmp_path: Path) -> None:
+    trees = []
+    for threads in (1, 2, 7):
+        disks = [tmp_path / "a", tmp_path / "b"]
+        write_layout(
+            reordered, tmp_path / "layout", gpu="10%", peer="2x10%", cpu="10%", ssd=disks, threads=threads, force=True
+        )
+        trees.append({d.name: tree_bytes(d) for d in [tmp_path / "layout", *disks]})
+    assert trees[0] == trees[1] == trees[2]
+
+
+def test_no_features_no_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    toy = toy_dataset(tmp_path / "data", 2, featureless=1)
+    *_, reordered = chain(toy, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        layout = write_layout(reordered, tmp_path / "layout", gpu="1GiB", ssd=[tmp_path / "ssd"])
+    assert "no features; tier sizes are ignored" in caplog.text
+    assert layout.num_images == 0
+    assert not (tmp_path / "ssd").exists()
+    assert describe(layout) == []
+    check_rows(layout, toy)
+
+
+def test_a_graph_that_is_not_reordered_is_refused(tmp_path: Path) -> None:
+    graph, *_ = chain(toy_dataset(tmp_path / "data", 2), tmp_path)
+    with pytest.raises(InputError, match="tiering reorder"):
+        write_layout(graph, tmp_path / "layout")
+
+
+def test_two_ssds_on_one_path(reordered: Graph, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").touch()
+    for other in ("real", "link", "real/../real"):
+        with pytest.raises(InputError, match=f"real and .*{other} are the same directory"):
+            write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "real", tmp_path / other])
+    with pytest.raises(InputError, match="are the same directory"):
+        write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "new", f"{tmp_path}/./new/"])
+    with pytest.raises(InputError, match="expected a directory, found a file"):
+        write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "file"])
+
+
+def test_a_changed_feature_file_is_refused_before_anything_is_written(reordered: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "paper.bin"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(InputError, match=r"paper.bin: the feature file changed .* import the graph again"):
+        write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "ssd"])
+    path.unlink()
+    with pytest.raises(InputError, match=r"paper.bin: the feature file changed .*does not exist"):
+        write_layout(reordered, tmp_path / "layout", ssd=[tmp_path / "ssd"])
+    assert not (tmp_path / "ssd").exists()
+    assert not (tmp_path / "layout").exists()
+
+
+def test_force_replaces_the_images_too(reordered: Graph, tmp_path: Path) -> None:
+    disk, other = tmp_path / "ssd", tmp_path / "other"
+    first = write_layout(reordered, tmp_path / "layout", ssd=[disk])
+    old = first.images[0]
+    with pytest.raises(ExistsError, match="--force"):
+        write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[disk])
+    assert old.exists()
+    same = write_layout(reordered, tmp_path / "layout", ssd=[disk], force=True)
+    assert same.digest == first.digest
+    second = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[disk], force=True)
+    assert not old.exists()
+    third = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=[other], force=True)
+    assert not second.images[0].exists()
+    assert list(disk.iterdir()) == []
+    assert [path.name for path in other.iterdir()] == [third.images[0].parent.name]
+    assert tiering.check(third.path, "full") == []
+
+
+def test_layouts_of_one_name_do_not_share_images(reordered: Graph, tmp_path: Path) -> None:
+    one = write_layout(reordered, tmp_path / "one" / "layout", ssd=[tmp_path / "ssd"])
+    two = write_layout(reordered, tmp_path / "two" / "layout", ssd=[tmp_path / "ssd"])
+    assert one.images != two.images
+    write_layout(reordered, tmp_path / "one" / "layout", ssd=[tmp_path / "elsewhere"], force=True)
+    assert tiering.check(two.path, "full") == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB; needs root."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"cannot mount a small tmpfs: {made.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("full", ["ssd", "memory"])
+def test_a_full_disk(tmp_path: Path, small_disk: Path, full: str) -> None:
+    toy = toy_dataset(
+        tmp_path / "data", 3, types=1, dims=(600,), dtypes=("float32",), featureless=0, max_nodes=400, min_nodes=400
+    )
+    *_, reordered = chain(toy, tmp_path)
+    out, disk = (small_disk / "layout", tmp_path / "ssd") if full == "memory" else (tmp_path / "layout", small_disk)
+    options: dict[str, Any] = {"gpu": "80%", "ssd": [disk, tmp_path / "ssd2"]} if full == "memory" else {"ssd": [disk]}
+    with pytest.raises(StorageError, match=r"no space left: .* needed, .* free; make room"):
+        write_layout(reordered, out, **options)
+    assert list(small_disk.iterdir()) == []
+    assert not (tmp_path / "layout").exists()
+    assert not (tmp_path / "ssd").exists()
+
+
+def test_an_error_in_the_middle_leaves_nothing(
+    reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = [tmp_path / "deep" / "a", tmp_path / "deep" / "b"]
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def fail(*arguments: Any) -> None:
+        raise StorageError(5, "the disk died")
+
+    for where in ("tiering.layout.writer.write_ssd", "tiering.layout.writer.ArtifactWriter.commit"):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, fail)
+            with pytest.raises(StorageError, match="the disk died"):
+                write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
+    layout = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
+    with monkeypatch.context() as patch:
+        patch.setattr("tiering.layout.writer.ArtifactWriter.commit", fail)
+        with pytest.raises(StorageError, match="the disk died"):
+            write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks, force=True)
+    assert tiering.check(layout.path, "full") == []
+
+
+def test_real_data(tmp_path: Path, shared_data: Path) -> None:
+    from tiering import pipeline
+
+    for name in ("cora", "tolokers"):
+        graph = pipeline.import_dataset(shared_data / name, tmp_path / name / "graph")
+        scores = pipeline.score(graph, tmp_path / name / "scores")
+        reordered = pipeline.reorder(graph, scores, tmp_path / name / "reordered")
+        layout = pipeline.layout(
+            reordered, tmp_path / name / "layout", gpu="5%", peer="2x5%", cpu="20%", ssd=[tmp_path / name / "ssd"]
+        )
+        source = np.load(shared_data / name / "node_feat.npy")
+        toy = Toy(None, {"node": source})  # type: ignore[arg-type]
+        check_rows(layout, toy)
+        table = describe(layout)
+        assert [row["tier"] for row in table] == ["gpu", "peer", "cpu", "ssd"]
+        assert table[0]["expected_accesses"] > table[0]["share"]
+        shutil.rmtree(tmp_path / name)

@@ -1,0 +1,86 @@
+"""SIGKILL in the middle of a stage: nothing opens as valid, and the same command then succeeds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy_datasets import chain, toy_dataset, tree_bytes
+
+import tiering
+from tiering import pipeline
+from tiering.errors import MissingError
+
+# Runs one stage, but stops inside it, at a point where files are written and others are not.
+STOPPED = """
+import sys, time
+from tiering import pipeline
+from tiering.formats.artifact import ArtifactWriter
+import tiering.layout.writer, tiering.reorder.adjacency
+
+def stop(*arguments, **options):
+    print("reached", flush=True)
+    time.sleep(60)
+
+{patch}
+{run}
+"""
+
+STAGES = {
+    "score": ("ArtifactWriter.commit = stop", "pipeline.score({graph!r}, {out!r}, 'wrpr')"),
+    "reorder": (
+        "tiering.reorder.adjacency._write_nodes = stop",
+        "pipeline.reorder({graph!r}, {scores!r}, {out!r})",
+    ),
+    "reorder, at the end": (
+        "ArtifactWriter.commit = stop",
+        "pipeline.reorder({graph!r}, {scores!r}, {out!r}, features=True)",
+    ),
+    "layout": (
+        "tiering.layout.writer.write_ssd = stop",
+        "pipeline.layout({reordered!r}, {out!r}, gpu='10%', ssd=[{ssd!r}])",
+    ),
+    "layout, at the end": (
+        "ArtifactWriter.commit = stop",
+        "pipeline.layout({reordered!r}, {out!r}, gpu='10%', ssd=[{ssd!r}])",
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_stage_leaves_nothing_that_opens(tmp_path: Path, stage: str) -> None:
+    chain(toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30), tmp_path)
+    names = {name: str(tmp_path / name) for name in ("graph", "scores", "reordered", "out", "ssd")}
+    patch, run = (text.format(**names) for text in STAGES[stage])
+    script = STOPPED.format(patch=patch, run=run)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reached\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    with pytest.raises(MissingError):
+        tiering.check(tmp_path / "out")
+    exec(run.format(**names), {"pipeline": pipeline})  # noqa: S102 - the same command, in this process
+    assert tiering.check(tmp_path / "out", "full") == []
+    left = [path for path in [*tmp_path.iterdir(), *(tmp_path / "ssd").glob("*")] if path.name.startswith(".")]
+    assert left == []
+
+
+def test_a_killed_layout_with_other_options_leaves_no_image(tmp_path: Path) -> None:
+    *_, reordered = chain(toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30), tmp_path)
+    names = {name: str(tmp_path / name) for name in ("reordered", "out", "ssd")}
+    patch, run = (text.format(**names) for text in STAGES["layout"])
+    script = STOPPED.format(patch=patch, run=run)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reached\n"
+    process.kill()
+    process.communicate()
+    layout = pipeline.layout(reordered, tmp_path / "out", gpu="20%", ssd=[tmp_path / "ssd"])
+    assert set(tree_bytes(tmp_path / "ssd")) == {
+        f"{layout.images[0].parent.name}/{name}" for name in ("layout", "ssd-0-of-1")
+    }

@@ -1,0 +1,128 @@
+"""The whole chain from one file: what is done, what is skipped, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.errors import ExistsError, InputError, MissingError
+from tiering.pipeline import run_config
+
+CONFIG = """
+[dataset]
+path = "tiny"
+[score]
+method = "wrpr"
+[layout]
+gpu = "10%"
+cpu = "30%"
+ssd = ["ssd0", "ssd1"]
+[output]
+dir = "made"
+"""
+
+
+@pytest.fixture
+def config(tiny_dataset: Path) -> Path:
+    path = tiny_dataset.parent / "chain.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def done(report: list[dict[str, Any]]) -> list[str]:
+    """Stages that were not skipped."""
+    return [stage["stage"] for stage in report if stage["done"]]
+
+
+ALL = ["import", "score", "reorder", "layout"]
+
+
+def test_goes_on_where_it_stopped(config: Path) -> None:
+    report = run_config(config)
+    assert done(report) == ALL
+    made = config.parent / "made"
+    assert [Path(stage["path"]) for stage in report] == [made / n for n in ("graph", "scores", "reordered", "layout")]
+    for stage in report:
+        assert tiering.check(stage["path"], "full") == []
+    assert done(run_config(config)) == []
+    assert done(run_config(config, force=True)) == ALL
+
+    shutil.rmtree(made / "reordered")
+    assert done(run_config(config)) == ["reorder"]  # the same bytes: the layout made of them still holds
+    (made / "layout" / "tiers" / "node" / "gpu").unlink()
+    assert done(run_config(config)) == ["layout"]
+    config.write_text(CONFIG.replace('gpu = "10%"', 'gpu = "20%"'))
+    assert done(run_config(config)) == ["layout"]
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\nsweeps = 3'))
+    assert done(run_config(config)) == ["score", "reorder", "layout"]
+    config.write_text(CONFIG.replace('"wrpr"', '"degree"'))
+    assert done(run_config(config)) == ["score", "reorder", "layout"]
+    assert done(run_config(config)) == []
+
+
+def test_notices_a_changed_dataset(config: Path, tiny_dataset: Path) -> None:
+    run_config(config)
+    features = np.load(tiny_dataset / "node_feat.npy")
+    np.save(tiny_dataset / "node_feat.npy", features + 1)
+    assert done(run_config(config)) == ALL
+    (tiny_dataset / "val_idx.npy").unlink()
+    assert done(run_config(config)) == ALL
+    assert done(run_config(config)) == []
+
+
+def test_artifacts_beside_the_dataset_do_not_count_as_its_files(tiny_dataset: Path) -> None:
+    config = tiny_dataset / "chain.toml"
+    config.write_text('[dataset]\npath = "."\n[layout]\nssd = ["ssd"]\n')
+    assert done(run_config(config)) == ALL
+    assert done(run_config(config)) == []
+
+
+def test_a_training_set_of_its_own(config: Path, tiny_dataset: Path) -> None:
+    shutil.copy(tiny_dataset / "test_idx.npy", config.parent / "mine.npy")
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "mine.npy"'))
+    assert done(run_config(config)) == ALL
+    assert done(run_config(config)) == []
+    np.save(config.parent / "mine.npy", np.array([3, 4]))
+    assert done(run_config(config)) == ["score", "reorder", "layout"]
+    config.write_text(CONFIG.replace('"wrpr"', '"wrpr"\ntrain = "node=10%"\nseed = 4'))
+    assert done(run_config(config)) == ["score", "reorder", "layout"]
+    assert done(run_config(config)) == []
+
+
+def test_never_replaces_what_is_no_artifact(config: Path) -> None:
+    (config.parent / "made" / "scores").mkdir(parents=True)
+    (config.parent / "made" / "scores" / "thesis.txt").touch()
+    with pytest.raises(ExistsError, match="is no artifact of this package"):
+        run_config(config, force=True)
+    assert (config.parent / "made" / "scores" / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[dataset", "not valid TOML"),
+        ("[layouts]\n", "unknown section layouts; known are dataset, score, reorder, layout, output"),
+        ("dataset = 3\n", r"expected a section \[dataset\], found 3"),
+        ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known are gpu, peer, cpu"),
+        ("[dataset]\nformat = 'npy'\n", r"\[dataset\] path"),
+        ("[dataset]\npath = 'tiny'\nnodes = 4\n", r"unknown \[dataset\] key nodes; known are path, format"),
+    ],
+)
+def test_bad_configurations(config: Path, text: str, message: str) -> None:
+    config.write_text(text)
+    with pytest.raises(InputError, match=message):
+        run_config(config)
+    assert not (config.parent / "made").exists()
+
+
+def test_missing_files(config: Path) -> None:
+    with pytest.raises(MissingError, match="no such file"):
+        run_config(config.parent / "other.toml")
+    config.write_text('[dataset]\npath = "elsewhere"\n')
+    with pytest.raises(MissingError, match="elsewhere"):
+        run_config(config)

@@ -1,0 +1,91 @@
+"""The GraphSAGE example: the same numbers from tiers and memory; better than an MLP where the graph helps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tiering.errors import InputError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("train_graphsage", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_graphsage"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+OPTIONS = {"epochs": 2, "hidden": 16, "fanouts": [5, 5], "batch_size": 64, "seed": 3}
+
+
+@pytest.mark.parametrize("graph", ["small_graph", "hetero_graph"])
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_tiers_and_memory_give_the_same_numbers(kit, build, example, graph, frontier):
+    path = build(getattr(kit, graph)()).path
+    tiers = example.train(path, source="tiers", frontier=frontier, **OPTIONS)
+    memory = example.train(path, source="memory", frontier=frontier, **OPTIONS)
+    for name in ("losses", "val", "test", "batch_digest"):
+        assert tiers[name] == memory[name]
+    served = sum(tier["rows"] for types in tiers["tiers"].values() for tier in types.values())
+    assert served == sum(tier["rows"] for types in memory["tiers"].values() for tier in types.values()) > 0
+
+
+def communities(kit):
+    """600 nodes in 4 classes; features hint at the class, neighbours nearly always share it."""
+    rng = np.random.default_rng(0)
+    count, classes = 600, 4
+    labels = rng.integers(0, classes, count)
+    table = (rng.normal(size=(count, 16)) * 2 + np.eye(classes, 16)[labels]).astype(np.float32)
+    by_class = [np.flatnonzero(labels == c) for c in range(classes)]
+    dst = rng.integers(0, count, 6000)
+    src = np.array([rng.choice(by_class[labels[v]]) for v in dst])
+    ids = rng.permutation(count)
+    splits = {"train": ids[:300], "val": ids[300:400], "test": ids[400:]}
+    nodes = kit.Nodes(count, table, "float32", labels, splits, (60, 60, 100))
+    return kit.Dataset({"node": nodes}, {("node", "to", "node"): (src, dst)})
+
+
+def test_the_gnn_beats_the_mlp(kit, build, example):
+    path = build(communities(kit)).path
+    options = {**OPTIONS, "epochs": 6}
+    gnn = example.train(path, model="sage", **options)
+    mlp = example.train(path, model="mlp", **options)
+    assert gnn["test"] > mlp["test"] + 0.1
+    assert gnn["losses"][-1] < gnn["losses"][0]
+
+
+def test_mean_over_edges(example):
+    import torch
+
+    rows = torch.tensor([[1.0], [3.0], [10.0]])
+    edges = torch.tensor([[0, 1, 2, 2], [0, 0, 2, 2]])
+    assert example.mean_over_edges(rows, edges, 3).tolist() == [[2.0], [0.0], [10.0]]
+
+
+def test_command_line(kit, build, example, capsys):
+    path = build(kit.small_graph()).path
+    example.main([str(path), "--epochs", "1", "--fanouts", "4,4", "--batch-size", "50", "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["val"]) == 1
+    example.main([str(path), "--epochs", "1", "--model", "mlp"])
+    assert "test accuracy" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as caught:
+        example.main([str(path / "nowhere")])
+    assert caught.value.code == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_no_labels(kit, build, example):
+    data = kit.small_graph()
+    data.nodes["node"].labels = None
+    with pytest.raises(InputError, match="no labels to train on"):
+        example.train(build(data).path)

@@ -1,0 +1,93 @@
+"""Small random datasets with every feature of a real one, and a chain of stages over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering import pipeline
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import FEATURE_DTYPES, Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.scores import Scores
+from tiering.graph import build_graph
+
+TYPES = ("author", "paper", "venue")
+
+
+@dataclass
+class Toy:
+    """A dataset and what it was made from."""
+
+    dataset: Dataset
+    tables: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """Feature rows by type, as stored."""
+
+
+def toy_dataset(
+    folder: Path,
+    seed: int,
+    *,
+    types: int = 3,
+    max_nodes: int = 40,
+    max_edges: int = 150,
+    dims: tuple[int, ...] = (1, 3, 17, 128, 140, 600),
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "int8"),
+    featureless: float = 0.2,
+    min_nodes: int = 1,
+) -> Toy:
+    """Draw a dataset; its feature tables are files in `folder`, some behind a header of 128 bytes."""
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    toy = Toy(Dataset("toy", "npy", {}, []))
+    for name in TYPES[:types]:
+        nodes = NodeData(int(random.integers(min_nodes, max_nodes + 1)))
+        nodes.labels = random.integers(-1, 4, nodes.num_nodes) if random.random() < 0.8 else None
+        shuffled = random.permutation(nodes.num_nodes)
+        nodes.splits = {"train": shuffled[: nodes.num_nodes // 2 + 1], "val": shuffled[nodes.num_nodes // 2 + 1 :]}
+        nodes.extra = {"original_id": random.integers(0, 1 << 40, nodes.num_nodes)}
+        if random.random() >= featureless:
+            nodes.features, toy.tables[name] = _features(
+                folder / f"{name}.bin", random, nodes.num_nodes, int(random.choice(dims)), str(random.choice(dtypes))
+            )
+        toy.dataset.nodes[name] = nodes
+    for k in range(int(random.integers(1, 5))):
+        toy.dataset.edges.append(_edges(random, toy.dataset, f"rel{k}", int(random.integers(0, max_edges + 1))))
+    return toy
+
+
+def _features(
+    path: Path, random: np.random.Generator, rows: int, dim: int, dtype: str
+) -> tuple[FeatureRef, np.ndarray[Any, Any]]:
+    stored = np.dtype(FEATURE_DTYPES[dtype])
+    table = random.integers(0, 256, (rows, dim * stored.itemsize), dtype=np.uint8).view(stored)
+    offset = int(random.choice([0, 128]))
+    path.write_bytes(b"\x93" * offset + table.tobytes())
+    return FeatureRef(path, "raw", dtype, rows, dim, offset), table
+
+
+def _edges(random: np.random.Generator, dataset: Dataset, name: str, count: int) -> EdgeData:
+    source, destination = (str(random.choice(list(dataset.nodes))) for _ in range(2))
+    pairs = np.empty((count, 2), random.choice([np.int32, np.int64]))
+    for side, node_type in enumerate((source, destination)):
+        # Squared, so that some nodes have many edges, and edges repeat.
+        share = random.random(count) ** 2
+        pairs[:, side] = (share * dataset.nodes[node_type].num_nodes).astype(np.int64)
+    edges = EdgeData((source, name, destination), pairs[:, 0], pairs[:, 1], where="toy.npy")
+    if random.random() < 0.5:
+        edges.data["weight"] = random.random(count, dtype=np.float32)
+    return edges
+
+
+def chain(toy: Toy, folder: Path, method: str = "wrpr", **options: Any) -> tuple[Graph, Scores, Graph]:
+    """Graph, scores and reordered graph of a dataset."""
+    graph = build_graph(toy.dataset, folder / "graph", **options)
+    scores = pipeline.score(graph, folder / "scores", method)
+    return graph, scores, pipeline.reorder(graph, scores, folder / "reordered")
+
+
+def tree_bytes(folder: Path) -> dict[str, bytes]:
+    """Every file under a directory, by relative path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,120 @@
+"""Read feature tables row by row: check that their files are still what was imported, map them, gather from them.
+
+Shared by the stages that move rows (reorder, layout).
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering import native
+from tiering.errors import InputError
+from tiering.formats.features import Features, FeatureTable
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import document_problems, parse_document, read_document
+
+CHUNK_BYTES = 32 * 1024 * 1024
+"""Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
+
+
+def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
+    """Feature tables of a graph by node type, after a check that no referenced file changed since the import.
+
+    Cost: 64 blocks of 4 KiB read per file.
+
+    Raises
+    ------
+    InputError
+        If a file is gone, has another size or another sampled digest, or a table has not one row per node.
+    """
+    if "features" not in graph.manifest.parts:
+        return {}
+    _check_external(graph.path / "features")
+    features = Features.open(graph.path / "features")
+    tables = {
+        node_type: features.table(node_type) for node_type in graph.node_types if node_type in features.node_types
+    }
+    for node_type, table in tables.items():
+        if table.rows != graph.num_nodes(node_type):
+            raise InputError(
+                f"{table.path}: expected one feature row per node of type {node_type!r} "
+                f"({graph.num_nodes(node_type)}), found {table.rows}; import the graph again"
+            )
+    return tables
+
+
+def _check_external(path: Path) -> None:
+    """Refuse changed source files before `Features.open` would call the artifact itself damaged."""
+    document, data = read_document(path)
+    if document_problems(document, Features.kind):
+        return  # a damaged artifact, not a changed source: opening it says what is wrong
+    for name, external in parse_document(path, document, data).external.items():
+        problems = external.problems(name, full=True)
+        if problems:
+            raise InputError(
+                f"{external.path}: the feature file changed since the graph was imported "
+                f"({problems[0].message}); put the old file back, or import the graph again"
+            )
+
+
+def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
+    """Map a table as bytes, shape (rows, row_bytes), read-only.
+
+    Parameters
+    ----------
+    random
+        Rows will be read in no order: if the table fits the free memory it is read in ahead, in sequence; if not,
+        read-ahead is switched off, since it would fetch many times the bytes wanted.
+    """
+    if table.bytes == 0:
+        return np.empty((table.rows, table.row_bytes), np.uint8)
+    rows = np.memmap(table.path, np.uint8, "r", table.offset, (table.rows, table.row_bytes))
+    mapping: mmap.mmap | None = getattr(rows, "_mmap", None)
+    if mapping is not None:
+        mapping.madvise(_advice(table.bytes) if random else mmap.MADV_SEQUENTIAL)
+    return rows
+
+
+def _advice(nbytes: int) -> int:
+    return mmap.MADV_WILLNEED if nbytes < _available_memory() // 2 else mmap.MADV_RANDOM
+
+
+def _available_memory() -> int:
+    """Bytes that can be used without swapping, the page cache included; 0 if the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
+    return int(fields[0][1]) * 1024 if fields else 0
+
+
+def chunk_rows(row_bytes: int, multiple: int = 1) -> int:
+    """Rows in a piece of about `CHUNK_BYTES`, rounded down to a multiple of `multiple`, at least one multiple."""
+    return max(1, CHUNK_BYTES // row_bytes // multiple) * multiple
+
+
+def take(values: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:
+    """``values[ids]`` along axis 0 as a new array, in parallel for contiguous input.
+
+    Parameters
+    ----------
+    values
+        Shape (n, ...), any fixed-size dtype.
+    ids
+        int32 or int64, each in 0..n-1.
+    """
+    if values.size == 0 or not values.flags.c_contiguous:
+        return np.ascontiguousarray(values[ids])
+    out = np.empty((ids.shape[0], *values.shape[1:]), values.dtype)
+    if out.size:
+        native.gather_rows(_as_bytes(values), ids, _as_bytes(out), threads)
+    return out
+
+
+def _as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return values.reshape(values.shape[0], -1).view(np.uint8)

@@ -1,0 +1,143 @@
+"""Which nodes a run trains on: the graph's own split, a list of ids, or a random share. One place for all stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tiering.errors import InputError, MissingError
+from tiering.formats.graph import Graph
+from tiering.units import parse_size
+
+IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
+"""What a caller may give: see `resolve_train`."""
+
+HOW_TO = (
+    "give one with --train: a .npy file of node ids, or a share of the nodes such as 1% "
+    "(TYPE=FILE or TYPE=SHARE where several node types could be meant)"
+)
+
+
+def resolve_train(graph: Graph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
+    """Training nodes by node type.
+
+    Parameters
+    ----------
+    graph
+        The graph whose ids are meant.
+    train
+        ``None``: the graph's ``train`` splits. Else, for one node type, an array of ids, the path of a ``.npy`` file
+        of ids, or a share such as ``"1%"`` drawn without replacement; for several, a mapping from node type to one
+        of these, or text such as ``paper=1%,author=ids.npy``.
+    seed
+        Seed of a random share: the ids are ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))``
+        with ``size = max(1, int(N * share))``.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        int64 ids, at least one; only types that have training nodes. Ids given as an array, a file or a split keep
+        their order.
+
+    Raises
+    ------
+    InputError
+        If there is no training set, or it is empty, has duplicates, or ids out of range.
+    MissingError
+        If a node type or a file does not exist.
+    """
+    found = {
+        node_type: _checked(graph, node_type, ids, where)
+        for node_type, (ids, where) in _by_type(graph, train, seed).items()
+    }
+    found = {node_type: ids for node_type, ids in found.items() if ids.size}
+    if not found:
+        raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
+    return found
+
+
+def _by_type(graph: Graph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
+    if train is None:
+        owners = [node_type for node_type in graph.node_types if "train" in graph.splits(node_type)]
+        if not owners:
+            raise InputError(f"{graph.path}: the graph has no split `train`; {HOW_TO}")
+        return {t: (graph.split("train", t), f"split train of {t!r}") for t in owners}
+    if isinstance(train, str) and "=" in train:
+        train = dict(_assignment(part) for part in train.split(","))
+    if isinstance(train, Mapping):
+        return {t: (_ids(graph, t, value, seed), f"train set of {t!r}") for t, value in train.items()}
+    node_type = _only_type(graph)
+    return {node_type: (_ids(graph, node_type, train, seed), f"train set of {node_type!r}")}
+
+
+def _assignment(part: str) -> tuple[str, str]:
+    name, _, value = part.partition("=")
+    if not name.strip() or not value.strip():
+        raise InputError(f"train: expected TYPE=FILE.npy or TYPE=SHARE separated by commas, found {part!r}")
+    return name.strip(), value.strip()
+
+
+def _only_type(graph: Graph) -> str:
+    """The type meant when none is named: the only one, else the only one with a train split, else with labels."""
+    if len(graph.node_types) == 1:
+        return graph.node_types[0]
+    with_split = [t for t in graph.node_types if "train" in graph.splits(t)]
+    labelled = [t for t in graph.node_types if graph.num_classes(t) is not None]
+    for candidates in (with_split, labelled):
+        if len(candidates) == 1:
+            return candidates[0]
+    raise InputError(
+        f"{graph.path}: say which node type the training nodes are of, as TYPE=...; "
+        f"types: {', '.join(graph.node_types)}"
+    )
+
+
+def _ids(graph: Graph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
+    count = graph.num_nodes(node_type)
+    if isinstance(value, str) and value.strip().endswith("%"):
+        share = parse_size(value, "train").fraction or 0.0
+        if share == 0:
+            raise InputError(f"train: expected a share above 0%, found {value!r}")
+        size = min(count, max(1, int(count * share)))
+        return np.sort(np.random.default_rng(seed).choice(count, size, replace=False))
+    if isinstance(value, (str, os.PathLike)):
+        return _load(Path(value))
+    return np.asarray(value)
+
+
+def _load(path: Path) -> np.ndarray[Any, Any]:
+    if not path.is_file():
+        raise MissingError(f"{path}: no such file; {HOW_TO}")
+    try:
+        ids: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise InputError(f"{path}: expected a .npy file of node ids ({error})") from error
+    if not isinstance(ids, np.ndarray):
+        raise InputError(f"{path}: expected a .npy file with one array of node ids, found an archive")
+    return ids
+
+
+def _checked(graph: Graph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
+    count = graph.num_nodes(node_type)
+    where = f"{graph.path}: {where}"
+    if ids.size == 0:
+        return np.empty(0, np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InputError(f"{where}: expected whole numbers of shape (n,), found {ids.dtype} of shape {ids.shape}")
+    ids = ids.astype(np.int64, copy=False)
+    outside = np.flatnonzero((ids < 0) | (ids >= count))
+    if outside.size:
+        raise InputError(
+            f"{where}: expected ids 0..{count - 1}, found {ids[outside[0]]} at position {outside[0]} "
+            f"({outside.size} out of range); repair the list"
+        )
+    unique, times = np.unique(ids, return_counts=True)
+    if unique.size != ids.size:
+        twice = unique[times > 1]
+        raise InputError(f"{where}: expected each id once, found {twice.size} repeated, such as {twice[0]}")
+    return np.ascontiguousarray(ids)

@@ -1,0 +1,6 @@
+"""The graph stage: from edge lists of a dataset to compressed columns (CSC) per relation."""
+
+from tiering.graph.build import build_graph
+from tiering.graph.transpose import csr
+
+__all__ = ["build_graph", "csr"]

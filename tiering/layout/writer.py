@@ -1,0 +1,194 @@
+"""Write a layout: the tiers' files, the SSD images, and the reordered graph they belong to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from tiering.errors import InputError, TieringError
+from tiering.formats.artifact import ArtifactWriter, StreamedFile
+from tiering.formats.feature_rows import checked_tables
+from tiering.formats.features import FeatureTable
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout, SsdRows, TypeLayout, peer_rows, tier_file
+from tiering.formats.manifest import External
+from tiering.formats.order import Order
+from tiering.io.checksum import digest_bytes
+from tiering.layout.images import ImageSet, remove_images, resolve_directories
+from tiering.layout.plan import Capacities, Table, parse_capacities, parse_page, plan_tiers
+from tiering.layout.rows import RowSource, write_range, write_ssd
+from tiering.progress import progress
+from tiering.units import parse_threads
+
+_log = logging.getLogger(__name__)
+
+
+def write_layout(
+    graph: Graph,
+    out: str | os.PathLike[str],
+    *,
+    gpu: str | int | None = None,
+    peer: str | None = None,
+    cpu: str | int | None = None,
+    ssd: Sequence[str | os.PathLike[str]] = (),
+    page: str | int = "4KiB",
+    threads: int | str | None = None,
+    force: bool = False,
+) -> Layout:
+    """Place the feature rows of a reordered graph in tiers.
+
+    Parameters
+    ----------
+    graph
+        A reordered graph.
+    out
+        Directory to create: memory tiers, manifest, and the graph (hard links where possible).
+    gpu, cpu
+        Size such as ``8GiB``, ``25%`` of all feature bytes, or ``auto`` for everything left. Without `ssd`, `cpu` is
+        ``auto`` unless given; with `ssd` it is 0.
+    peer
+        ``PxSIZE``: rows interleaved over P GPUs, SIZE on each.
+    ssd
+        Directories, one per SSD; created if missing. The rest of the rows goes there, striped page by page.
+    page
+        Unit of SSD I/O, a power of two.
+    threads
+        Worker threads; the result is the same bytes for any number.
+    force
+        Replace an existing `out`, with its SSD images.
+
+    Raises
+    ------
+    InputError
+        If the graph is not reordered, sizes do not fit (see `plan_tiers`), two `ssd` are one directory, or a feature
+        file changed since the import.
+    StorageError
+        If a disk is full: all space is reserved before the first row is read.
+
+    Notes
+    -----
+    Cost: each row is read once and written once; memory a few chunks of 32 MiB. On an error nothing remains.
+    """
+    workers = parse_threads(threads)
+    order = _order(graph)
+    options = layout_options(gpu, peer, cpu, ssd, page)
+    page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
+    capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
+    tables = checked_tables(graph)
+    entries = plan_layout(graph, order, tables, capacities, page_bytes)
+    pages = sum(entry.ssd_rows.num_pages for entry in entries.values())
+    body = {
+        "page_bytes": page_bytes,
+        "num_images": len(folders) if pages else 0,
+        "num_peers": capacities.num_peers,
+        "node_types": {name: entry.to_json() for name, entry in entries.items()},
+    }
+    sources = {
+        name: RowSource(table, None if table.row_order == "rank" else order.new_to_old(name), workers)
+        for name, table in tables.items()
+    }
+    with ArtifactWriter(out, "layout", force=force) as writer:
+        replaced = _images_of(writer.out)
+        token = _token(graph, body, writer.out)
+        with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes) as images:
+            _write_rows(writer, images, entries, sources, body)
+            writer.adopt(graph, "graph")
+            writer.external.update(images.publish())
+            provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
+            writer.commit(body, provenance)
+            images.keep()
+        remove_images(replaced, writer.out.name, [each.path for each in writer.external.values()])
+    return Layout.open(writer.out)
+
+
+def layout_options(
+    gpu: str | int | None = None,
+    peer: str | None = None,
+    cpu: str | int | None = None,
+    ssd: Sequence[str | os.PathLike[str]] = (),
+    page: str | int = "4KiB",
+) -> dict[str, Any]:
+    """The options of a layout as they are recorded."""
+    folders = [str(folder) for folder in resolve_directories(ssd)]
+    return {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": folders, "page_bytes": parse_page(page)}
+
+
+def plan_layout(
+    graph: Graph, order: Order, tables: dict[str, FeatureTable], capacities: Capacities, page_bytes: int
+) -> dict[str, TypeLayout]:
+    """Ranges and SSD pages of every node type with features, as `plan_tiers` decides."""
+    if not tables:
+        asked = capacities.gpu or capacities.peer or capacities.ssd
+        if asked:
+            _log.warning(
+                "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", graph.path
+            )
+        return {}
+    rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
+    ranges = plan_tiers(rows, capacities)
+    entries, next_page = {}, 0
+    for name, table in tables.items():
+        begin, end = ranges[name]["ssd"]
+        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
+        next_page += ssd_rows.num_pages
+        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
+    return entries
+
+
+def _order(graph: Graph) -> Order:
+    if graph.order is None:
+        raise InputError(
+            f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
+        )
+    return graph.order
+
+
+def _token(graph: Graph, body: dict[str, Any], out: Path) -> str:
+    """Short name of this layout at this place. The graph's digest stands for order, features and their files."""
+    identity = json.dumps({"graph": graph.digest, "body": body, "out": str(out)}, sort_keys=True)
+    return digest_bytes(identity.encode()).rpartition(":")[2][:12]
+
+
+def _images_of(out: Path) -> list[External]:
+    """Images of the layout that is about to be replaced; none if there is no readable one."""
+    try:
+        return list(Layout.open(out).manifest.external.values())
+    except (TieringError, OSError):
+        return []
+
+
+def _write_rows(
+    writer: ArtifactWriter,
+    images: ImageSet,
+    entries: dict[str, TypeLayout],
+    sources: dict[str, RowSource],
+    body: dict[str, Any],
+) -> None:
+    """Reserve every file of the memory tiers, then move all rows."""
+    total = sum(entry.num_nodes * entry.row_bytes for entry in entries.values())
+    with ExitStack() as stack:
+        files = {
+            (name, tier): [stack.enter_context(file) for file in _tier_files(writer, entry, tier, body["num_peers"])]
+            for name, entry in entries.items()
+            for tier in ("gpu", "peer", "cpu")
+        }
+        with progress(total, "layout", "B", scale=True) as bar:
+            for name, entry in entries.items():
+                for tier in ("gpu", "peer", "cpu"):
+                    if files[name, tier]:
+                        write_range(sources[name], *entry.ranges[tier], files[name, tier], bar)
+                write_ssd(sources[name], entry, body["page_bytes"], images, bar)
+
+
+def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[StreamedFile]:
+    """Begin the files of one memory tier: one, or one per peer that holds rows; none for an empty tier."""
+    parts = num_peers if tier == "peer" else 1
+    for part in range(parts):
+        rows = peer_rows(entry.rows(tier), part, parts)
+        if rows:
+            yield writer.stream(tier_file(entry.node_type, tier, part, parts), entry.dtype, (rows, entry.dim))

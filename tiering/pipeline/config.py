@@ -1,0 +1,110 @@
+"""The configuration of a whole chain: a TOML file, read and checked."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tiering.errors import InputError, MissingError
+
+SECTIONS: dict[str, tuple[str, ...] | None] = {
+    "dataset": None,
+    "score": ("method", "train", "damping", "sweeps", "teleport", "tolerance", "seed"),
+    "reorder": ("features",),
+    "layout": ("gpu", "peer", "cpu", "ssd", "page"),
+    "output": ("dir",),
+}
+"""Sections of the configuration and their keys; ``dataset`` takes path, format, edge_ids and the source's options."""
+
+
+@dataclass(frozen=True)
+class ChainConfig:
+    """What to run; paths are absolute."""
+
+    source: Path
+    """Dataset."""
+    format: str
+    """Its format, or ``auto``."""
+    edge_ids: bool
+    """Keep each edge's position in the input."""
+    dataset: dict[str, Any]
+    """Further options of the source."""
+    score: dict[str, Any]
+    """Arguments of `tiering.pipeline.score`."""
+    features: bool
+    """Write the feature tables in rank order too."""
+    layout: dict[str, Any]
+    """Arguments of `tiering.pipeline.layout`."""
+    out: Path
+    """Directory of the artifacts."""
+
+
+def read_config(path: Path) -> ChainConfig:
+    """Read a configuration; paths in it are relative to the file.
+
+    Raises
+    ------
+    MissingError
+        If there is no such file.
+    InputError
+        If it is no TOML, has unknown sections or keys, or names no dataset.
+    """
+    document, base = _sections(path), path.absolute().parent
+    dataset, score, layout = document["dataset"], {"method": "wrpr", **document["score"]}, document["layout"]
+    if isinstance(score.get("train"), str):
+        score["train"] = _relative_train(score["train"], base)
+    folders = layout.get("ssd", [])
+    layout["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
+    return ChainConfig(
+        source=base / str(dataset.pop("path")),
+        format=str(dataset.pop("format", "auto")),
+        edge_ids=bool(dataset.pop("edge_ids", False)),
+        dataset=dataset,
+        score=score,
+        features=bool(document["reorder"].get("features", False)),
+        layout=layout,
+        out=base / str(document["output"].get("dir", ".")),
+    )
+
+
+def _sections(path: Path) -> dict[str, dict[str, Any]]:
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    if not path.is_file():
+        raise MissingError(f"{path}: no such file")
+    try:
+        document = toml.loads(path.read_text())
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not valid TOML: {error}") from error
+    _refuse_unknown(path, "section", document, tuple(SECTIONS))
+    for name, section in document.items():
+        if not isinstance(section, dict):
+            raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
+        _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _dataset_keys())
+    if "path" not in document.get("dataset", {}):
+        raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
+    return {name: dict(document.get(name, {})) for name in SECTIONS}
+
+
+def _dataset_keys() -> tuple[str, ...]:
+    from tiering.sources.options import SourceOptions
+
+    return ("path", "format", "edge_ids", *(field.name for field in fields(SourceOptions)))
+
+
+def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(found) - set(known))
+    if unknown:
+        raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
+
+
+def _relative_train(train: str, base: Path) -> str:
+    """Make the files in a training set's text relative to the configuration."""
+    parts = []
+    for part in train.split(",") if "=" in train else [train]:
+        name, sign, value = part.rpartition("=")
+        parts.append(f"{name}{sign}{value if value.strip().endswith('%') else base / value.strip()}")
+    return ",".join(parts)

@@ -1,0 +1,145 @@
+"""One function per command: opens what it is given and calls the stages. No algorithms here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tiering.errors import InputError
+from tiering.formats.artifact import Artifact
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
+from tiering.formats.scores import Scores
+from tiering.formats.train_set import Train
+from tiering.io.checksum import digest_bytes
+
+A = TypeVar("A", bound=Artifact)
+Pathlike = str | os.PathLike[str]
+
+
+def import_dataset(
+    source: Pathlike,
+    out: Pathlike,
+    format: str = "auto",  # noqa: A002 - the name the command line has
+    *,
+    edge_ids: bool = False,
+    threads: int | str | None = None,
+    force: bool = False,
+    **options: Any,
+) -> Graph:
+    """Import a dataset of the user's as a graph artifact.
+
+    Parameters
+    ----------
+    source
+        File or directory.
+    format
+        ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+    edge_ids
+        Keep each edge's position in the input.
+    **options
+        Of the source: see `tiering.sources.options.SourceOptions`.
+    """
+    from tiering.graph import build_graph
+    from tiering.sources import open_dataset
+
+    seed = int(options.get("split_seed") or 0) if options.get("split") else None
+    recorded = import_options(source, format, edge_ids, options)
+    with open_dataset(source, format=format, **options) as dataset:
+        return build_graph(dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, force=force)
+
+
+def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
+    """What an import is asked to do, as recorded; defaults are left out, the file names seen are in."""
+    from tiering.sources.options import given_options
+
+    path = Path(source).absolute()
+    return {
+        "source": str(path),
+        "source_files": _listing(path),
+        "asked_format": format,
+        "edge_ids": edge_ids,
+        "given": given_options(options),
+    }
+
+
+def _listing(path: Path) -> str:
+    """Digest of the names of the data files under `path`: notices one that came or went. Artifacts are left out."""
+    names = []
+    for folder, folders, files in os.walk(path):
+        if "manifest.json" in files:
+            folders.clear()
+            continue
+        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
+        names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
+    return digest_bytes("\n".join(names).encode())
+
+
+def score(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    method: str = "wrpr",
+    *,
+    train: Train = None,
+    damping: float = 0.85,
+    sweeps: int = 5,
+    teleport: str = "uniform",
+    tolerance: float = 1e-9,
+    seed: int = 0,
+    threads: int | str | None = None,
+    force: bool = False,
+) -> Scores:
+    """Score the nodes of a graph; see `tiering.scores.score_graph`."""
+    from tiering.scores import score_graph
+
+    return score_graph(
+        _opened(graph, Graph), method, out, train=train, damping=damping, sweeps=sweeps, teleport=teleport,
+        tolerance=tolerance, seed=seed, threads=threads, force=force,
+    )  # fmt: skip
+
+
+def reorder(
+    graph: Graph | Pathlike,
+    scores: Scores | Pathlike,
+    out: Pathlike,
+    *,
+    features: bool = False,
+    threads: int | str | None = None,
+    force: bool = False,
+) -> Graph:
+    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
+    from tiering.order import order_nodes
+    from tiering.reorder import reorder_graph
+
+    graph, scores = _opened(graph, Graph), _opened(scores, Scores)
+    if graph.order is not None:
+        raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
+    order = order_nodes(graph, scores, threads)
+    return reorder_graph(graph, scores, order, out, features=features, threads=threads, force=force)
+
+
+def layout(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    *,
+    gpu: str | int | None = None,
+    peer: str | None = None,
+    cpu: str | int | None = None,
+    ssd: Sequence[Pathlike] = (),
+    page: str | int = "4KiB",
+    threads: int | str | None = None,
+    force: bool = False,
+) -> Layout:
+    """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`."""
+    from tiering.layout import write_layout
+
+    return write_layout(
+        _opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, force=force
+    )
+
+
+def _opened(artifact: A | Pathlike, kind: type[A]) -> A:
+    return artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]

@@ -1,0 +1,25 @@
+"""Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
+
+Where to look: `layout` (what ``tiering.open`` returns for a layout), `features` (gather), `loader` (batches),
+`engines` (how the ssd tier is read), `pipeline` (background stages).
+"""
+
+from __future__ import annotations
+
+from tiering.runtime.batch import Batch, Block
+from tiering.runtime.counters import Counters, TierCounters
+from tiering.runtime.features import MemoryFeatures, TieredFeatures
+from tiering.runtime.layout import TieredLayout, open_layout
+from tiering.runtime.loader import Loader
+
+__all__ = [
+    "Batch",
+    "Block",
+    "Counters",
+    "Loader",
+    "MemoryFeatures",
+    "TierCounters",
+    "TieredFeatures",
+    "TieredLayout",
+    "open_layout",
+]

@@ -1,0 +1,271 @@
+"""An open layout: the graph and the tiers behind one object. ``tiering.open`` returns it for layout directories."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiering.formats.layout import Layout
+from tiering.formats.manifest import Manifest, Relation
+from tiering.formats.problems import Problem
+from tiering.runtime.engines import DEFAULT_DEPTH
+from tiering.sampling import Fanout, FrontierRule
+
+if TYPE_CHECKING:
+    from tiering.formats.graph import Graph
+    from tiering.runtime.features import Gatherable, TieredFeatures
+    from tiering.runtime.loader import Loader
+
+
+class TieredLayout:
+    """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
+
+    Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
+    manager, or call `close`, to give memory and descriptors back at a known time.
+    """
+
+    def __init__(self, artifact: Layout) -> None:
+        self.artifact = artifact
+        """The layout on disk."""
+        self._tables: dict[tuple[Any, ...], TieredFeatures] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Directory of the layout."""
+        return self.artifact.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The layout's manifest."""
+        return self.artifact.manifest
+
+    @property
+    def digest(self) -> str:
+        """Digest of the manifest."""
+        return self.artifact.digest
+
+    @property
+    def graph(self) -> Graph:
+        """The reordered graph."""
+        return self.artifact.graph
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types of the graph."""
+        return self.graph.node_types
+
+    @property
+    def feature_types(self) -> list[str]:
+        """Node types that have features."""
+        return self.artifact.feature_types
+
+    @property
+    def relations(self) -> list[Relation]:
+        """(source type, name, destination type) of each relation."""
+        return self.graph.relations
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type; of all types if none is given."""
+        return self.graph.num_nodes(node_type)
+
+    def num_edges(self, relation: Relation | str | None = None) -> int:
+        """Edges of a relation; of all relations if none is given."""
+        return self.graph.num_edges(relation)
+
+    def num_classes(self, node_type: str | None = None) -> int | None:
+        """Number of classes, or ``None`` without labels."""
+        return self.graph.num_classes(node_type)
+
+    def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """``(indptr, indices)`` of a relation in ranks; see `tiering.formats.graph.Graph.csc`."""
+        return self.graph.csc(relation)
+
+    def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Original id of each rank."""
+        return self.graph.new_to_old(node_type)
+
+    def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Rank of each original id."""
+        return self.graph.old_to_new(node_type)
+
+    def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
+        """Class by rank, int64 with -1 for none; ``None`` if the type has no labels."""
+        return self.graph.labels(node_type)
+
+    def split(self, name: str = "train", node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Ranks of a split's nodes, in the order of the source."""
+        return self.graph.split(name, node_type)
+
+    def features(
+        self,
+        node_type: str | None = None,
+        *,
+        engine: str = "auto",
+        depth: int = DEFAULT_DEPTH,
+        direct: str = "auto",
+        threads: int | str | None = "auto",
+        device: str = "cpu",
+    ) -> TieredFeatures:
+        """Tiered feature rows of a node type. The same arguments give the same open table.
+
+        Parameters
+        ----------
+        node_type
+            May be left out where one type has features.
+        engine
+            How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``.
+        depth
+            SSD reads in flight at most.
+        direct
+            O_DIRECT: ``auto``, ``on`` or ``off``.
+        threads
+            Threads that copy rows from memory.
+        device
+            Where the gpu tier lives; only ``cpu`` in this build.
+
+        Raises
+        ------
+        MissingError
+            If the type has no features, or an image is gone.
+        CapabilityError
+            If an engine or device was named that is not available; the message says why.
+        """
+        from tiering.runtime.features import TieredFeatures
+
+        if node_type is None:
+            node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
+        key = (node_type, engine, depth, direct, threads, device)
+        with self._lock:
+            table = self._tables.get(key)
+            if table is None or table.closed:
+                table = TieredFeatures(
+                    self.artifact,
+                    node_type,
+                    engine=engine,
+                    depth=depth,
+                    direct=direct,
+                    threads=threads,
+                    device=device,
+                )
+                self._tables[key] = table
+            return table
+
+    def loader(
+        self,
+        split: str | None = "train",
+        *,
+        fanouts: Sequence[Fanout] = (10, 10),
+        batch_size: int = 1024,
+        seed: int = 0,
+        frontier: FrontierRule = "all",
+        node_type: str | None = None,
+        seeds: Any = None,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        features: str | Gatherable | Mapping[str, Gatherable] | None = "tiers",
+        engine: str = "auto",
+        depth: int = DEFAULT_DEPTH,
+        direct: str = "auto",
+        workers: int = 2,
+        prefetch: int = 2,
+        device: str = "cpu",
+    ) -> Loader:
+        """Mini-batches with features, sampled and gathered in the background.
+
+        Parameters
+        ----------
+        split
+            Split whose nodes are the seeds.
+        fanouts
+            Neighbours per hop, the seeds' own hop first; see `tiering.sampling.NeighborSampler`.
+        batch_size
+            Seeds per batch.
+        seed
+            Seed of the order of the seeds and of sampling.
+        frontier
+            ``all`` (every node found so far samples again) or ``new`` (only nodes first found at the hop before).
+        node_type
+            Type of the seeds; may be left out where one type has the split.
+        seeds
+            Ids (ranks) to use instead of a split.
+        shuffle
+            ``False``: seeds in the order given, for validation.
+        drop_last
+            Leave out a last batch that is short.
+        features
+            ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
+            type; ``None`` for the structure alone. Batches are the same, bit for bit.
+        engine, depth, direct
+            As in `features`.
+        workers
+            Threads that sample.
+        prefetch
+            Batches kept ready beyond those being worked on.
+        device
+            Where batches arrive; only ``cpu`` in this build.
+
+        Raises
+        ------
+        InputError
+            If the split is empty or an argument does not fit.
+        MissingError
+            If there is no such split.
+        CapabilityError
+            If `device` or `engine` is not available.
+        """
+        from tiering.errors import CapabilityError
+        from tiering.runtime.loader import Loader
+
+        if device != "cpu":
+            raise CapabilityError(f"device={device!r}: this build has no GPU module; use device='cpu'")
+        return Loader(
+            self, split=split, node_type=node_type, seeds=seeds, fanouts=fanouts, batch_size=batch_size, seed=seed,
+            frontier=frontier, shuffle=shuffle, drop_last=drop_last, features=features, engine=engine, depth=depth,
+            direct=direct, workers=workers, prefetch=prefetch,
+        )  # fmt: skip
+
+    def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
+        """Every problem of the layout on disk; see `tiering.formats.artifact.Artifact.problems`."""
+        return self.artifact.problems(level, threads)
+
+    def summary(self) -> dict[str, Any]:
+        """What ``tiering info`` prints."""
+        return self.artifact.summary()
+
+    def close(self) -> None:
+        """Close every table that `features` opened."""
+        with self._lock:
+            for table in self._tables.values():
+                table.close()
+            self._tables.clear()
+
+    def __enter__(self) -> TieredLayout:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TieredLayout {self.path}>"
+
+
+def open_layout(path: str | os.PathLike[str]) -> TieredLayout:
+    """Open the layout at `path`.
+
+    Raises
+    ------
+    MissingError
+        If there is no artifact at `path`.
+    FormatError
+        If it is no layout, damaged, or of a version this package cannot read.
+    """
+    return TieredLayout(Layout.open(path))

@@ -1,0 +1,176 @@
+"""Mini-batches for training: sample, extract, consume, overlapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiering.errors import InputError
+from tiering.runtime.batch import Batch, make_batch
+from tiering.runtime.features import FeatureRows, Gatherable, MemoryFeatures
+from tiering.runtime.pipeline import Stage, run_stages
+from tiering.sampling import FrontierRule, NeighborSampler, SampledBatch
+from tiering.units import format_count
+
+if TYPE_CHECKING:
+    import torch
+
+    from tiering.runtime.layout import TieredLayout
+
+
+class Loader:
+    """Batches of one split of a layout; iterate it once per epoch.
+
+    ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
+    function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
+    features come from changes it. Made by `TieredLayout.loader`, which describes the parameters.
+    """
+
+    def __init__(
+        self,
+        layout: TieredLayout,
+        *,
+        split: str | None,
+        node_type: str | None,
+        seeds: Any,
+        fanouts: Any,
+        batch_size: int,
+        seed: int,
+        frontier: FrontierRule,
+        shuffle: bool,
+        drop_last: bool,
+        features: str | Gatherable | Mapping[str, Gatherable] | None,
+        engine: str,
+        depth: int,
+        direct: str,
+        workers: int,
+        prefetch: int,
+    ) -> None:
+        for name, value, lowest in (
+            ("batch_size", batch_size, 1),
+            ("workers", workers, 1),
+            ("prefetch", prefetch, 0),
+        ):
+            if not isinstance(value, (int, np.integer)) or value < lowest:
+                raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
+        self.layout = layout
+        self.node_type, self.seeds = _find_seeds(layout, split, node_type, seeds)
+        """Type of the seeds; their ids (ranks), int64, in the order of the source."""
+        self.batch_size, self.shuffle, self.drop_last = int(batch_size), shuffle, drop_last
+        self.workers, self.prefetch = int(workers), int(prefetch)
+        self.sampler = NeighborSampler(layout.graph, fanouts, frontier=frontier, seed=seed)
+        self.features = _find_features(layout, features, {"engine": engine, "depth": depth, "direct": direct})
+        """Where each node type's rows come from; types without features are absent."""
+        self._labels = layout.labels(self.node_type)
+        self._next_epoch = 0
+        self._plan(0)  # nonsense shows now, not in the first epoch
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        full, rest = divmod(len(self.seeds), self.batch_size)
+        return full if self.drop_last or not rest else full + 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        return self.epoch(epoch)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """Batches of one epoch, in order.
+
+        Raises
+        ------
+        StageError
+            In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
+        """
+        plan = self._plan(epoch)
+        stages = [
+            Stage("sampling", lambda b: self.sampler.sample(plan[b], epoch=epoch, batch=b), self.workers),
+            Stage("extraction", self._extract),
+        ]
+        ahead = self.workers + self.prefetch
+        with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as batches:  # type: ignore[type-var]
+            yield from batches
+
+    def reset_counters(self) -> None:
+        """Begin counting rows, bytes and seconds at zero in every table."""
+        for source in self.features.values():
+            if isinstance(source, FeatureRows):
+                source.reset_counters()
+
+    def counters(self) -> dict[str, dict[str, Any]]:
+        """Counters of every node type's table, JSON types only."""
+        return {t: s.counters.as_dict() for t, s in self.features.items() if isinstance(s, FeatureRows)}
+
+    def _plan(self, epoch: int) -> Any:
+        return self.sampler.batches(
+            {self.node_type: self.seeds},
+            self.batch_size,
+            epoch,
+            drop_last=self.drop_last,
+            shuffle=self.shuffle,
+        )
+
+    def _extract(self, sampled: SampledBatch) -> Batch:
+        rows = {t: source.gather(sampled.nodes[t]) for t, source in self.features.items()}
+        return make_batch(sampled, self.node_type, self.sampler.frontier, rows, self._labels_of(sampled))
+
+    def _labels_of(self, sampled: SampledBatch) -> torch.Tensor | None:
+        import torch
+
+        if self._labels is None:
+            return None
+        return torch.from_numpy(np.asarray(self._labels[sampled.seeds[self.node_type]]))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Loader {self.node_type!r}: {format_count(len(self.seeds))} seeds, {len(self)} batches of "
+            f"{self.batch_size}, fanouts {self.sampler.fanouts}, frontier {self.sampler.frontier}>"
+        )
+
+
+def _find_seeds(
+    layout: TieredLayout, split: str | None, node_type: str | None, seeds: Any
+) -> tuple[str, np.ndarray[Any, Any]]:
+    """Node type and ids of the seeds; from the split unless ids are given."""
+    graph = layout.graph
+    if seeds is not None:
+        if node_type is None and len(graph.node_types) != 1:
+            raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
+        ids = np.asarray(seeds.numpy() if hasattr(seeds, "numpy") else seeds)
+        what = "seeds"
+    else:
+        split = split or "train"
+        if node_type is None:
+            owners = [each for each in graph.node_types if split in graph.splits(each)]
+            node_type = owners[0] if len(owners) == 1 else None
+        ids = graph.split(split, node_type)
+        what = f"split {split!r}"
+    node_type = node_type or graph.node_types[0]
+    if ids.size == 0:
+        raise InputError(f"{layout.path}: {what} of node type {node_type!r} is empty; there is nothing to load")
+    return node_type, ids
+
+
+def _find_features(layout: TieredLayout, features: Any, options: dict[str, Any]) -> dict[str, Gatherable]:
+    """Resolve the `features` argument of the loader to one source per node type."""
+    if features is None:
+        return {}
+    if isinstance(features, str):
+        if features == "tiers":
+            return {t: layout.features(t, **options) for t in layout.feature_types}
+        if features == "memory":
+            return {t: MemoryFeatures.load(layout.features(t, **options)) for t in layout.feature_types}
+        raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
+    if isinstance(features, Mapping):
+        unknown = [t for t in features if t not in layout.node_types]
+        if unknown:
+            raise InputError(f"features: no node type {unknown[0]!r}; types: {', '.join(layout.node_types)}")
+        return dict(features)
+    if not hasattr(features, "gather"):
+        raise InputError(f"features: expected an object with gather(ids), found {type(features).__name__}")
+    if len(layout.node_types) != 1:
+        raise InputError("features: the graph has several node types; give a mapping from node type to table")
+    return {layout.node_types[0]: features}

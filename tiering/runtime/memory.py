@@ -1,0 +1,99 @@
+"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import FormatError, StorageError
+from tiering.io.storage import storage_errors
+from tiering.units import format_bytes
+
+_CHUNK = 32 * 1024 * 1024
+_READERS = 4
+_Key = tuple[int, int, int, int]
+
+
+class ResidentRows:
+    """The bytes of one tier file in anonymous memory. Kept alive by whoever holds it; freed with the last holder."""
+
+    def __init__(self, path: Path, array: npt.NDArray[np.uint8]) -> None:
+        self.path = path
+        self.array = array
+        """uint8, shape (bytes,), read-only."""
+
+
+_resident: WeakValueDictionary[_Key, ResidentRows] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def load_rows(path: Path, nbytes: int) -> ResidentRows:
+    """Read a tier file into memory, or share the copy that this process already holds.
+
+    Parameters
+    ----------
+    path
+        Raw rows.
+    nbytes
+        Size the manifest promises.
+
+    Raises
+    ------
+    FormatError
+        If the file has another size.
+    StorageError
+        If it cannot be read or memory is short.
+    """
+    with storage_errors(path):
+        status = path.stat()
+    if status.st_size != nbytes:
+        raise FormatError(f"{path}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
+    with _lock:
+        rows = _resident.get(key)
+        if rows is None:
+            rows = ResidentRows(path, _read_file(path, nbytes))
+            _resident[key] = rows
+        return rows
+
+
+def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    try:
+        block = mmap.mmap(-1, nbytes)
+    except OSError as error:
+        raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
+    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= 4 * 1024 * 1024:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(block, np.uint8)
+
+
+def _read_file(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
+    array = anonymous(nbytes)
+    view = array.data
+    with storage_errors(path), path.open("rb", buffering=0) as file:
+
+        def read_chunk(start: int) -> None:
+            at, end = start, min(start + _CHUNK, nbytes)
+            while at < end:
+                got = os.preadv(file.fileno(), [view[at:end]], at)
+                if got == 0:
+                    raise FormatError(f"{path}: ends at byte {at}, expected {nbytes}; make the layout again")
+                at += got
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            list(pool.map(read_chunk, range(0, nbytes, _CHUNK)))
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the rows are ours now: drop the cached copy
+    array.flags.writeable = False
+    return array
