@@ -71,7 +71,7 @@ class GraphSage(nn.Module):
 
     def __init__(self, layout: TieredLayout, hops: int, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
-        widths = {t: layout.features(t).dim if t in layout.feature_types else hidden for t in layout.node_types}
+        widths = {t: layout.feature_dim(t) if t in layout.feature_types else hidden for t in layout.node_types}
         self.stand_in = nn.ParameterDict(
             {t: nn.Parameter(0.1 * torch.randn(hidden)) for t in widths if t not in layout.feature_types}
         )
@@ -99,7 +99,7 @@ class Mlp(nn.Module):
 
     def __init__(self, layout: TieredLayout, node_type: str, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
-        width = layout.features(node_type).dim
+        width = layout.feature_dim(node_type)
         self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, classes))
 
     def forward(self, batch: Batch) -> Tensor:
