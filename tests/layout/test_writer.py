@@ -230,7 +230,7 @@ def test_an_error_in_the_middle_leaves_nothing(
 def test_real_data(tmp_path: Path, shared_data: Path) -> None:
     from tiering import pipeline
 
-    for name in ("cora", "tolokers"):
+    for name in ("cora", "dblp-citation", "tolokers"):
         graph = pipeline.import_dataset(shared_data / name, tmp_path / name / "graph")
         scores = pipeline.score(graph, tmp_path / name / "scores")
         reordered = pipeline.reorder(graph, scores, tmp_path / name / "reordered")
