@@ -39,7 +39,8 @@ def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
         int64, shape (2, edges): sources, destinations.
     """
     src, dst = edge_index
-    total = rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, rows[src])
+    # index_select and index_add add in the order of the edges, forwards and backwards; rows[src] would not.
+    total = rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, rows.index_select(0, src))
     count = torch.bincount(dst, minlength=num_dst).clamp_(min=1)
     return total / count.unsqueeze(1)
 
