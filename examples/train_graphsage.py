@@ -198,6 +198,7 @@ def train(
         else:
             net = GraphSage(layout, len(fanouts), hidden, classes, dropout)
         options["features"] = loader.features  # tables that are open already
+        options["batch_size"] = max(batch_size, 1024)
         splits = layout.graph.splits(loader.node_type)
         held_out = {
             name: layout.loader(name, node_type=loader.node_type, shuffle=False, **options)
