@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tiering import __version__
+from tiering.version import __version__
 
 from . import bench, check, evaluate, info, layout, reorder, run_config, score, source
 from .options import GRAPHS, INSPECT, TIERS

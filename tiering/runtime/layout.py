@@ -71,6 +71,10 @@ class TieredLayout:
         """(source type, name, destination type) of each relation."""
         return self.graph.relations
 
+    def feature_dim(self, node_type: str) -> int:
+        """Elements per feature row of a type. Opens nothing."""
+        return self.artifact.type_layout(node_type).dim
+
     def num_nodes(self, node_type: str | None = None) -> int:
         """Nodes of a type; of all types if none is given."""
         return self.graph.num_nodes(node_type)
