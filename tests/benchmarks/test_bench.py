@@ -11,8 +11,8 @@ TINY = ["--scale", "10", "--edges", "20000", "--repeats", "1", "--size", "4MiB",
 
 
 @pytest.mark.parametrize("name", [benchmark.name for benchmark in BENCHMARKS])
-def test_each_benchmark_runs_and_reports_rates(tiering, tmp_path, name):
-    report = tiering("bench", name, *TINY, "--dir", tmp_path, "--json").ok().json
+def test_each_benchmark_runs_and_reports_rates(tiering_cli, tmp_path, name):
+    report = tiering_cli("bench", name, *TINY, "--dir", tmp_path, "--json").ok().json
     assert report["machine"]["cores"] >= 1
     (result,) = report["benchmarks"]
     assert result["rate"] > 0
@@ -20,13 +20,13 @@ def test_each_benchmark_runs_and_reports_rates(tiering, tmp_path, name):
         assert ("ratio" in peer) != bool(peer["note"] and not peer["seconds"])
 
 
-def test_table_and_list(tiering, tmp_path):
-    assert "faster by" in tiering("bench", "copy", *TINY).ok().out
-    assert all(benchmark.name in tiering("bench", "--list").ok().out for benchmark in BENCHMARKS)
+def test_table_and_list(tiering_cli, tmp_path):
+    assert "faster by" in tiering_cli("bench", "copy", *TINY).ok().out
+    assert all(benchmark.name in tiering_cli("bench", "--list").ok().out for benchmark in BENCHMARKS)
 
 
-def test_an_unknown_name_is_refused(tiering):
-    tiering("bench", "nonsense").refused("nonsense", "coo-to-csc")
+def test_an_unknown_name_is_refused(tiering_cli):
+    tiering_cli("bench", "nonsense").refused("nonsense", "coo-to-csc")
 
 
 def test_ratio_is_taken_pair_by_pair():
