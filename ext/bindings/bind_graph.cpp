@@ -44,12 +44,12 @@ nb::object out_degrees(const AnyArray& indices, int64_t num_src, int threads) {
   return to_numpy(without_gil([&] { return tiering::out_degrees(ids, num_src, threads); }));
 }
 
-nb::tuple rmat_edges(int scale, int64_t num_edges, uint64_t seed, int threads) {
+nb::tuple rmat_edges(int scale, int64_t num_edges, uint64_t seed, int threads, bool scramble) {
   check_threads(threads);
   if (num_edges < 0)
     throw tiering::InputError("num_edges: expected 0 or more, found " + std::to_string(num_edges));
   tiering::Buffer<int32_t> src(num_edges), dst(num_edges);
-  without_gil([&] { tiering::rmat_edges(scale, seed, src.span(), dst.span(), threads); });
+  without_gil([&] { tiering::rmat_edges(scale, seed, scramble, src.span(), dst.span(), threads); });
   return nb::make_tuple(to_numpy(std::move(src)), to_numpy(std::move(dst)));
 }
 
@@ -62,5 +62,6 @@ void bind_graph(nb::module_& m) {
         "want_positions"_a = false);
   m.def("check_csc", &check_csc, "indptr"_a, "indices"_a, "num_src"_a, "threads"_a = 1);
   m.def("out_degrees", &out_degrees, "indices"_a, "num_src"_a, "threads"_a = 1);
-  m.def("rmat_edges", &rmat_edges, "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1);
+  m.def("rmat_edges", &rmat_edges, "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1,
+        "scramble"_a = false);
 }

@@ -38,14 +38,15 @@ tiering::RowsView rows_view(const AnyArray& table) {
   if (table.ndim() != 2 || table.dtype() != nb::dtype<uint8_t>())
     mismatch("table", "2-D uint8 array (rows, row_bytes)", table);
   const auto rows = static_cast<int64_t>(table.shape(0)), bytes = static_cast<int64_t>(table.shape(1));
-  if ((bytes > 1 && table.stride(1) != 1) || (rows > 1 && table.stride(0) != bytes))
+  if (table.size() > 0 && ((bytes > 1 && table.stride(1) != 1) || (rows > 1 && table.stride(0) != bytes)))
     mismatch("table", "C-contiguous 2-D uint8 array (rows, row_bytes)", table);
   return {static_cast<const std::byte*>(table.data()), rows, bytes};
 }
 
 tiering::RowsTarget rows_target(const AnyMutableArray& out, int64_t row_bytes) {
   if (out.ndim() != 2 || out.dtype() != nb::dtype<uint8_t>() ||
-      static_cast<int64_t>(out.shape(1)) != row_bytes || (row_bytes > 1 && out.stride(1) != 1))
+      static_cast<int64_t>(out.shape(1)) != row_bytes ||
+      (out.size() > 0 && row_bytes > 1 && out.stride(1) != 1))
     mismatch("out", "2-D uint8 array with rows as long as the table's, contiguous within a row", out);
   return {static_cast<std::byte*>(out.data()), static_cast<int64_t>(out.shape(0)), out.stride(0)};
 }

@@ -2,16 +2,13 @@
 // random access over a graph into streaming ("radix partitioning", "propagation blocking").
 //
 // Approach:   the stream is cut into one chunk per thread. Pass 1 counts each chunk's records per bucket;
-// pass 2 sends
-//             them to their place through one cache line of records per bucket (software write combining), so
-//             memory sees whole lines only.
+//             pass 2 sends them to their place through one cache line of records per bucket (software
+//             write combining), so memory sees whole lines only.
 // Order:      records of one bucket keep the stream's order: chunk by chunk, and in order within a chunk.
-// What is
-//             computed from a bucket in this order does not depend on the number of threads.
+//             What is computed from a bucket in this order does not depend on the number of threads.
 // Memory:     sizeof(Record) per record, plus up to 8 records of padding per bucket and thread.
 // Source:     Satish et al., "Fast sort on CPUs and GPUs" (SIGMOD'10); Beamer et al., "Reducing PageRank
-// communication
-//             via propagation blocking" (IPDPS'17).
+//             communication via propagation blocking" (IPDPS'17).
 #pragma once
 
 #include <algorithm>

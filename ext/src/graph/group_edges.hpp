@@ -1,10 +1,10 @@
-// The step that coo_to_csc and transpose share: edges given as (key, id) pairs in some order -> one list of
-// ids per key.
+// The step that coo_to_csc and transpose share: edges given as (key, id) pairs in some order -> one list
+// of ids per key.
 //
 // Approach:   partition the edges into buckets of consecutive keys (partition.hpp), then a counting sort
-// inside each
-//             bucket, whose counters and output fit the private cache.
-// Why:        counting straight into num_keys counters costs two cache misses per edge; this costs streaming.
+//             inside each bucket, whose counters and output fit the private cache.
+// Why:        counting straight into num_keys counters costs two cache misses per edge; this costs
+//             streaming.
 // Memory:     per edge 8 bytes (16 with positions or 64-bit ids, 24 with both) besides the result.
 // Parallelism: threads own buckets; the result is the stable grouping, whatever their number.
 #pragma once

@@ -1,8 +1,7 @@
 // Out-degrees: how often each id stands in `indices`.
 //
 // Approach:   batches of edges are partitioned by id (partition.hpp) and counted bucket by bucket, so that
-// the counters
-//             in use fit the private cache and every counter has one owner.
+//             the counters in use fit the private cache and every counter has one owner.
 // Memory:     at most 2^25 records of 8 bytes besides the result, whatever the number of edges or threads.
 #include <algorithm>
 #include <tiering/graph.hpp>

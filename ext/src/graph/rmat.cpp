@@ -1,12 +1,12 @@
 // A recursive-matrix (R-MAT) power-law graph, for benchmarks and tests.
 //
 // Returns:    num_edges edges over 2^scale nodes, quadrant odds a = .57, b = .19, c = .19, d = .05.
-// Duplicates and self
-//             loops are kept. Node labels are scrambled by a bijection, as Graph500 asks, so that ids tell
-//             nothing about degrees.
+//             Duplicates and self loops are kept. As drawn, low ids have high degrees; `scramble`
+//             relabels by a bijection, as Graph500 asks, so that ids tell nothing about degrees.
 // Randomness: counter-based: edge i depends on (seed, i) alone, hence the same bytes for any number of
-// threads. Source:     Chakrabarti, Zhan, Faloutsos, "R-MAT" (SDM'04); Graph500 specification; splitmix64 by
-// S. Vigna.
+//             threads.
+// Source:     Chakrabarti, Zhan, Faloutsos, "R-MAT" (SDM'04); Graph500 specification; splitmix64 by S.
+//             Vigna.
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/parallel.hpp>
@@ -28,7 +28,7 @@ uint64_t mix(uint64_t x) {
 }
 
 /// A bijection on [0, 2^scale): odd multipliers and xor with higher bits are both invertible modulo 2^scale.
-uint64_t scramble(uint64_t id, int scale, uint64_t key) {
+uint64_t scrambled(uint64_t id, int scale, uint64_t key) {
   const uint64_t mask = (uint64_t{1} << scale) - 1;
   for (int round = 0; round < 3; ++round) {
     id = (id * 0x9e3779b97f4a7c15u + key) & mask;
@@ -58,15 +58,17 @@ Edge draw_edge(int scale, uint64_t key, int64_t i) {
 
 }  // namespace
 
-void rmat_edges(int scale, uint64_t seed, std::span<int32_t> src, std::span<int32_t> dst, int threads) {
+void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst,
+                int threads) {
   TIERING_EXPECT(scale >= 1 && scale <= kMaxScale, "scale is " + std::to_string(scale) + ", expected 1..30");
   const uint64_t key = mix(seed);
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(static_cast<int64_t>(src.size()), threads, t);
     for (int64_t i = begin; i < end; ++i) {
-      const Edge edge = draw_edge(scale, key, i);
-      src[static_cast<size_t>(i)] = static_cast<int32_t>(scramble(edge.src, scale, key));
-      dst[static_cast<size_t>(i)] = static_cast<int32_t>(scramble(edge.dst, scale, key));
+      Edge edge = draw_edge(scale, key, i);
+      if (scramble) edge = {scrambled(edge.src, scale, key), scrambled(edge.dst, scale, key)};
+      src[static_cast<size_t>(i)] = static_cast<int32_t>(edge.src);
+      dst[static_cast<size_t>(i)] = static_cast<int32_t>(edge.dst);
     }
   });
 }

@@ -1,8 +1,7 @@
 // Rows of a table in a given order.
 //
-// Approach:   threads own equal shares of the output rows; rows a few places ahead are prefetched so that a
-// core waits
-//             for several rows at once.
+// Approach:   threads own equal shares of the output rows; rows a few places ahead are prefetched so that
+//             a core waits for several rows at once.
 // Cost:       reads and writes row_bytes per id.
 #include <algorithm>
 #include <cstring>

@@ -1,11 +1,10 @@
 // The inverse of a permutation, proving on the way that it is one.
 //
 // Approach:   scatter inverse[p[i]] = i, then check inverse[p[i]] == i for every i: if two places hold the
-// same id, one
-//             of them fails; if none fails, n distinct ids below n are all of them. A fault found, one serial
-//             pass names it.
-// Parallelism: relaxed atomic stores, plain moves on every machine we build for; the result of a bijection is
-// unique.
+//             same id, one of them fails; if none fails, n distinct ids below n are all of them. A fault
+//             found, one serial pass names it.
+// Parallelism: relaxed atomic stores, plain moves on every machine we build for; the result of a
+//             bijection is unique.
 #include <algorithm>
 #include <atomic>
 #include <string>

@@ -1,11 +1,11 @@
 // Adjacency under new ids.
 //
-// Returns:    column j = the old column dst_new_to_old[j], each entry u replaced by src_old_to_new[u], order
-// kept. Approach:   1. degrees of the new columns, 2. their prefix sum, 3. fill: threads own equal shares of
-// the *entries*.
-//             The fill works in batches: gather the old ids of many columns into a buffer in L1, then
-//             translate the batch in one loop without branches, so that a core keeps as many cache misses in
-//             flight as it can.
+// Returns:    column j = the old column dst_new_to_old[j], each entry u replaced by src_old_to_new[u],
+//             order kept.
+// Approach:   1. degrees of the new columns, 2. their prefix sum, 3. fill: threads own equal shares of the
+//             *entries*. The fill works in batches: gather the old ids of many columns into a buffer in
+//             L1, then translate the batch in one loop without branches, so that a core keeps as many
+//             cache misses in flight as it can.
 // Memory:     the result, and one small batch per thread.
 // Parallelism: the result does not depend on the number of threads.
 #include <algorithm>

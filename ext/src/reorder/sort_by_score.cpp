@@ -1,13 +1,12 @@
 // Nodes by descending score, ties by ascending id.
 //
 // Approach:   a double's bits, flipped so that unsigned order is descending score, are the key; a stable
-// radix sort
-//             (11 bits a pass, least significant first) that starts in id order breaks ties by id. Digits
-//             that all keys share are skipped: out-degrees, say, need 2 passes of 6.
-// Memory:     two copies of (key, id) besides the result: 24 bytes per node with 32-bit ids, 32 with 64-bit
-// ids. Parallelism: each pass counts and scatters per even chunk, chunk after chunk within a digit: stable,
-// hence the same
-//             result for any number of threads.
+//             radix sort (11 bits a pass, least significant first) that starts in id order breaks ties by
+//             id. Digits that all keys share are skipped: out-degrees, say, need 2 passes of 6.
+// Memory:     two copies of (key, id) besides the result: 24 bytes per node with 32-bit ids, 32 with
+//             64-bit ids.
+// Parallelism: each pass counts and scatters per even chunk, chunk after chunk within a digit:
+//             stable, hence the same result for any number of threads.
 #include <array>
 #include <bit>
 #include <cmath>

@@ -1,20 +1,21 @@
 // Reverse PageRank from the CSC alone, by propagation blocking.
 //
-// Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v of
-// r, of
-//             s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change is at most `tolerance`.
-// Approach:   the score flows against the edges, so a column of the CSC *scatters*. Once, the edges of each
-// relation are
-//             partitioned by source into bins whose accumulators fit the private cache (partition.hpp). A
-//             sweep then streams each bin: accumulate[u] += share[v], where share[v] = s(v) / indeg(v) is
-//             computed once per node and v ascends within the bin.
+// Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v
+//             of r, of s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change is at most
+//             `tolerance`.
+// Approach:   the score flows against the edges, so a column of the CSC *scatters*. Once, the edges of
+//             each relation are partitioned by source into bins whose accumulators fit the private cache
+//             (partition.hpp). A sweep then streams each bin: accumulate[u] += share[v], where share[v] =
+//             s(v) / indeg(v) is computed once per node and v ascends within the bin.
 // Why:        building a CSR costs as much as five sweeps; pushing with atomics costs more and is not
-// reproducible. Memory:     8 bytes per edge (16 if a type has 2^31 nodes), 8 per non-empty column of a
-// relation, 8 per node. Parallelism and determinism: a bin has one owner; its sums run in float64, relations
-// in list order, contributors in
-//             ascending id. The L1 change is summed bin by bin. Same bytes for any number of threads.
+//             reproducible.
+// Memory:     8 bytes per edge (16 if a type has 2^31 nodes), 8 per non-empty column of a relation, 8 per
+//             node.
+// Parallelism and determinism: a bin has one owner; its sums run in float64, relations in list
+//             order, contributors in ascending id. The L1 change is summed bin by bin. Same bytes for any
+//             number of threads.
 // Source:     Beamer, Asanovic, Patterson, "Reducing PageRank communication via propagation blocking"
-// (IPDPS'17).
+//             (IPDPS'17).
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -1,0 +1,154 @@
+// Ordering and moving, against std::sort, composition and one-by-one copies.
+#include <cmath>
+#include <limits>
+#include <tiering/reorder.hpp>
+
+#include "check.hpp"
+#include "graphs.hpp"
+
+using namespace tiering;
+using namespace tiering::test;
+
+namespace {
+
+template <typename T>
+std::vector<T> random_permutation(int64_t n, uint64_t seed) {
+  std::vector<T> p(static_cast<size_t>(n));
+  std::iota(p.begin(), p.end(), T{0});
+  std::shuffle(p.begin(), p.end(), std::mt19937_64(seed));
+  return p;
+}
+
+template <typename T>
+std::vector<T> inverse_of(const std::vector<T>& p) {
+  std::vector<T> inverse(p.size());
+  for (size_t i = 0; i < p.size(); ++i) inverse[static_cast<size_t>(p[i])] = static_cast<T>(i);
+  return inverse;
+}
+
+/// Verifier: relabel every entry's ends, then group by a stable sort.
+template <typename T>
+void test_relabel(int64_t num_src, int64_t num_dst, int64_t num_edges) {
+  const auto edges = random_edges(num_src, num_dst, num_edges, 11);
+  const PlainCsc csc = grouped(widened(edges.dst), widened(edges.src), num_dst);
+  const auto columns = random_permutation<T>(num_dst, 1), sources = random_permutation<T>(num_src, 2);
+  const auto new_column = inverse_of(columns);
+  std::vector<int64_t> keys, ids;
+  for (const int64_t v : columns_of(csc.view())) keys.push_back(new_column[static_cast<size_t>(v)]);
+  for (const int64_t u : csc.indices) ids.push_back(sources[static_cast<size_t>(u)]);
+  const PlainCsc expected = grouped(keys, ids, num_dst);
+  for (const int threads : kThreads)
+    CHECK(plain(relabel_csc(csc.view(), span_of(columns), span_of(sources), threads, true)) == expected);
+}
+
+void test_relabel_refusals() {
+  const auto edges = random_edges(20, 10, 100, 12);
+  const PlainCsc csc = grouped(widened(edges.dst), widened(edges.src), 10);
+  auto columns = random_permutation<int32_t>(10, 1), sources = random_permutation<int32_t>(20, 2);
+  auto relabel = [&] { relabel_csc(csc.view(), span_of(columns), span_of(sources), 2, false); };
+  columns[3] = 10;
+  check_refused("dst_new_to_old[3] is 10, outside 0..9", relabel);
+  columns.pop_back();
+  check_refused("dst_new_to_old has 9 entries for 10 columns", relabel);
+  columns = random_permutation<int32_t>(10, 1);
+  sources.resize(1);
+  check_refused("is outside src_old_to_new, which has 1 entries", relabel);
+}
+
+void test_sort(const std::vector<double>& scores) {
+  std::vector<int32_t> expected(scores.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  std::sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) {
+    const double x = scores[static_cast<size_t>(a)], y = scores[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  });
+  for (const int threads : kThreads)
+    CHECK(copied(std::get<Buffer<int32_t>>(sort_by_score(scores, threads))) == expected);
+}
+
+void test_sorts() {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  test_sort({});
+  test_sort({1});
+  test_sort({0.0, -0.0, 0.0, -0.0, 5e-324, -5e-324, kInf, -kInf, 1e308, -1e308, 1, 1});
+  std::mt19937_64 random(13);
+  std::vector<double> real, ties;
+  for (int i = 0; i < 20000; ++i) {
+    real.push_back(std::ldexp(static_cast<double>(random()) - 9e18, static_cast<int>(random() % 200) - 100));
+    ties.push_back(static_cast<double>(random() % 17));
+  }
+  test_sort(real);
+  test_sort(ties);
+  real[1234] = std::nan("");
+  real[5678] = std::nan("");
+  for (const int threads : kThreads)
+    check_refused("the score of node 1234 is NaN", [&] { sort_by_score(real, threads); });
+}
+
+template <typename T>
+void test_invert(int64_t n) {
+  const auto p = random_permutation<T>(n, 14);
+  for (const int threads : kThreads)
+    CHECK(copied(std::get<Buffer<T>>(invert_permutation(span_of(p), threads))) == inverse_of(p));
+}
+
+void test_invert_refusals() {
+  auto p = random_permutation<int32_t>(1000, 15);
+  const int32_t lost = p[700];
+  p[700] = p[300];
+  for (const int threads : kThreads) {
+    auto invert = [&] { invert_permutation(span_of(p), threads); };
+    check_refused("id " + std::to_string(p[300]) + " stands at 300 and again at 700", invert);
+    check_refused("id " + std::to_string(lost) + " is missing", invert);
+  }
+  p[2] = 1000;
+  check_refused("entry 2 is 1000, outside 0..999", [&] { invert_permutation(span_of(p), 3); });
+  p[2] = -1;
+  check_refused("entry 2 is -1", [&] { invert_permutation(span_of(p), 3); });
+}
+
+void test_gather(int64_t row_bytes, int64_t stride) {
+  const int64_t rows = 40, wanted = 100;
+  std::mt19937_64 random(16);
+  std::vector<std::byte> table(static_cast<size_t>(rows * row_bytes));
+  for (auto& b : table) b = static_cast<std::byte>(random());
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < wanted; ++i) ids.push_back(static_cast<int64_t>(random() % rows));
+  for (const int threads : kThreads) {
+    std::vector<std::byte> out(static_cast<size_t>(wanted * stride), std::byte{0xee});
+    gather_rows({table.data(), rows, row_bytes}, span_of(ids), {out.data(), wanted, stride}, threads);
+    for (int64_t i = 0; i < wanted; ++i)
+      for (int64_t b = 0; b < stride; ++b) {
+        const auto found = out[static_cast<size_t>(i * stride + b)];
+        CHECK(found == (b < row_bytes
+                            ? table[static_cast<size_t>(ids[static_cast<size_t>(i)] * row_bytes + b)]
+                            : std::byte{0xee}));
+      }
+    ids[50] = rows;
+    check_refused("ids[50] is 40, outside the table's 40 rows", [&] {
+      gather_rows({table.data(), rows, row_bytes}, span_of(ids), {out.data(), wanted, stride}, threads);
+    });
+    ids[50] = 0;
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_relabel<int32_t>(1, 1, 0);
+  test_relabel<int32_t>(100, 7, 5000);
+  test_relabel<int64_t>(7, 3000, 20000);
+  test_relabel_refusals();
+  test_sorts();
+  test_invert<int32_t>(0);
+  test_invert<int32_t>(1);
+  test_invert<int64_t>(1000);
+  test_invert<int32_t>(30000);
+  test_invert_refusals();
+  test_gather(1, 1);
+  test_gather(24, 24);
+  test_gather(512, 512);
+  test_gather(1000, 1024);
+  std::cout << "test_reorder: ok\n";
+  return 0;
+}
