@@ -1,6 +1,6 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-Where to look: `layout` (what ``tiering.open`` returns for a layout), `features` (gather), `loader` (batches),
+Where to look: `layout` (what ``tiering.open`` returns for a layout), `rows` and `features` (gather), `loader` (batches),
 `engines` (how the ssd tier is read), `pipeline` (background stages).
 """
 

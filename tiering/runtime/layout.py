@@ -19,8 +19,9 @@ from tiering.sampling import Fanout, FrontierRule
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
-    from tiering.runtime.features import Gatherable, TieredFeatures
+    from tiering.runtime.features import TieredFeatures
     from tiering.runtime.loader import Loader
+    from tiering.runtime.rows import Gatherable
 
 
 class TieredLayout:
