@@ -7,7 +7,7 @@ DGL    ?= dgl==1.1.3
 WERROR ?= OFF
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check
 NATIVE := $(shell find ext -type f 2>/dev/null)
 CPP    := $(shell find ext tests/cpp -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 
