@@ -54,7 +54,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, show_edge=False, title_justify="left")
+    table = Table(
+        title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, show_edge=False, title_justify="left"
+    )
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right", overflow="fold")
     for row in rows:
