@@ -183,12 +183,6 @@ class MemoryFeatures(FeatureRows):
         return f"<MemoryFeatures {self.node_type!r} {self.shape} {self.dtype}>"
 
 
-def SsdRows(0, 0, 1, 0) -> Any:
-    from tiering.formats.layout import SsdRows
-
-    return SsdRows(0, 0, 1, 0)
-
-
 def _load_tiers(
     layout: Layout, entry: TypeLayout
 ) -> tuple[ResidentRows | None, list[ResidentRows], ResidentRows | None]:
