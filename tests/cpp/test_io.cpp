@@ -16,18 +16,12 @@
 #include <tiering/io/read_plan.hpp>
 #include <vector>
 
+#include "check.hpp"
+
 namespace fs = std::filesystem;
 using namespace tiering;
 
 namespace {
-
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": failed: " #condition << "\n"; \
-      std::exit(1);                                                                \
-    }                                                                              \
-  } while (false)
 
 using Bytes = std::vector<std::byte>;
 

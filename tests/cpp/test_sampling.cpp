@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "check.hpp"
 #include "tiering/errors.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/node_table.hpp"
@@ -19,14 +20,6 @@
 using namespace tiering;
 
 namespace {
-
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": failed: " #condition << "\n"; \
-      std::exit(1);                                                                \
-    }                                                                              \
-  } while (false)
 
 struct Csc {
   std::vector<int64_t> indptr;
