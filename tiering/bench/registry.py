@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tiering.bench.harness import Comparison
 from tiering.errors import MissingError
+
+if TYPE_CHECKING:
+    from tiering.bench.kernels import Setting
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def _relabel(sizes: Sizes) -> Comparison:
     return kernels.bench_relabel(_setting(sizes), dgl=sizes.slow_peers)
 
 
-def _setting(sizes: Sizes):  # type: ignore[no-untyped-def]
+def _setting(sizes: Sizes) -> Setting:
     from tiering.bench.kernels import Setting
 
     return Setting(scale=sizes.scale, edges=sizes.edges, repeats=sizes.repeats, threads=sizes.threads)
