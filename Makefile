@@ -7,8 +7,7 @@ DGL    ?= dgl==1.1.3
 WERROR ?= OFF
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Not compiling to bytecode beforehand halves the time that installing torch takes.
-PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install --no-compile
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext -type f 2>/dev/null)
 CPP    := $(shell find ext tests/cpp -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 
@@ -72,14 +71,15 @@ $(VENV)/.base:
 	@$(SYSTEM_PACKAGES)
 	@echo "creating $(VENV) and installing torch"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) "$(TORCH)" </dev/null
-	@$(PIP) "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
+	@# --no-compile: bytecode of all of torch takes longer than installing it
+	@$(PIP) --no-compile "$(TORCH)" </dev/null
+	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
 	@touch $@
 
 # An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again.
 $(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
 	@echo "building tiering"
-	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot]" </dev/null
+	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) --no-compile -e ".[plot]" </dev/null
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
