@@ -7,7 +7,7 @@ DGL    ?= dgl==1.1.3
 WERROR ?= OFF
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext -type f 2>/dev/null)
 CPP    := $(shell find ext tests/cpp -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 
@@ -71,21 +71,21 @@ $(VENV)/.base:
 	@$(SYSTEM_PACKAGES)
 	@echo "creating $(VENV) and installing torch"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --upgrade pip </dev/null
-	@$(PIP) install "$(TORCH)" </dev/null
-	@$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
+	@# --no-compile: bytecode of all of torch takes longer than installing it
+	@$(PIP) --no-compile "$(TORCH)" </dev/null
+	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
 	@touch $@
 
 # An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again.
 $(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
 	@echo "building tiering"
-	@$(PIP) install --no-build-isolation -C cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot]" </dev/null
+	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) --no-compile -e ".[plot]" </dev/null
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "installing what tests and gates need"
-	@$(PIP) install --no-build-isolation -C cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot,test,gates]" </dev/null
-	@$(PIP) install "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
+	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot,test,gates]" </dev/null
+	@$(PIP) "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
 	@touch $@
 

@@ -1,5 +1,76 @@
-"""`tiering bench`"""
+"""`tiering bench`: kernels beside their peers and beside the machine's limit, in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import JsonOption
+from .output import note, print_fields, print_json, print_table
+
+if TYPE_CHECKING:
+    from tiering.bench.harness import Comparison
 
 
-def bench_command() -> None:
-    """x"""
+def bench_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; all if none.")] = None,
+    scale: Annotated[int, typer.Option(help="R-MAT graphs have 2**SCALE nodes.", min=4, max=30)] = 22,
+    edges: Annotated[int, typer.Option(help="Edges of the R-MAT graph.", min=1)] = 50_331_648,
+    repeats: Annotated[int, typer.Option(help="Timed turns of each side.", min=1)] = 5,
+    threads: Annotated[str, typer.Option(metavar="N|auto", help="Our threads.")] = "auto",
+    size: Annotated[str, typer.Option(metavar="SIZE", help="File that random reads go to.")] = "4GiB",
+    seconds: Annotated[float, typer.Option(help="Length of a turn of random reads.", min=0.01)] = 3.0,
+    folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory on the disk to measure.")] = Path(),
+    slow_peers: Annotated[bool, typer.Option(help="Run peers that take tens of seconds a turn, too.")] = True,
+    listing: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Time kernels beside their peers and the machine's limit, turn by turn, and print ratios with their spread."""
+    from tiering.bench.machine import describe_machine
+    from tiering.bench.registry import Sizes, select
+    from tiering.units import format_bytes, parse_bytes, parse_threads
+
+    chosen = select(names or [])
+    if listing:
+        print_table("", ["benchmark", "what is compared"], [[b.name, b.summary] for b in chosen], left=2)
+        return
+    sizes = Sizes(
+        scale, edges, repeats, parse_threads(threads), parse_bytes(size, "--size"), seconds, folder, slow_peers
+    )
+    machine = describe_machine()
+    done: list[Comparison] = []
+    for benchmark in chosen:
+        note(f"{benchmark.name}: {benchmark.summary} ...")
+        done.append(benchmark.run(sizes))
+    if as_json:
+        print_json({"machine": machine, "benchmarks": [comparison.to_json() for comparison in done]})
+        return
+    versions = ", ".join(f"{name} {found}" for name, found in machine["versions"].items())
+    memory = format_bytes(machine["memory_bytes"])
+    processor = f"{machine['processor']}, {machine['cores']} cores, {memory}"
+    print_fields({"machine": processor, "kernel": machine["kernel"], "versions": versions})
+    for comparison in done:
+        _print(comparison)
+
+
+def _print(comparison: Comparison) -> None:
+    result = comparison.to_json()
+    rows = [["tiering", _rate(result["rate"], comparison.unit), f"{result['median_seconds']:.4g} s", ""]]
+    for peer in result["peers"]:
+        if "ratio" in peer:
+            spread = f"{peer['ratio']:.2f}x ({peer['ratio_min']:.2f} .. {peer['ratio_max']:.2f})"
+            median = sorted(peer["seconds"])[len(peer["seconds"]) // 2]
+            rows.append([peer["name"], _rate(peer["rate"], comparison.unit), f"{median:.4g} s", spread])
+        else:
+            rows.append([peer["name"], "-", "-", peer["note"]])
+    settings = ", ".join(f"{name} {value}" for name, value in comparison.parameters.items())
+    print_table(f"{comparison.name}: {settings}", ["", "rate", "median", "tiering is faster by"], rows)
+
+
+def _rate(rate: float, unit: str) -> str:
+    for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= factor:
+            return f"{rate / factor:.3g} {prefix}{unit if unit == 'B' else ' ' + unit}/s"
+    return f"{rate:.3g} {unit}/s"

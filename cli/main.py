@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from tiering import __version__
+from tiering.version import __version__
 
 from . import bench, check, evaluate, info, layout, reorder, run_config, score, source
 from .options import GRAPHS, INSPECT, TIERS
@@ -88,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="tiering", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt  # typer turned it into an exit code
         return code if isinstance(code, int) else 0
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError):

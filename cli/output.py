@@ -54,12 +54,15 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, style="bold") if title else None, box=SIMPLE_HEAD, show_edge=False, title_justify="left")
+    table = Table(box=SIMPLE_HEAD, show_edge=False)
     for index, name in enumerate(columns):
         table.add_column(name, justify="left" if index < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(value)) for value in row))
-    console().print(table)
+    screen = console()
+    if title:
+        screen.print(Text(title, style="bold"))
+    screen.print(table)
     print_line("")
 
 

@@ -39,7 +39,8 @@ def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
         int64, shape (2, edges): sources, destinations.
     """
     src, dst = edge_index
-    total = rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, rows[src])
+    # index_select and index_add add in the order of the edges, forwards and backwards; rows[src] would not.
+    total = rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, rows.index_select(0, src))
     count = torch.bincount(dst, minlength=num_dst).clamp_(min=1)
     return total / count.unsqueeze(1)
 
@@ -71,7 +72,7 @@ class GraphSage(nn.Module):
 
     def __init__(self, layout: TieredLayout, hops: int, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
-        widths = {t: layout.features(t).dim if t in layout.feature_types else hidden for t in layout.node_types}
+        widths = {t: layout.feature_dim(t) if t in layout.feature_types else hidden for t in layout.node_types}
         self.stand_in = nn.ParameterDict(
             {t: nn.Parameter(0.1 * torch.randn(hidden)) for t in widths if t not in layout.feature_types}
         )
@@ -99,7 +100,7 @@ class Mlp(nn.Module):
 
     def __init__(self, layout: TieredLayout, node_type: str, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
-        width = layout.features(node_type).dim
+        width = layout.feature_dim(node_type)
         self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, classes))
 
     def forward(self, batch: Batch) -> Tensor:
@@ -197,6 +198,7 @@ def train(
         else:
             net = GraphSage(layout, len(fanouts), hidden, classes, dropout)
         options["features"] = loader.features  # tables that are open already
+        options["batch_size"] = max(batch_size, 1024)
         splits = layout.graph.splits(loader.node_type)
         held_out = {
             name: layout.loader(name, node_type=loader.node_type, shuffle=False, **options)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from tiering.version import __version__
+
 __all__ = ["__version__", "check", "open"]
 
 if TYPE_CHECKING:

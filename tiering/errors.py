@@ -33,7 +33,13 @@ class BusyError(TieringError, RuntimeError):
 
 
 class StorageError(TieringError, OSError):
-    """The operating system refused an operation on storage (disk full, I/O error, permission)."""
+    """The operating system refused an operation on storage (disk full, I/O error, permission).
+
+    Raised with (errno, message), as every ``OSError``; its text is the message alone.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[1] if len(self.args) > 1 else self.args[0])
 
 
 class CapabilityError(TieringError, RuntimeError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from tiering.errors import CapabilityError
 
 try:
-    from tiering import _native
+    import tiering._native as _native
 except ImportError as error:
     raise CapabilityError(
         f"the compiled core tiering._native cannot be loaded ({error}). Build it in the source directory "

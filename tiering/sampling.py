@@ -224,7 +224,7 @@ class NeighborSampler:
 
     Notes
     -----
-    `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 24 bytes
+    `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 40 bytes
     per unique node, and 8 per edge (16 with positions), beside the graph.
     """
 

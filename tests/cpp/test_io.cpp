@@ -16,18 +16,12 @@
 #include <tiering/io/read_plan.hpp>
 #include <vector>
 
+#include "check.hpp"
+
 namespace fs = std::filesystem;
 using namespace tiering;
 
 namespace {
-
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": failed: " #condition << "\n"; \
-      std::exit(1);                                                                \
-    }                                                                              \
-  } while (false)
 
 using Bytes = std::vector<std::byte>;
 
@@ -165,9 +159,9 @@ void test_arithmetic() {
 }
 
 void test_rows(const std::string& engine) {
-  for (const int64_t row_bytes : {1, 40, 512, 1536, 2408, 4096, 5732, 9000})
+  for (const int64_t row_bytes : {1, 40, 512, 2408, 4096, 5732})
     for (const int64_t images : {1, 3})
-      for (const int64_t page_bytes : {512, 4096, 16384})
+      for (const int64_t page_bytes : {512, 4096})
         for (const auto mode : {DirectMode::automatic, DirectMode::off}) {
           Fixture fixture(
               {.row_bytes = row_bytes, .page_bytes = page_bytes, .images = images, .first_page = 2}, engine,

@@ -33,7 +33,7 @@ def check_rows(layout: Layout, toy: Toy) -> None:
         np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     shares=st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 3), st.integers(0, 40)),
@@ -230,7 +230,7 @@ def test_an_error_in_the_middle_leaves_nothing(
 def test_real_data(tmp_path: Path, shared_data: Path) -> None:
     from tiering import pipeline
 
-    for name in ("cora", "tolokers"):
+    for name in ("cora", "dblp-citation", "tolokers"):
         graph = pipeline.import_dataset(shared_data / name, tmp_path / name / "graph")
         scores = pipeline.score(graph, tmp_path / name / "scores")
         reordered = pipeline.reorder(graph, scores, tmp_path / name / "reordered")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiering.errors import InputError
+from tiering.errors import InputError, MissingError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
 
@@ -89,3 +89,14 @@ def test_no_labels(kit, build, example):
     data.nodes["node"].labels = None
     with pytest.raises(InputError, match="no labels to train on"):
         example.train(build(data).path)
+
+
+def test_a_graph_without_features(kit, build, example):
+    data = kit.small_graph()
+    data.nodes["node"].table = None
+    layout = build(data)
+    assert layout.feature_types == []
+    assert next(iter(layout.loader(batch_size=20))).features == {}
+    assert len(example.train(layout.path, **OPTIONS)["losses"]) == 2
+    with pytest.raises(MissingError, match="no tiered features"):
+        example.train(layout.path, model="mlp", **OPTIONS)

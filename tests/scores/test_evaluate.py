@@ -11,7 +11,10 @@ import pytest
 
 from tiering.errors import CapabilityError, InputError
 from tiering.formats.graph import Graph
+from tiering.formats.train_set import resolve_train
 from tiering.graph.build import build_graph
+from tiering.order.by_score import order_nodes
+from tiering.reorder.adjacency import reorder_graph
 from tiering.sampling import NeighborSampler
 from tiering.scores import score_graph
 from tiering.scores.evaluate import Evaluation, count_epochs, evaluate, hit_rate_curve, named_scores
@@ -118,6 +121,25 @@ def test_published_hit_rates_on_cnr_2000(cnr: tuple[Graph, Evaluation]) -> None:
     assert rates["degree"] == pytest.approx([0.078, 0.218, 0.245, 0.422], abs=0.008)
     assert rates["wrpr"] == pytest.approx([0.100, 0.261, 0.429, 0.649], abs=0.008)
     assert rates["oracle"] == pytest.approx([0.157, 0.432, 0.633, 0.917], abs=0.008)
+
+
+def test_a_reordered_graph_makes_the_same_accesses(cnr: tuple[Graph, Evaluation], tmp_path: Path) -> None:
+    graph, found = cnr
+    degree = score_graph(graph, "degree", tmp_path / "degree")
+    image = reorder_graph(graph, degree, order_nodes(graph, degree), tmp_path / "reordered")
+    ids = resolve_train(graph, "1%")["node"]
+    images = image.old_to_new()[ids]
+    shares = found.shares
+    again = evaluate(image, {"degree": degree}, [10, 10, 10], batch_size=256, train=images, shares=shares)
+    assert again.hit_rates["degree"] == found.hit_rates["degree"]
+    assert again.hit_rates["oracle"] == found.hit_rates["oracle"]
+    ours, theirs = (NeighborSampler(g, [5, 5, 5], seed=3) for g in (graph, image))
+    for b in range(3):
+        a = ours.sample(ids[b * 50 : b * 50 + 50], epoch=1, batch=b)
+        c = theirs.sample(images[b * 50 : b * 50 + 50], epoch=1, batch=b)
+        assert image.new_to_old()[c.nodes["node"]].tolist() == a.nodes["node"].tolist()
+        relation = graph.relations[0]
+        assert [h[relation].src.tolist() for h in a.hops] == [h[relation].src.tolist() for h in c.hops]
 
 
 def test_threads_do_not_matter(cnr: tuple[Graph, Evaluation]) -> None:

@@ -88,6 +88,9 @@ def test_edges_alone(npy_dir: Path) -> None:
         (np.array([0, np.nan, 2, -1, 1], np.float32), [0, -1, 2, -1, 1]),
         (np.array([[0], [1], [2], [3], [4]], np.float64), [0, 1, 2, 3, 4]),
         (np.array([0, 1, 2, 3, 255], np.uint8), [0, 1, 2, 3, 255]),
+        (np.array([0, np.nan, 2, -1, 1], np.float16), [0, -1, 2, -1, 1]),
+        (np.array([0, 1, 2, 3, -1], np.int8), [0, 1, 2, 3, -1]),
+        (np.array([0, 1, 2, 3, 4], np.uint64), [0, 1, 2, 3, 4]),
         (np.array([True, False, True, True, False]), [1, 0, 1, 1, 0]),
     ],
 )

@@ -15,22 +15,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.bench.harness import Comparison, Peer
 from tiering.errors import CapabilityError, InputError
 from tiering.io.storage import open_raw, reserve, storage_errors
 from tiering.units import format_bytes, parse_bytes
 
 _PAGE = 4096
 _CHUNK = 64 * 1024 * 1024
+_AMOUNT = 1000
+"""Reads that the reported seconds are for."""
 
 
-def ssd_bench(
+def random_rows(
     folder: str | os.PathLike[str] = ".",
     *,
     size: str | int = "4GiB",
@@ -41,7 +42,7 @@ def ssd_bench(
     seconds: float = 3.0,
     repeats: int = 5,
     with_memmap: bool = True,
-) -> dict[str, Any]:
+) -> Comparison:
     """Gather random rows from an image in `folder`, and let fio read the same file, in turn.
 
     Parameters
@@ -67,9 +68,9 @@ def ssd_bench(
 
     Returns
     -------
-    dict
-        ``ours`` and ``fio`` (reads per second by turn), ``ratio`` (median of ours / fio, turn by turn), ``ratio_min``,
-        ``ratio_max``; ``rows`` per second; ``memmap`` rows per second; the parameters.
+    Comparison
+        Seconds for a thousand reads (a thousand rows for the memory map), by turn; ours counts the reads that reached
+        the device, several rows of one page being one read.
     """
     if row_bytes not in (512, 1024, 2048, 4096):
         raise InputError(f"row_bytes: expected 512, 1024, 2048 or 4096, found {row_bytes}")
@@ -79,31 +80,25 @@ def ssd_bench(
     if nbytes < _PAGE:
         raise InputError(f"size: expected at least {_PAGE} bytes, found {nbytes}")
     fio = shutil.which("fio")
-    sides: dict[str, list[float]] = {"ours": [], "rows": [], "fio": [], "memmap": []}
+    peers = {"fio": Peer("fio", note="" if fio else "not installed"), "memmap": Peer("numpy memmap, cold")}
+    ours: list[float] = []
     with test_image(Path(folder), nbytes) as image:
         reader = native.SsdReader([str(image)], _PAGE, engine, depth, "auto")
         gather = _Gather(reader, nbytes, row_bytes, batch_rows)
         gather.run(min(1.0, seconds))  # warm-up
         for _ in range(repeats):
-            reads, rows = gather.run(seconds)
-            sides["ours"].append(reads)
-            sides["rows"].append(rows)
+            ours.append(_AMOUNT / gather.run(seconds)[0])
             if fio is not None:
-                sides["fio"].append(_fio_reads(fio, image, row_bytes, depth, seconds))
+                peers["fio"].seconds.append(_AMOUNT / _fio_reads(fio, image, row_bytes, depth, seconds))
             if with_memmap:
-                sides["memmap"].append(_memmap_rows(image, row_bytes, max(100, batch_rows // 100)))
+                rows = _memmap_rows(image, row_bytes, max(100, batch_rows // 100))
+                peers["memmap"].seconds.append(_AMOUNT / rows)
         parameters = {
             "size": format_bytes(nbytes), "row_bytes": row_bytes, "depth": depth, "engine": engine,
             "direct": reader.direct, "batch_rows": batch_rows, "seconds": seconds, "repeats": repeats,
         }  # fmt: skip
-    return {"name": "ssd", "parameters": parameters, **sides, **_ratio(sides, fio is None)}
-
-
-def _ratio(sides: dict[str, list[float]], no_fio: bool) -> dict[str, Any]:
-    if no_fio:
-        return {"ratio": None, "note": "fio is not installed: nothing to compare with"}
-    ratios = [ours / theirs for ours, theirs in zip(sides["ours"], sides["fio"], strict=True)]
-    return {"ratio": median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
+    sides = [peer for peer in peers.values() if peer.seconds or peer.note]
+    return Comparison("ssd", parameters, ours, sides, _AMOUNT, "reads")
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tiering import __version__
 from tiering.errors import FormatError, MissingError
 from tiering.formats.manifest import (
     MANIFEST,
@@ -27,6 +26,7 @@ from tiering.formats.problems import Problem, raise_problems
 from tiering.io.atomic import OutputDirectory, link_or_copy
 from tiering.io.checksum import checksum_file, digest_bytes
 from tiering.io.storage import RawWriter, reserve, storage_errors
+from tiering.version import __version__
 
 LEVELS = ("header", "structure", "full")
 """Validation levels: header O(1), structure O(nodes), full O(edges) with checksums."""

@@ -17,10 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError, MissingError
+from tiering.formats.manifest import Relation, relation_key
 from tiering.io.checksum import sampled_digest
-
-Relation = tuple[str, str, str]
-"""(source node type, name, destination node type)."""
 
 FEATURE_DTYPES = {
     "float16": "<f2",
@@ -34,11 +32,6 @@ FEATURE_DTYPES = {
     "int64": "<i8",
 }
 """Feature dtypes by name -> numpy dtype of the stored bytes (bfloat16 is stored as uint16)."""
-
-
-def relation_key(relation: Relation) -> str:
-    """The spelling of a relation in the CLI and in JSON: ``src:name:dst``."""
-    return ":".join(relation)
 
 
 @dataclass(frozen=True)

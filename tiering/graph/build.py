@@ -15,8 +15,8 @@ from tiering.errors import InputError
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import External, valid_name
-from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData, relation_key
+from tiering.formats.manifest import External, relation_key, valid_name
+from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.progress import Progress, progress
 from tiering.units import parse_threads
 

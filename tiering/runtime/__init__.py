@@ -1,7 +1,7 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-Where to look: `layout` (what ``tiering.open`` returns for a layout), `features` (gather), `loader` (batches),
-`engines` (how the ssd tier is read), `pipeline` (background stages).
+Where to look: `layout` (what ``tiering.open`` returns for a layout), `rows` and `features` (gather), `loader`
+(batches), `engines` (how the ssd tier is read), `pipeline` (background stages).
 """
 
 from __future__ import annotations

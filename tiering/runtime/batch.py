@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from tiering.errors import InputError, MissingError
 from tiering.formats.manifest import Relation, relation_key
 from tiering.sampling import FrontierRule, SampledBatch
@@ -119,13 +122,7 @@ def make_batch(
     """Turn the sampler's arrays into tensors: local ids become int64, as torch's index operations want them."""
     import torch
 
-    hops = [
-        {
-            relation: torch.stack([torch.from_numpy(edges.src).long(), torch.from_numpy(edges.dst).long()])
-            for relation, edges in hop.items()
-        }
-        for hop in sampled.hops
-    ]
+    hops = [{relation: _edge_tensor(edges.src, edges.dst) for relation, edges in hop.items()} for hop in sampled.hops]
     return Batch(
         epoch=sampled.epoch,
         index=sampled.batch,
@@ -137,3 +134,12 @@ def make_batch(
         y=y,
         frontier=frontier,
     )
+
+
+def _edge_tensor(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> torch.Tensor:
+    import torch
+
+    edges = torch.empty((2, src.size), dtype=torch.int64)
+    edges[0] = torch.from_numpy(src)
+    edges[1] = torch.from_numpy(dst)
+    return edges

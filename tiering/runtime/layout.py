@@ -19,8 +19,9 @@ from tiering.sampling import Fanout, FrontierRule
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
-    from tiering.runtime.features import Gatherable, TieredFeatures
+    from tiering.runtime.features import TieredFeatures
     from tiering.runtime.loader import Loader
+    from tiering.runtime.rows import Gatherable
 
 
 class TieredLayout:
@@ -70,6 +71,10 @@ class TieredLayout:
     def relations(self) -> list[Relation]:
         """(source type, name, destination type) of each relation."""
         return self.graph.relations
+
+    def feature_dim(self, node_type: str) -> int:
+        """Elements per feature row of a type. Opens nothing."""
+        return self.artifact.type_layout(node_type).dim
 
     def num_nodes(self, node_type: str | None = None) -> int:
         """Nodes of a type; of all types if none is given."""

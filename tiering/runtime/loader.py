@@ -10,8 +10,9 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.runtime.batch import Batch, make_batch
-from tiering.runtime.features import FeatureRows, Gatherable, MemoryFeatures
+from tiering.runtime.features import MemoryFeatures
 from tiering.runtime.pipeline import Stage, run_stages
+from tiering.runtime.rows import FeatureRows, Gatherable
 from tiering.sampling import FrontierRule, NeighborSampler, SampledBatch
 from tiering.units import format_count
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.formats.protocols import EdgeData, Relation
+from tiering.formats.manifest import Relation
+from tiering.formats.protocols import EdgeData
 from tiering.sources.npy_file import read_header
 from tiering.sources.reading import Reading, chunks
 

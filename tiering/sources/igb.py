@@ -16,7 +16,8 @@ import json
 from pathlib import Path
 
 from tiering.errors import InputError, MissingError
-from tiering.formats.protocols import Dataset, NodeData, Relation, relation_key
+from tiering.formats.manifest import Relation, relation_key
+from tiering.formats.protocols import Dataset, NodeData
 from tiering.sources.edges import read_edge_folder
 from tiering.sources.nodes import NodeFiles, read_nodes
 from tiering.sources.reading import Reading

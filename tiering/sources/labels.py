@@ -106,7 +106,8 @@ def _convert(
     for part in chunks(values.shape[0]):
         block = values[part]
         if block.dtype.kind == "f":
-            block = np.where(np.isnan(block), block.dtype.type(-1), block)
+            block = block.astype(np.float64)  # float16 cannot be compared with the largest label
+            block[np.isnan(block)] = -1
         wrong = (block < -1) | (block > _MAX_LABEL)
         if block.dtype.kind == "f":
             wrong |= block != np.floor(block)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.formats.protocols import Dataset, EdgeData, relation_key
+from tiering.formats.manifest import relation_key
+from tiering.formats.protocols import Dataset, EdgeData
 from tiering.sources.edges import largest_id
 from tiering.sources.reading import Reading, chunks
 

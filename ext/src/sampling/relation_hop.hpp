@@ -104,7 +104,8 @@ class RelationHop {
     int64_t* out = block.places->data();
     for (int64_t i = 0; i < block.size; ++i) {
       draw_(begin[i], degree[i], task_.fanout, Stream(task_.stream, key_of(nodes[first + i])), out);
-      for (int64_t j = 0; j < block.taken[i]; ++j) __builtin_prefetch(indices_ + out[j]);
+      for (int64_t j = 0; j < block.taken[i]; ++j)
+        __builtin_prefetch(indices_ + out[j], 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
     }
   }

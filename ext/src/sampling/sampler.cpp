@@ -8,7 +8,7 @@
 // previous hop
 //            added (only_new). Nodes that this hop finds never sample in this hop.
 // Random     a pure function of (seed, epoch, batch, hop, relation, node key, draw): random.hpp.
-// Memory     per running batch about 24 bytes per unique node, 8 per edge, 16 with positions; nothing per
+// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions; nothing per
 // graph node. Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its
 // own. Results cannot
 //            depend on the number of threads: no batch sees another, and the access counts are sums of whole

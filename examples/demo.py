@@ -1,0 +1,173 @@
+"""The main job, end to end: generate, import, score, evaluate, reorder, layout, train from the tiers and from memory.
+
+    make demo            # or: python examples/demo.py [--nodes N] [--edges E] [--out DIR]
+
+Leaves everything in ``demo-out`` (replaced on each run), with a plot of the hit rates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import torch
+from rich.console import Console
+from train_graphsage import train
+
+from tiering import pipeline
+from tiering.cli.output import print_table
+from tiering.formats.graph import Graph
+from tiering.formats.layout import TIERS, Layout
+from tiering.formats.scores import Scores
+from tiering.scores.evaluate import Evaluation, evaluate, named_scores
+from tiering.scores.plot import plot
+from tiering.sources.synthetic import generate
+from tiering.units import format_bytes, format_count
+
+SEED = 0
+FANOUTS = [10, 10]
+BATCH_SIZE = 1024
+METHODS = ("degree", "rpr", "wrpr")
+TIER_SIZES = {"gpu": "3%", "peer": "2x3%", "cpu": "20%"}
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
+
+
+def step(text: str, work: Callable[[], Any]) -> Any:
+    """Run one step and say what it did and how long it took."""
+    begun = time.perf_counter()
+    result = work()
+    console.print(f"[green]✓[/] {text} [dim]{time.perf_counter() - begun:.1f} s[/]")
+    return result
+
+
+def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
+    """From nothing to four tiers on disk."""
+    step(
+        f"generated {format_count(nodes)} nodes, {format_count(edges)} edges, 128 values a node, in IGB's format",
+        lambda: generate(out / "data", nodes=nodes, edges=edges, dim=128, classes=8, seed=SEED),
+    )
+    graph: Graph = step("imported as a graph", lambda: pipeline.import_dataset(out / "data", out / "graph"))
+    scores: list[Scores] = [
+        step(f"scored by {method}", partial(pipeline.score, graph, out / f"score-{method}", method))
+        for method in METHODS
+    ]
+    judged: Evaluation = step(
+        "counted the reads of 3 sampled epochs",
+        lambda: evaluate(graph, named_scores(graph, scores), FANOUTS, batch_size=BATCH_SIZE, epochs=3, seed=SEED + 1),
+    )
+    reordered = step(
+        "renumbered the nodes by wrpr, hottest first",
+        lambda: pipeline.reorder(graph, scores[METHODS.index("wrpr")], out / "reordered"),
+    )
+    layout = step(
+        "wrote four tiers; ssd striped over two directories",
+        lambda: pipeline.layout(reordered, out / "layout", ssd=[out / "ssd0", out / "ssd1"], **TIER_SIZES),
+    )
+    return layout, judged
+
+
+def show_hit_rates(judged: Evaluation) -> None:
+    """Hit rates by score and capacity."""
+    columns = ("rows cached", *(f"{100 * share:g} %" for share in judged.shares))
+    rows = [(name, *(f"{100 * rate:.1f} %" for rate in rates)) for name, rates in judged.rows()]
+    print_table("Share of feature reads served, by the score that fills the cache", columns, rows)
+
+
+def show_tiers(layout: Layout, measured: dict[str, Any]) -> None:
+    """What lies where, beside what training really read there."""
+    node_type = layout.feature_types[0]
+    entry, counters = layout.type_layout(node_type), measured[node_type]
+    reads = sum(tier["rows"] for tier in counters.values())
+    rows = [
+        (
+            tier,
+            f"{format_count(entry.ranges[tier][0])} .. {format_count(entry.ranges[tier][1])}",
+            format_count(entry.rows(tier)),
+            format_bytes(entry.rows(tier) * entry.row_bytes),
+            f"{entry.rows(tier) / entry.num_nodes:.1%}",
+            format_count(counters[tier]["rows"]),
+            f"{counters[tier]['rows'] / max(1, reads):.1%}",
+        )
+        for tier in TIERS
+    ]
+    columns = ("tier", "ranks", "rows", "bytes", "of all rows", "rows read", "hit rate")
+    print_table("What lies where, and the share of its reads that training found there", columns, rows)
+
+
+def train_three(layout: Path, epochs: int) -> dict[str, dict[str, Any]]:
+    """The same training from the tiers and from memory, and an MLP for comparison."""
+    options: dict[str, Any] = {"epochs": epochs, "fanouts": FANOUTS, "batch_size": BATCH_SIZE, "seed": SEED}
+    runs = {
+        "GraphSAGE from the tiers": {"source": "tiers"},
+        "GraphSAGE from memory": {"source": "memory"},
+        "MLP, no neighbours": {"source": "tiers", "model": "mlp"},
+    }
+    return {name: step(f"trained {name}", partial(train, layout, **options, **kind)) for name, kind in runs.items()}
+
+
+def show_training(runs: dict[str, dict[str, Any]]) -> None:
+    """Losses, accuracy and the digest of all batches."""
+    columns = ("training", "digest of all batches", "first loss", "last loss", "test accuracy")
+    rows = [
+        (name, run["batch_digest"], f"{run['losses'][0]:.4f}", f"{run['losses'][-1]:.4f}", f"{run['test']:.2%}")
+        for name, run in runs.items()
+    ]
+    print_table("What was learned", columns, rows, left=2)
+
+
+def compare(runs: dict[str, dict[str, Any]]) -> None:
+    """Say whether tiers and memory agree; a difference is a failure of the demo."""
+    tiers, memory, mlp = runs.values()
+    for what, key in (("batches, bit for bit", "batch_digest"), ("losses", "losses"), ("test accuracy", "test")):
+        if tiers[key] != memory[key]:
+            raise SystemExit(f"demo failed: {what} differ between tiers and memory: {tiers[key]} and {memory[key]}")
+    console.print("[green]✓[/] from the tiers and from memory: identical batches (bit for bit), losses and accuracy")
+    if tiers["test"] <= mlp["test"]:
+        raise SystemExit(f"demo failed: the GNN ({tiers['test']:.2%}) is no better than the MLP ({mlp['test']:.2%})")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description="The main job on generated data.")
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--edges", type=int, default=1_000_000)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("demo-out"))
+    args = parser.parse_args(argv)
+    logging.basicConfig(format="  %(message)s", level=logging.WARNING)
+    if args.out.exists() and not (args.out / "data" / "processed" / "meta.json").is_file() and any(args.out.iterdir()):
+        parser.exit(1, f"error: {args.out}: holds something that this demo did not write; choose another --out\n")
+    shutil.rmtree(args.out, ignore_errors=True)
+    args.out.mkdir(parents=True)
+
+    console.rule("prepare")
+    layout, judged = prepare(args.out, args.nodes, args.edges)
+    plot(judged, args.out / "hit_rates.png")
+    show_hit_rates(judged)
+    console.rule("train")
+    torch.use_deterministic_algorithms(True)  # else two runs differ in the last bits of sums over edges
+    runs = train_three(layout.path, args.epochs)
+    show_tiers(layout, runs["GraphSAGE from the tiers"]["tiers"])
+    show_training(runs)
+    compare(runs)
+    console.rule("done")
+    console.print(f"plot        {args.out / 'hit_rates.png'}")
+    console.print(f"layout      {args.out / 'layout'}")
+    for image in layout.images:
+        console.print(f"ssd image   {image}", soft_wrap=True)
+    console.print(f"look again  .venv/bin/tiering info {args.out / 'layout'}")
+    console.print(f"train again .venv/bin/python examples/train_graphsage.py {args.out / 'layout'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Every kind of bad input: one clear line, exit code not 0, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def chain(tiering_cli, tmp_path, tiny_dataset):
+    """Graph, scores and reordered graph of the tiny dataset."""
+    graph, scores, reordered = (tmp_path / name for name in ("graph", "scores", "reordered"))
+    tiering_cli("import", tiny_dataset, "--out", graph).ok()
+    tiering_cli("score", graph, "--out", scores).ok()
+    tiering_cli("reorder", graph, "--scores", scores, "--out", reordered).ok()
+    return graph, scores, reordered
+
+
+@pytest.fixture
+def unchanged(tmp_path):
+    """Fails the test if it leaves files that were not there before the last call of the returned function."""
+    seen: set[Path] = set()
+
+    def remember() -> None:
+        seen.clear()
+        seen.update(tmp_path.rglob("*"))
+
+    yield remember
+    assert not set(tmp_path.rglob("*")) - seen
+
+
+def cut(path: Path, by: int = 8) -> None:
+    os.truncate(path, path.stat().st_size - by)
+
+
+def extend(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"\0" * 24)
+
+
+def replace_first_edge(folder: Path, value: int) -> None:
+    edges = np.load(folder / "edge_index.npy")
+    edges[0, 3] = value
+    np.save(folder / "edge_index.npy", edges)
+
+
+def object_array(path: Path) -> None:
+    np.save(path, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+
+
+def strip_header(path: Path) -> None:
+    path.write_bytes(np.load(path).tobytes())
+
+
+DAMAGES = {
+    "no edges": (lambda d: (d / "edge_index.npy").unlink(), ("edge_index.npy",)),
+    "truncated edges": (lambda d: cut(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
+    "oversized edges": (lambda d: extend(d / "edge_index.npy"), ("edge_index.npy", "bytes")),
+    "truncated features": (lambda d: cut(d / "node_feat.npy"), ("node_feat.npy", "bytes")),
+    "oversized features": (lambda d: extend(d / "node_feat.npy"), ("node_feat.npy", "bytes")),
+    "empty features": (lambda d: (d / "node_feat.npy").write_bytes(b""), ("node_feat.npy",)),
+    "truncated labels": (lambda d: cut(d / "node_label.npy"), ("node_label.npy",)),
+    "headerless edges": (lambda d: strip_header(d / "edge_index.npy"), ("edge_index.npy", "header")),
+    "headerless features": (lambda d: strip_header(d / "node_feat.npy"), ("node_feat.npy", "header")),
+    "pickled edges": (lambda d: object_array(d / "edge_index.npy"), ("edge_index.npy",)),
+    "pickled labels": (lambda d: object_array(d / "node_label.npy"), ("node_label.npy",)),
+    "raw pickle": (lambda d: (d / "node_label.npy").write_bytes(pickle.dumps([1])), ("node_label.npy",)),
+    "negative id": (lambda d: replace_first_edge(d, -1), ("-1",)),
+    "id too large": (lambda d: replace_first_edge(d, 99), ("99", "39")),
+    "float edges": (lambda d: np.save(d / "edge_index.npy", np.zeros((2, 4))), ("float64", "int64")),
+    "edges of 3 rows": (lambda d: np.save(d / "edge_index.npy", np.zeros((3, 4), int)), ("(3, 4)", "(2, E)")),
+    "complex features": (lambda d: np.save(d / "node_feat.npy", np.zeros((40, 2), complex)), ("complex128",)),
+    "features of 3 axes": (lambda d: np.save(d / "node_feat.npy", np.zeros((40, 2, 2), "f4")), ("(40, 2, 2)",)),
+    "labels too few": (lambda d: np.save(d / "node_label.npy", np.zeros(39, int)), ("39", "40")),
+    "labels that are fractions": (lambda d: np.save(d / "node_label.npy", np.full(40, 0.5)), ("0.5",)),
+    "split out of range": (lambda d: np.save(d / "train_idx.npy", np.array([0, 40])), ("train_idx.npy", "40")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_import_refuses(tiering_cli, tmp_path, tiny_dataset, unchanged, damage):
+    break_it, words = DAMAGES[damage]
+    break_it(tiny_dataset)
+    unchanged()
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").refused(*words)
+
+
+def test_import_of_nothing(tiering_cli, tmp_path, unchanged):
+    (tmp_path / "empty").mkdir()
+    unchanged()
+    tiering_cli("import", tmp_path / "nowhere", "--out", tmp_path / "graph").refused("nowhere", "no such")
+    tiering_cli("import", tmp_path / "empty", "--out", tmp_path / "graph").refused("empty")
+    tiering_cli("import", tmp_path / "empty", "--out", tmp_path / "graph", "--format", "hdf5").refused("hdf5")
+
+
+def test_nan_and_missing_labels_are_fine(tiering_cli, tmp_path, tiny_dataset):
+    labels = np.load(tiny_dataset / "node_label.npy").astype(np.float32)
+    labels[::3] = np.nan
+    np.save(tiny_dataset / "node_label.npy", labels)
+    made = tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", "--json").ok().json
+    assert made["node_types"]["node"]["classes"] == 3
+
+
+def test_npy_taken_for_headerless(tiering_cli, tmp_path, tiny_dataset, unchanged):
+    unchanged()
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", "--feature-dim", 7).refused("header", "(40, 6)")
+
+
+def test_empty_train_set(tiering_cli, tmp_path, tiny_dataset, unchanged):
+    np.save(tiny_dataset / "train_idx.npy", np.empty(0, np.int64))
+    unchanged()
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").refused("train_idx.npy", "empty")
+
+
+def test_no_train_set(tiering_cli, tmp_path, tiny_dataset, unchanged):
+    (tiny_dataset / "train_idx.npy").unlink()
+    graph = tmp_path / "graph"
+    tiering_cli("import", tiny_dataset, "--out", graph).ok()
+    np.save(tmp_path / "none.npy", np.empty(0, np.int64))
+    unchanged()
+    tiering_cli("score", graph, "--method", "wrpr", "--out", tmp_path / "scores").refused("train", "--train")
+    tiering_cli("evaluate", graph, "--fanouts", "5", "--epochs", 1).refused("train")
+    wrong = ("0%", "101%", "nowhere.npy", tmp_path / "none.npy", tiny_dataset / "node_feat.npy")
+    for train in wrong:
+        tiering_cli("score", graph, "--train", train, "--out", tmp_path / "scores").refused()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--gpu", "1GiB"], ["1GiB"]),
+        (["--cpu", "10%"], ["ssd"]),
+        (["--gpu", "lots"], ["gpu", "lots"]),
+        (["--gpu", "-3"], ["gpu"]),
+        (["--peer", "0x1KiB"], ["peer"]),
+        (["--peer", "1KiB"], ["peer", "PxSIZE"]),
+        (["--cpu", "10%", "--ssd", "a", "--ssd", "a"], ["a"]),
+        (["--cpu", "10%", "--ssd", "a", "--ssd", "./b/../a"], ["a"]),
+        (["--ssd", "a", "--page", "1000"], ["page", "1000"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_layout_refuses(tiering_cli, tmp_path, chain, unchanged, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "b").mkdir()
+    unchanged()
+    tiering_cli("layout", chain[2], *options, "--out", tmp_path / "layout").refused(*words)
+
+
+def test_layout_of_what_is_not_reordered(tiering_cli, tmp_path, chain, unchanged):
+    unchanged()
+    tiering_cli("layout", chain[0], "--cpu", "auto", "--out", tmp_path / "layout").refused("tiering reorder")
+    tiering_cli("layout", chain[1], "--cpu", "auto", "--out", tmp_path / "layout").refused("graph", "scores")
+    tiering_cli("reorder", chain[2], "--scores", chain[1], "--out", tmp_path / "again").refused("reordered already")
+    tiering_cli("score", chain[2], "--out", tmp_path / "again").refused("reordered")
+
+
+def test_scores_of_another_graph(tiering_cli, tmp_path, chain, unchanged):
+    from ..conftest import write_tiny_dataset
+
+    other = write_tiny_dataset(tmp_path / "other", nodes=41)
+    tiering_cli("import", other, "--out", tmp_path / "graph2").ok()
+    unchanged()
+    tiering_cli("reorder", tmp_path / "graph2", "--scores", chain[1], "--out", tmp_path / "r2").refused(
+        "scores", "graph2"
+    )
+    tiering_cli("evaluate", tmp_path / "graph2", "--scores", chain[1], "--fanouts", "5").refused("another graph")
+
+
+def test_feature_file_changed_after_import(tiering_cli, tmp_path, chain, tiny_dataset, unchanged):
+    np.save(tiny_dataset / "node_feat.npy", np.ones((40, 6), np.float32))
+    unchanged()
+    arguments = ("layout", chain[2], "--cpu", "auto", "--out", tmp_path / "layout")
+    tiering_cli(*arguments).refused("node_feat.npy")
+    assert tiering_cli("check", chain[2], "--full").code == 1
+    (tiny_dataset / "node_feat.npy").unlink()
+    tiering_cli(*arguments).refused("node_feat.npy")
+
+
+@pytest.mark.parametrize("command", ["generate", "import", "score", "reorder", "layout"])
+def test_existing_output(tiering_cli, tmp_path, chain, tiny_dataset, command):
+    graph, scores, reordered = chain
+    target = tmp_path / "target"
+    arguments = {
+        "generate": ("generate", target, "--nodes", 100, "--edges", 500, "--dim", 4, "--classes", 2),
+        "import": ("import", tiny_dataset, "--out", target),
+        "score": ("score", graph, "--out", target),
+        "reorder": ("reorder", graph, "--scores", scores, "--out", target),
+        "layout": ("layout", reordered, "--gpu", "10%", "--ssd", tmp_path / "disk", "--out", target),
+    }[command]
+    tiering_cli(*arguments).ok()
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    tiering_cli(*arguments).refused("target", "--force")
+    assert before == {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+    tiering_cli(*arguments, "--force").ok()
+    if command != "generate":
+        tiering_cli("check", target, "--full").ok()
+    if command == "layout":
+        assert len(list((tmp_path / "disk").rglob("ssd-0-of-1"))) == 1
+
+
+def test_damaged_artifact(tiering_cli, tmp_path, chain):
+    graph = chain[0]
+    indices = next(graph.rglob("indices"))
+    data = bytearray(indices.read_bytes())
+    data[0] ^= 1
+    indices.write_bytes(data)
+    found = tiering_cli("check", graph, "--full", "--json")
+    assert found.code == 1
+    assert [problem["kind"] for problem in found.json["problems"]] == ["checksum"]
+    cut(indices, 4)
+    cut(next(graph.rglob("indptr")), 8)
+    found = tiering_cli("check", graph)
+    assert found.code == 1
+    assert "2 problems" in found.out and found.err == ""
+    tiering_cli("info", graph).refused("indices", "indptr")
+    (graph / "manifest.json").write_text("{")
+    tiering_cli("info", graph).refused("JSON")
+    (graph / "manifest.json").unlink()
+    tiering_cli("check", graph).refused("manifest.json")
+
+
+@pytest.mark.parametrize("stage", ["import", "layout"])
+def test_full_disk(tiering_cli, tmp_path, stage):
+    from ..conftest import write_tiny_dataset
+
+    source = write_tiny_dataset(tmp_path / "big", nodes=20_000, edges=200_000, dim=32)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("cannot mount a small file system here (needs root)")
+    try:
+        if stage == "import":
+            result = tiering_cli("import", source, "--out", disk / "graph")
+        else:
+            tiering_cli("import", source, "--out", tmp_path / "g").ok()
+            tiering_cli("score", tmp_path / "g", "--out", tmp_path / "s").ok()
+            tiering_cli("reorder", tmp_path / "g", "--scores", tmp_path / "s", "--out", tmp_path / "r").ok()
+            result = tiering_cli("layout", tmp_path / "r", "--cpu", "1%", "--ssd", disk, "--out", tmp_path / "layout")
+            assert not (tmp_path / "layout").exists()
+        result.refused("no space left", "needed", "free")
+        assert list(disk.rglob("*")) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_output_that_cannot_be_written(tiering_cli, tmp_path, tiny_dataset):
+    (tmp_path / "file").write_text("x")
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "file" / "graph").refused("file")
+    tiering_cli("import", tiny_dataset, "--out", "/proc/graph").refused("/proc")
+    tiering_cli("import", tiny_dataset, "--out", "/").refused("/")
+
+
+@pytest.mark.parametrize("signal", ["INT", "TERM", "KILL"])
+def test_killed_import_leaves_nothing_that_opens(tiering_cli, tmp_path, repository, signal):
+    """The same command, started again after a kill, succeeds and gives what an undisturbed run gives."""
+    import signal as signals
+
+    from ..conftest import write_tiny_dataset
+
+    source = write_tiny_dataset(tmp_path / "data", nodes=200_000, edges=3_000_000, dim=1)
+    command = [sys.executable, "-m", "tiering.cli", "import", str(source), "--out", str(tmp_path / "graph")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    timer = threading.Timer(60, process.kill)
+    timer.start()
+    while process.poll() is None and not list((tmp_path / ".graph.partial").glob("*")):
+        pass
+    process.send_signal(getattr(signals, f"SIG{signal}"))
+    _, error = process.communicate()
+    timer.cancel()
+    if process.returncode == 0:
+        pytest.skip("the import was done before the signal came")
+    assert not (tmp_path / "graph").exists()
+    assert "Traceback" not in error
+    if signal == "INT":
+        assert process.returncode == 130
+        assert error.startswith("interrupted") and len(error.splitlines()) == 1
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+    tiering_cli("import", source, "--out", tmp_path / "graph").ok()
+    tiering_cli("import", source, "--out", tmp_path / "undisturbed").ok()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "graph", "undisturbed"]
+    for file in (tmp_path / "graph").rglob("*"):
+        if file.is_file():
+            assert file.read_bytes() == (tmp_path / "undisturbed" / file.relative_to(tmp_path / "graph")).read_bytes()
+    shutil.rmtree(tmp_path / "graph")

@@ -1,0 +1,158 @@
+"""The command line itself: help, usage errors, exit codes, --debug, --json, start-up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tiering
+from tiering.cli import main as cli_main
+from tiering.errors import InputError, InternalError
+
+COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "bench"]
+
+
+def test_help_names_every_command(tiering_cli):
+    text = tiering_cli("--help").ok().out
+    for word in [*COMMANDS, "Get a graph", "Prepare tiers", "Look and measure"]:
+        assert word in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(tiering_cli, command):
+    result = tiering_cli(command, "--help").ok()
+    assert "Usage: tiering " + command in result.out
+    assert result.err == ""
+
+
+def test_version(tiering_cli):
+    assert tiering_cli("--version").ok().out == f"tiering {tiering.__version__}\n"
+
+
+def test_no_command_prints_help(tiering_cli):
+    result = tiering_cli()
+    assert result.code == 2
+    assert "Usage" in result.out and result.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["conquer"], ["conquer", "tiering --help"]),
+        (["import"], ["SRC", "tiering import --help"]),
+        (["import", "x"], ["--out"]),
+        (["score", "g", "--out", "s", "--seed", "red"], ["--seed"]),
+        (["score", "g", "--out", "s", "--colour", "red"], ["--colour"]),
+        (["generate", "d", "--nodes", "many"], ["--nodes"]),
+    ],
+)
+def test_wrong_usage_is_one_line(tiering_cli, arguments, words):
+    tiering_cli(*arguments).refused(*words, code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info", "nowhere"],
+        ["check", "nowhere"],
+        ["run", "nowhere.toml"],
+        ["evaluate", "nowhere", "--fanouts", "0"],
+        ["score", "nowhere", "--out", "s", "--threads", "0"],
+        ["bench", "nonsense"],
+        ["generate", "d", "--nodes", "1"],
+    ],
+)
+def test_errors_are_one_line(tiering_cli, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    tiering_cli(*arguments).refused()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "info", "nowhere"], ["info", "nowhere", "--debug"]])
+def test_debug_shows_the_traceback(tiering_cli, arguments):
+    result = tiering_cli(*arguments)
+    assert result.code == 1
+    assert "Traceback" in result.err
+    assert result.err.splitlines()[-1].startswith("error: nowhere")
+
+
+def test_debug_by_environment(tiering_cli, monkeypatch):
+    monkeypatch.setenv("TIERING_DEBUG", "1")
+    assert "Traceback" in tiering_cli("info", "nowhere").err
+    monkeypatch.setenv("TIERING_DEBUG", "0")
+    tiering_cli("info", "nowhere").refused()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (InputError("two\n  lines"), 1, "error: two lines"),
+        (InternalError("broken"), 70, "internal error"),
+        (RuntimeError("broken"), 70, "internal error: RuntimeError: broken"),
+        (MemoryError(), 1, "error: out of memory"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "error: /x: Permission denied"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_exit_codes(monkeypatch, tiering_cli, error, code, words):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("tiering.formats.registry.open_artifact", fail)
+    result = tiering_cli("info", "x")
+    assert result.code == code
+    assert result.err.startswith(words) and len(result.err.splitlines()) == 1
+    assert "Traceback" not in result.err
+
+
+def test_info_of_the_installation(tiering_cli):
+    document = tiering_cli("info", "--build", "--json").ok().json
+    assert document["tiering"] == tiering.__version__
+    assert {"compiler", "build_type", "liburing", "nvcc"} <= set(document["build"])
+    assert "liburing" in tiering_cli("info").ok().out
+
+
+def test_a_closed_pipe_is_no_error(repository):
+    command = f"{sys.executable} -m tiering.cli info --build --json | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_start_up_is_fast_and_imports_little():
+    script = (
+        "import sys; from tiering.cli.main import main; main(['--help']);"
+        "print([m for m in ('torch', 'numpy', 'pyarrow', 'matplotlib') if m in sys.modules])"
+    )
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert time.perf_counter() - begun < 5  # 0.3 s on a quiet machine
+
+
+def test_offline_stages_import_no_torch(tmp_path, tiny_dataset):
+    script = f"""
+import sys
+from tiering.cli.main import main
+folder = {str(tmp_path)!r}
+for line in (
+    "import tiny --out g", "score g --out s", "evaluate g --scores s --fanouts 5 --epochs 1",
+    "reorder g --scores s --out r", "layout r --cpu 20% --ssd d --out l", "check l --full", "info l",
+):
+    assert main(line.split()) == 0, line
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_json_is_one_document(tiering_cli, tmp_path, tiny_dataset):
+    made = tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", "--json").ok()
+    assert json.loads(made.out)["kind"] == "graph"
+    assert json.loads(made.out) == tiering_cli("info", tmp_path / "graph", "--json").ok().json
+
+
+def test_one_line():
+    assert cli_main.one_line("a\n  b\t c") == "a b c"

@@ -1,0 +1,65 @@
+"""Every command and code block of the README runs, in order, in one directory."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    return [body for found, body in BLOCK.findall(README.read_text()) if found == language]
+
+
+def commands() -> list[list[str]]:
+    lines = [line for body in blocks("bash") for line in body.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_commands_and_code_run(workplace, tiering_cli, capfd):
+    (configuration,) = blocks("toml")
+    Path("chain.toml").write_text(configuration)
+    ran = 0
+    for program, *arguments in commands():
+        if program == "tiering":
+            tiering_cli(*arguments).ok()
+            ran += 1
+        else:
+            assert program == "make", f"the README runs {program}, which this test does not know"
+    assert ran >= 8
+    assert sorted(path.name for path in Path("out").iterdir()) == ["graph", "layout", "reordered", "scores"]
+
+    (code,) = blocks("python")
+    names: dict[str, object] = {}
+    exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own README
+    assert tuple(names["x"].shape) == (3, 128)
+    assert names["h"].shape[1] == 128
+    assert "ssd" in capfd.readouterr().out
+
+
+def test_make_targets_exist():
+    makefile = (README.parent / "Makefile").read_text()
+    targets = {arguments[0] for program, *arguments in commands() if program == "make"}
+    assert targets == {"demo", "test"}
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"])
+def test_links_and_paths_exist(document):
+    text = (README.parent / document).read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths = re.findall(r"`((?:tiering|ext|cli|tests|data_specs|docs|examples|notebooks)/[\w./-]*)`", text)
+    missing = [name for name in [*links, *paths] if not (README.parent / name).exists()]
+    assert not missing

@@ -1,0 +1,183 @@
+"""Rows that are gathered by rank: what tables spread over tiers and tables in memory have in common."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import CapabilityError, InputError, StorageError, TieringError
+from tiering.formats.layout import TypeLayout
+from tiering.formats.manifest import storage_dtype
+from tiering.runtime.counters import Counters
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGNMENT = 4096
+"""Outputs begin at a multiple of this, so that direct reads of whole sectors can land in them."""
+
+
+class Gatherable(Protocol):
+    """Anything a loader can take features from."""
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Rows of `ids` in request order."""
+
+
+class FeatureRows:
+    """Rows of one node type that can be gathered by rank. Use as a context manager, or call `close`."""
+
+    def __init__(self, where: str, entry: TypeLayout, table: native.TieredTable, threads: int) -> None:
+        self._where = where
+        self._entry = entry
+        self._table: native.TieredTable | None = table
+        self._threads = threads
+        self.counters = Counters()
+        """What each tier served since open or `reset_counters`."""
+
+    @property
+    def node_type(self) -> str:
+        """Node type whose rows these are."""
+        return self._entry.node_type
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, elements per row)."""
+        return self._entry.num_nodes, self._entry.dim
+
+    @property
+    def dim(self) -> int:
+        """Elements per row."""
+        return self._entry.dim
+
+    @property
+    def dtype(self) -> str:
+        """Element type: a NumPy name or ``bfloat16``."""
+        return self._entry.dtype
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self._entry.row_bytes
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._table is None
+
+    def __len__(self) -> int:
+        return self._entry.num_nodes
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
+        """Rows of `ids`, in request order, as a torch tensor.
+
+        Parameters
+        ----------
+        ids
+            Ranks: torch or NumPy, int32 or int64, shape (n,), each in 0..rows-1; may repeat.
+        out
+            Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; a new one otherwise.
+        device
+            Only ``cpu`` (the default) in this build.
+
+        Raises
+        ------
+        InputError
+            If an id is out of range (nothing is written then), or ids or `out` have the wrong shape or dtype.
+        StorageError
+            If the ssd tier cannot be read; `out` is then unspecified.
+
+        Notes
+        -----
+        Reads of the ssd tier are submitted first; rows in memory are copied while they are in flight. Rows of one page,
+        and rows that repeat, are read once per call. Safe to call from several threads; ssd reads take turns.
+        """
+        import torch
+
+        if device is not None and torch.device(device).type != "cpu":
+            raise CapabilityError(f"device={device!r}: this build has no GPU module; rows arrive in host memory")
+        wanted = _as_ids(ids)
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if out is None:
+            out = self._new_tensor(len(wanted), dtype)
+        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not out.is_contiguous():
+            raise InputError(
+                f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
+                f"found {out.dtype} {tuple(out.shape)}{'' if out.is_contiguous() else ', not contiguous'}"
+            )
+        elif out.device.type != "cpu":
+            raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
+        self._fill(wanted, out.detach().view(torch.uint8).numpy())
+        return out
+
+    def gather_numpy(self, ids: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Like `gather`, as a NumPy array; ``bfloat16`` comes as ``uint16``. Needs no torch."""
+        wanted = _as_ids(ids)
+        dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
+        if out is None:
+            nbytes = len(wanted) * self.row_bytes
+            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            start = -raw.ctypes.data % ALIGNMENT
+            out = raw[start : start + nbytes].view(dtype).reshape(shape)
+        elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous or not out.flags.writeable:
+            raise InputError(
+                f"out: expected a writeable C-contiguous {dtype} array of shape {shape}, found {out.dtype} {out.shape}"
+            )
+        self._fill(wanted, out.view(np.uint8).reshape(len(wanted), self.row_bytes))
+        return out
+
+    def reset_counters(self) -> None:
+        """Begin counting again at zero."""
+        self.counters.reset()
+
+    def close(self) -> None:
+        """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
+        self._table = None
+
+    def _new_tensor(self, rows: int, dtype: torch.dtype) -> torch.Tensor:
+        import torch
+
+        nbytes = rows * self.row_bytes
+        if self.row_bytes % 512 != 0 or self._entry.rows("ssd") == 0:
+            return torch.empty((rows, self.dim), dtype=dtype)  # no read could land in it
+        raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
+        start = -raw.data_ptr() % ALIGNMENT
+        return raw[start : start + nbytes].view(dtype).view(rows, self.dim)
+
+    def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        table = self._table
+        if table is None:
+            raise InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")
+        try:
+            stats = table.gather(ids, out, self._threads)
+        except TieringError:
+            raise
+        except ValueError as error:
+            raise InputError(f"{self._where}: node type {self.node_type!r}: {error}") from None
+        except OSError as error:
+            raise StorageError(error.errno, f"{error.strerror or error}") from error
+        self.counters.add(stats)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _as_ids(ids: Any) -> npt.NDArray[np.int64]:
+    """Ranks as a contiguous int64 array; only the dtype and shape are checked here."""
+    array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
+    if array.ndim != 1:
+        raise InputError(f"ids: expected one dimension, found shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype not in (np.int32, np.int64):
+        raise InputError(f"ids: expected int32 or int64, found {array.dtype}")
+    return np.ascontiguousarray(array, np.int64)
