@@ -4,11 +4,14 @@
 //             order kept.
 // Approach:   1. degrees of the new columns, 2. their prefix sum, 3. fill: threads own equal shares of the
 //             *entries*. The fill works in batches: gather the old ids of many columns into a buffer in
-//             L1, then translate the batch in one loop without branches, so that a core keeps as many
-//             cache misses in flight as it can.
+//             L1, then translate the batch in one loop whose branches do not depend on the columns'
+//             lengths, so that a core keeps as many cache misses in flight as it can. (Translating long
+//             columns where they lie is slower.)
 // Memory:     the result, and one small batch per thread.
 // Parallelism: the result does not depend on the number of threads.
 #include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
@@ -69,13 +72,19 @@ class Filler {
     scan_columns(new_indptr_, begin, end, [&](int64_t j, int64_t first, int64_t last) {
       prefetch_column(j + kAhead);
       const int64_t old_first = csc_.indptr[old_column(j)] + (first - new_indptr_[static_cast<size_t>(j)]);
-      copy_part(old_first, last - first);
+      const int64_t count = last - first;
+      if (positions_) std::iota(positions_ + first, positions_ + last, old_first);
+      if (count <= kShort && old_first + kShort <= static_cast<int64_t>(indices_.size()))
+        append_short(old_first, count);
+      else
+        append(old_first, count);
     });
     translate();
   }
 
  private:
   static constexpr int64_t kBatch = 1024;
+  static constexpr int64_t kShort = 16;  // columns up to this length are copied by one block of fixed size
 
   size_t old_column(int64_t j) const { return static_cast<size_t>(new_to_old_[static_cast<size_t>(j)]); }
 
@@ -85,23 +94,32 @@ class Filler {
     if (j < n) __builtin_prefetch(indices_.data() + csc_.indptr[old_column(j)]);
   }
 
-  void copy_part(int64_t old_first, int64_t count) {
+  /// Adds a short column to the batch; copies past its end, where the next one will overwrite.
+  void append_short(int64_t old_first, int64_t count) {
+    std::memcpy(batch_ + filled_, indices_.data() + old_first, kShort * sizeof(Index));
+    filled_ += count;
+    if (filled_ >= kBatch) translate();
+  }
+
+  void append(int64_t old_first, int64_t count) {
     for (int64_t done = 0; done < count;) {
       const int64_t n = std::min(count - done, kBatch - filled_);
       std::copy_n(indices_.data() + old_first + done, n, batch_ + filled_);
-      if (positions_)
-        for (int64_t i = 0; i < n; ++i) positions_[next_ + filled_ + i] = old_first + done + i;
       done += n;
       filled_ += n;
       if (filled_ == kBatch) translate();
     }
   }
 
+  /// Writes the batch under its new ids.
   void translate() {
+    const SrcMap* map = old_to_new_.data();
+    const uint64_t size = old_to_new_.size();
+    Out* out = out_ + next_;
     for (int64_t i = 0; i < filled_; ++i) {
       const int64_t u = batch_[i];
-      if (static_cast<uint64_t>(u) >= old_to_new_.size()) bad_source(u);
-      out_[next_ + i] = static_cast<Out>(old_to_new_[static_cast<size_t>(u)]);
+      if (static_cast<uint64_t>(u) >= size) bad_source(u);
+      out[i] = static_cast<Out>(map[u]);
     }
     next_ += std::exchange(filled_, 0);
   }
@@ -118,7 +136,7 @@ class Filler {
   std::span<const int64_t> new_indptr_;
   Out* out_;
   int64_t* positions_;
-  Index batch_[kBatch];
+  Index batch_[kBatch + kShort];
   int64_t filled_ = 0;
   int64_t next_ = 0;
 };
