@@ -39,6 +39,8 @@ class Setting:
     """Threads of ours; peers use what they use."""
     seed: int = 1
     """Seed of the graph."""
+    scramble: bool = False
+    """Whether ids tell nothing about degrees (otherwise low ids have high degrees, as R-MAT draws them)."""
 
     @property
     def nodes(self) -> int:
@@ -47,11 +49,17 @@ class Setting:
 
     def parameters(self) -> dict[str, Any]:
         """For the report."""
-        return {"scale": self.scale, "nodes": self.nodes, "edges": self.edges, "threads": self.threads}
+        return {
+            "scale": self.scale,
+            "nodes": self.nodes,
+            "edges": self.edges,
+            "threads": self.threads,
+            "scramble": self.scramble,
+        }
 
     def edge_list(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Sources and destinations."""
-        return native.rmat_edges(self.scale, self.edges, self.seed, self.threads)
+        return native.rmat_edges(self.scale, self.edges, self.seed, self.threads, self.scramble)
 
     def csc(self) -> tuple[NDArray[np.int64], Ids]:
         """The graph as CSC."""

@@ -35,11 +35,12 @@ struct BucketGrid {
 inline constexpr int64_t kMaxBuckets = 4096;
 
 /// The grid with about `wanted` buckets: at most that many, unless a bucket would have more than 2^max_shift
-/// keys (then more buckets, but never above kMaxBuckets).
-inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift) {
+/// keys (then more buckets, but never above max_buckets).
+inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift,
+                              int64_t max_buckets = kMaxBuckets) {
   BucketGrid grid{num_keys, 0};
-  while (grid.num_buckets() > std::min(wanted, kMaxBuckets) &&
-         (grid.shift < max_shift || grid.num_buckets() > kMaxBuckets))
+  while (grid.num_buckets() > std::min(wanted, max_buckets) &&
+         (grid.shift < max_shift || grid.num_buckets() > max_buckets))
     ++grid.shift;
   return grid;
 }
@@ -78,6 +79,7 @@ class Partition {
   }
   void place_runs();
   Record* data() { return records_.data(); }
+  const Record* data() const { return records_.data(); }
 
  private:
   BucketGrid grid_;
@@ -87,53 +89,58 @@ class Partition {
   Buffer<Record> records_;
 };
 
-/// Eight records fill whole cache lines for every record size that is a multiple of 8 bytes.
-inline constexpr int64_t kLineRecords = 8;
+/// Records collected before they are written: a power of two that fills whole cache lines.
+template <typename Record>
+inline constexpr int64_t kLineRecords = sizeof(Record) % 8 == 0 ? 8 : 16;
 
 template <typename Record>
 void Partition<Record>::place_runs() {
+  constexpr int64_t kLine = kLineRecords<Record>;
   int64_t next = 0;
   for (size_t r = 0; r < counts_.size(); ++r) {
     begins_[r] = next;
-    next += (counts_[r] + kLineRecords - 1) / kLineRecords * kLineRecords;
+    next += (counts_[r] + kLine - 1) / kLine * kLine;
   }
   records_ = Buffer<Record>(next);
 }
 
-/// One chunk's writer: collects eight records per bucket, then streams them to the bucket's run.
+/// One chunk's writer: collects a line of records per bucket, then streams it to the bucket's run.
 template <typename Record>
 class BucketWriter {
-  static_assert(sizeof(Record) % 8 == 0);
+  static constexpr int64_t kLine = kLineRecords<Record>;
+  static_assert(kLine * sizeof(Record) % kLineBytes == 0);
 
  public:
-  BucketWriter(Partition<Record>& partition, int chunk)
-      : partition_(partition),
-        chunk_(chunk),
-        target_(partition.data()),
-        lines_(partition.grid().num_buckets() * kLineRecords),
+  BucketWriter(const Partition<Record>& partition, Record* target, int chunk)
+      : shift_(partition.grid().shift),
+        target_(target),
+        lines_(partition.grid().num_buckets() * kLine),
         cursors_(partition.grid().num_buckets()) {
     for (int64_t b = 0; b < cursors_.size(); ++b) cursors_[b] = partition.begin(b, chunk);
   }
 
-  void put(int64_t bucket, const Record& record) {
-    const int64_t at = cursors_[bucket]++, slot = at % kLineRecords;
-    Record* line = &lines_[bucket * kLineRecords];
+  /// Appends a record to the bucket of `key`.
+  void put(int64_t key, const Record& record) {
+    const int64_t bucket = key >> shift_, at = cursors_[bucket]++, slot = at & (kLine - 1);
+    Record* line = &lines_[bucket * kLine];
     line[slot] = record;
-    if (slot == kLineRecords - 1) stream_lines(target_ + (at - slot), line, kLineRecords * sizeof(Record));
+    if (slot == kLine - 1) stream_lines(target_ + (at - slot), line, kLine * sizeof(Record));
   }
+
+  /// Per bucket, where in the partition's records the next one goes.
+  std::span<const int64_t> cursors() const { return cursors_.span(); }
 
   /// Writes the lines that did not fill up. Call once, after the last put.
   void finish() {
     for (int64_t b = 0; b < cursors_.size(); ++b) {
-      const int64_t rest = cursors_[b] % kLineRecords, begin = cursors_[b] - rest;
-      std::copy_n(&lines_[b * kLineRecords], rest, target_ + begin);
+      const int64_t rest = cursors_[b] & (kLine - 1), begin = cursors_[b] - rest;
+      std::copy_n(&lines_[b * kLine], rest, target_ + begin);
     }
     stream_fence();
   }
 
  private:
-  Partition<Record>& partition_;
-  int chunk_;
+  int shift_;
   Record* target_;
   Buffer<Record> lines_;
   Buffer<int64_t> cursors_;
@@ -141,8 +148,9 @@ class BucketWriter {
 
 /// Partitions num_items records by key.
 ///
-/// keys(begin, end, f) calls f(key) for the items [begin, end) in order; records(begin, end, f) calls f(key,
-/// record). Every key must be in [0, grid.num_keys): the callers check that in `keys`, and throw from there.
+/// keys(begin, end, f) calls f(key) for the items [begin, end) in order; records(chunk, begin, end, writer)
+/// calls writer.put(key, record). Every key must be in [0, grid.num_keys): the callers check that in `keys`,
+/// and throw from there.
 template <typename Record, typename ScanKeys, typename ScanRecords>
 Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threads, ScanKeys&& keys,
                                    ScanRecords&& records) {
@@ -157,8 +165,8 @@ Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threa
   partition.place_runs();
   run_team(threads, [&](int chunk) {
     const auto [begin, end] = even_cut(num_items, threads, chunk);
-    BucketWriter<Record> writer(partition, chunk);
-    records(begin, end, [&](int64_t key, const Record& r) { writer.put(key >> grid.shift, r); });
+    BucketWriter<Record> writer(partition, partition.data(), chunk);
+    records(chunk, begin, end, writer);
     writer.finish();
   });
   return partition;

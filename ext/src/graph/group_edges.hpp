@@ -68,14 +68,14 @@ CscArrays group_edges(int64_t num_edges, int64_t num_keys, int threads, ScanKeys
   using Record = EdgeRecord<Id, kPositions>;
   const BucketGrid grid = edge_grid(num_keys, num_edges);
   const uint32_t local_mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
-  const auto partition =
-      partition_by_key<Record>(num_edges, grid, threads, keys, [&](int64_t begin, int64_t end, auto&& put) {
+  const auto partition = partition_by_key<Record>(
+      num_edges, grid, threads, keys, [&](int, int64_t begin, int64_t end, auto& writer) {
         records(begin, end, [&](int64_t key, int64_t id, [[maybe_unused]] int64_t position) {
           const uint32_t local = static_cast<uint32_t>(key) & local_mask;
           if constexpr (kPositions)
-            put(key, Record{local, static_cast<Id>(id), position});
+            writer.put(key, Record{local, static_cast<Id>(id), position});
           else
-            put(key, Record{local, static_cast<Id>(id)});
+            writer.put(key, Record{local, static_cast<Id>(id)});
         });
       });
 

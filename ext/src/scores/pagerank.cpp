@@ -6,11 +6,11 @@
 // Approach:   the score flows against the edges, so a column of the CSC *scatters*. Once, the edges of
 //             each relation are partitioned by source into bins whose accumulators fit the private cache
 //             (partition.hpp). A sweep then streams each bin: accumulate[u] += share[v], where share[v] =
-//             s(v) / indeg(v) is computed once per node and v ascends within the bin.
+//             s(v) / indeg(v) is computed once per node and v ascends within the bin. Columns come in
+//             blocks, so that an edge is 16 bits of u and 16 bits of v.
 // Why:        building a CSR costs as much as five sweeps; pushing with atomics costs more and is not
 //             reproducible.
-// Memory:     8 bytes per edge (16 if a type has 2^31 nodes), 8 per non-empty column of a relation, 8 per
-//             node.
+// Memory:     4 bytes per edge, 16 per node and relation.
 // Parallelism and determinism: a bin has one owner; its sums run in float64, relations in list
 //             order, contributors in ascending id. The L1 change is summed bin by bin. Same bytes for any
 //             number of threads.
@@ -30,42 +30,65 @@
 namespace tiering {
 namespace {
 
-constexpr int kBinBits = 17;  // 2^17 accumulators of 8 bytes: half of a 2 MiB private cache
+// A bin has at most 2^16 sources, a block 2^16 columns: an edge is then 32 bits, and the accumulators of a bin
+// and the shares of a block (512 KiB each) are in the private cache together.
+constexpr int kSourceBits = 16, kColumnBits = 16;
+constexpr uint32_t kSourceMask = (uint32_t{1} << kSourceBits) - 1,
+                   kColumnMask = (uint32_t{1} << kColumnBits) - 1;
 constexpr int64_t kWantedBins = 64;
 
-BucketGrid bin_grid(int64_t num_nodes) { return choose_grid(num_nodes, kWantedBins, kBinBits); }
+BucketGrid bin_grid(int64_t num_nodes) { return choose_grid(num_nodes, kWantedBins, kSourceBits, num_nodes); }
 
-/// An edge as a bin keeps it: source relative to the bin, contributor.
-struct BinRecord {
-  uint32_t local;
-  uint32_t contributor;
+/// An edge as a bin keeps it: source within the bin in the low half, column within the block in the high half.
+using BinRecord = uint32_t;
+
+/// Where the records of one block of columns begin in each bin, for one chunk of the edges.
+struct BlockMarks {
+  int64_t block;
+  std::vector<int64_t> begins;  ///< per bin, position among all records
 };
 
 /// The edges of one relation in bins by source, and what its columns hand out in a sweep.
 struct BinnedRelation {
   PagerankRelation view;
   Partition<BinRecord> bins;
-  Buffer<double> shares;  ///< per column: s(v) / indeg(v)
+  std::vector<std::vector<BlockMarks>> marks;  ///< per chunk: blocks ascending, then the end
+  Buffer<double> shares;                       ///< per column: s(v) / indeg(v)
 };
+
+/// Sends the entries [begin, end) of the CSC to their bins, noting where each block of columns begins.
+template <typename Index, typename Writer>
+std::vector<BlockMarks> bin_entries(const CscView& csc, std::span<const Index> indices, uint32_t source_mask,
+                                    int64_t begin, int64_t end, Writer& writer) {
+  std::vector<BlockMarks> marks;
+  auto mark = [&](int64_t block) {
+    const auto cursors = writer.cursors();
+    marks.push_back({block, {cursors.begin(), cursors.end()}});
+  };
+  scan_columns(csc.indptr, begin, end, [&](int64_t column, int64_t first, int64_t last) {
+    if (marks.empty() || marks.back().block != column >> kColumnBits) mark(column >> kColumnBits);
+    const uint32_t contributor = (static_cast<uint32_t>(column) & kColumnMask) << kSourceBits;
+    for (auto k = static_cast<size_t>(first); k < static_cast<size_t>(last); ++k)
+      writer.put(indices[k], (static_cast<uint32_t>(indices[k]) & source_mask) | contributor);
+  });
+  mark(-1);
+  return marks;
+}
 
 BinnedRelation bin_relation(const PagerankRelation& relation, int64_t num_src, int threads) {
   const CscView& csc = relation.csc;
   const BucketGrid grid = bin_grid(num_src);
-  const uint32_t local_mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
+  const uint32_t source_mask = (uint32_t{1} << grid.shift) - 1;
+  std::vector<std::vector<BlockMarks>> marks(static_cast<size_t>(threads));
   return csc.indices.visit([&](const auto& indices) {
     auto sources = [&](int64_t begin, int64_t end, auto&& f) {
       scan_indices(indices, num_src, begin, end, f);
     };
-    auto records = [&](int64_t begin, int64_t end, auto&& put) {
-      scan_columns(csc.indptr, begin, end, [&](int64_t column, int64_t first, int64_t last) {
-        for (int64_t k = first; k < last; ++k) {
-          const int64_t u = indices[static_cast<size_t>(k)];
-          put(u, BinRecord{static_cast<uint32_t>(u) & local_mask, static_cast<uint32_t>(column)});
-        }
-      });
+    auto records = [&](int chunk, int64_t begin, int64_t end, auto& writer) {
+      marks[static_cast<size_t>(chunk)] = bin_entries(csc, indices, source_mask, begin, end, writer);
     };
     auto bins = partition_by_key<BinRecord>(csc.num_edges(), grid, threads, sources, records);
-    return BinnedRelation{relation, std::move(bins), Buffer<double>(csc.num_columns())};
+    return BinnedRelation{relation, std::move(bins), std::move(marks), Buffer<double>(csc.num_columns())};
   });
 }
 
@@ -75,18 +98,23 @@ void compute_shares(BinnedRelation& relation, std::span<const double> scores, in
     const auto [begin, end] = even_cut(relation.view.csc.num_columns(), threads, t);
     for (int64_t v = begin; v < end; ++v) {
       const auto i = static_cast<size_t>(v);
-      const auto degree = static_cast<double>(indptr[i + 1] - indptr[i]);
-      relation.shares[v] = degree > 0 ? scores[i] / degree : 0;
+      const int64_t degree = indptr[i + 1] - indptr[i];
+      relation.shares[v] = scores[i] / static_cast<double>(degree | (degree == 0));  // 0: nobody asks
     }
   });
 }
 
 /// Adds what bin `bin` receives over one relation.
 void gather_bin(const BinnedRelation& relation, int64_t bin, double* sums) {
-  const double* shares = relation.shares.data();
-  for (int c = 0; c < relation.bins.chunks(); ++c)
-    for (const BinRecord& record : relation.bins.run(bin, c))
-      sums[record.local] += shares[record.contributor];
+  const BinRecord* records = relation.bins.data();
+  for (const auto& marks : relation.marks)
+    for (size_t i = 0; i + 1 < marks.size(); ++i) {
+      const double* shares = relation.shares.data() + (marks[i].block << kColumnBits);
+      const int64_t begin = marks[i].begins[static_cast<size_t>(bin)];
+      const int64_t end = marks[i + 1].begins[static_cast<size_t>(bin)];
+      for (int64_t k = begin; k < end; ++k)
+        sums[records[k] & kSourceMask] += shares[records[k] >> kSourceBits];
+    }
 }
 
 /// A bin of a node type: the unit of work of a sweep.
