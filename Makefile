@@ -56,12 +56,19 @@ bench: $(VENV)/.dev
 	@$(BIN)/tiering bench
 
 # --- set-up ------------------------------------------------------------------------------------------------------
-# liburing gives the io_uring engine. Fetched only where that is easy; without it the `threads` engine serves.
+# What is missing is fetched only where that is easy: apt-get and root. liburing gives the io_uring engine; without it
+# the `threads` engine serves.
 define SYSTEM_PACKAGES
-if ! pkg-config --exists liburing 2>/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-  echo "installing liburing-dev and pkg-config"; \
-  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends liburing-dev pkg-config; } \
-    >/dev/null 2>&1 </dev/null || echo "could not install liburing-dev: the threads engine will read the SSD tier"; \
+need=""; \
+pkg-config --exists liburing 2>/dev/null || need="$$need liburing-dev pkg-config"; \
+command -v c++ >/dev/null || need="$$need g++"; \
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || need="$$need python3-venv"; \
+$(PYTHON) -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' 2>/dev/null || need="$$need python3-dev"; \
+if [ -n "$$need" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+  echo "installing$$need"; \
+  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $$need; } \
+    >/dev/null 2>&1 </dev/null || echo "could not install$$need: going on without"; \
+elif [ -n "$$need" ]; then echo "not here:$$need (see README, Install)"; \
 fi; true
 endef
 

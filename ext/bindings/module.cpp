@@ -1,11 +1,10 @@
 // The Python module: lists what is bound, nothing else. Each bind_* converts, releases the GIL, calls.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 
 #include <map>
 #include <string>
-
-#include <nanobind/stl/map.h>
 
 namespace nb = nanobind;
 

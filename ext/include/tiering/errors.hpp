@@ -27,7 +27,7 @@ class IoError : public std::runtime_error {
 }  // namespace tiering
 
 /// Checks an input condition; the message expression is only evaluated when the check fails.
-#define TIERING_EXPECT(condition, message)                        \
-  do {                                                            \
-    if (!(condition)) throw ::tiering::InputError((message));     \
+#define TIERING_EXPECT(condition, message)                    \
+  do {                                                        \
+    if (!(condition)) throw ::tiering::InputError((message)); \
   } while (false)
