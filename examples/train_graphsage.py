@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
@@ -184,7 +185,7 @@ def train(
         ``losses``, ``val`` and ``seconds`` by epoch; ``test`` after the last; ``batch_digest`` over every byte of all
         training batches; ``tiers``: rows, bytes, seconds per node type and tier while training.
     """
-    with tiering.open(layout_path) as layout:
+    with deterministic(), tiering.open(layout_path) as layout:
         options: dict[str, Any] = {"fanouts": fanouts, "batch_size": batch_size, "seed": seed, "frontier": frontier}
         options |= {"features": source, "engine": engine}
         loader = layout.loader("train", **options)
@@ -206,6 +207,17 @@ def train(
             if name in splits and len(layout.split(name, loader.node_type))
         }
         return fit(net, loader, held_out, epochs, lr, log)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Make torch sum over edges in a fixed order: else two runs differ in the last bits of the loss."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def fit(

@@ -16,15 +16,11 @@ TIERS = ("--gpu", "3%", "--peer", "2x3%", "--cpu", "20%")
 @pytest.fixture(scope="session")
 def train(repository):
     """``train`` of the GraphSAGE example."""
-    import torch
-
     spec = importlib.util.spec_from_file_location("example_train_graphsage", repository / "examples/train_graphsage.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    torch.use_deterministic_algorithms(True)
-    yield module.train
-    torch.use_deterministic_algorithms(False)
+    return module.train
 
 
 def prepare(tiering_cli, folder, source, *options, method="wrpr", tiers=TIERS, train=()):

@@ -128,7 +128,8 @@ def bench_wrpr(setting: Setting) -> Comparison:
 def bench_relabel(setting: Setting, *, dgl: bool = True) -> Comparison:
     """The graph in order of out-degree: ours against scipy's ``A[p][:, p]`` and ``dgl.reorder_graph``.
 
-    Ids are scrambled first: as R-MAT draws them they are nearly in this order already.
+    Ids are scrambled first: as R-MAT draws them they are nearly in this order already. scipy's matrix carries float32
+    values, as a weighted adjacency does; with int8 values it moves a quarter less and takes about two thirds as long.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def bench_relabel(setting: Setting, *, dgl: bool = True) -> Comparison:
 
     peers: dict[str, Work | str] = {"scipy A[p][:, p]": "not installed"}
     if (sparse := _scipy_sparse()) is not None:
-        matrix = sparse.csc_matrix((np.ones(indices.size, np.int8), indices, indptr), shape=(n, n))
+        matrix = sparse.csc_matrix((np.ones(indices.size, np.float32), indices, indptr), shape=(n, n))
         peers = {"scipy A[p][:, p]": lambda: matrix[new_to_old][:, new_to_old]}
         theirs = matrix[new_to_old][:, new_to_old]
         new_indptr, new_indices = ours()
