@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 import tiering
-from tiering.errors import InputError, MissingError
+from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.runtime.pipeline import Stage, StageError, run_stages
@@ -301,3 +302,14 @@ def test_stages_keep_order_and_bound_work():
     assert list(run_stages(20, stages, 5, "item")) == [2 * i for i in range(20)]
     assert 1 < most <= 3
     assert list(run_stages(0, stages, 5, "item")) == []
+
+
+def test_without_torch_rows_still_come_and_tensors_say_what_is_missing(kit, build, monkeypatch):
+    data = kit.small_graph()
+    with tiering.open(build(data).path) as layout:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        assert layout.features("node").gather_numpy([0, 1]).shape[0] == 2
+        with pytest.raises(CapabilityError, match=r"tiering\[torch\]"):
+            layout.features("node").gather([0])
+        with pytest.raises(CapabilityError, match=r"tiering\[torch\]"):
+            layout.loader("train", **OPTIONS)

@@ -12,6 +12,7 @@ from tiering.errors import InputError
 from tiering.runtime.batch import Batch, make_batch
 from tiering.runtime.features import MemoryFeatures
 from tiering.runtime.pipeline import Stage, run_stages
+from tiering.runtime.require_torch import require_torch
 from tiering.runtime.rows import FeatureRows, Gatherable
 from tiering.sampling import FrontierRule, NeighborSampler, SampledBatch
 from tiering.units import format_count
@@ -50,6 +51,7 @@ class Loader:
         workers: int,
         prefetch: int,
     ) -> None:
+        require_torch()
         for name, value, lowest in (
             ("batch_size", batch_size, 1),
             ("workers", workers, 1),

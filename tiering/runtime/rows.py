@@ -13,6 +13,7 @@ from tiering.errors import CapabilityError, InputError, StorageError, TieringErr
 from tiering.formats.layout import TypeLayout
 from tiering.formats.manifest import storage_dtype
 from tiering.runtime.counters import Counters
+from tiering.runtime.require_torch import require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -96,6 +97,7 @@ class FeatureRows:
         Reads of the ssd tier are submitted first; rows in memory are copied while they are in flight. Rows of one page,
         and rows that repeat, are read once per call. Safe to call from several threads; ssd reads take turns.
         """
+        require_torch()
         import torch
 
         if device is not None and torch.device(device).type != "cpu":
