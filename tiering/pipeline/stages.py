@@ -47,8 +47,14 @@ def import_dataset(
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    with open_dataset(source, format=format, **options) as dataset:
+    scratch = {"work_dir": _existing_parent(Path(out)), **options}  # the disk that has room for the graph
+    with open_dataset(source, format=format, **scratch) as dataset:
         return build_graph(dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, force=force)
+
+
+def _existing_parent(path: Path) -> Path:
+    parents = path.absolute().parents  # none for the root, which is refused as an output later
+    return next((folder for folder in parents if folder.is_dir()), Path(path.absolute().anchor))
 
 
 def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
