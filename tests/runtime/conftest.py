@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ from tiering.formats.manifest import External, storage_dtype
 from tiering.io.checksum import sampled_digest
 from tiering.runtime import TieredLayout, open_layout
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
 PROVENANCE = {"stage": "test", "options": {}, "inputs": {}, "seed": None}
 
 
@@ -241,3 +244,13 @@ def kit() -> Any:
     import sys
 
     return sys.modules[__name__]
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    """The GraphSAGE example as a module."""
+    spec = importlib.util.spec_from_file_location("train_graphsage", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_graphsage"] = module
+    spec.loader.exec_module(module)
+    return module

@@ -5,8 +5,6 @@ Cora's rows (5732 B) are larger than a page, DBLP's (512 B) fill it evenly, Tolo
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +12,11 @@ import pytest
 
 import tiering
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
-
 SETTINGS = {
     "cora": {"tiers": ["--gpu", "10%", "--peer", "2x5%", "--cpu", "20%"], "epochs": 6, "batch": 70, "at_least": 0.70},
     "dblp-citation": {"tiers": ["--gpu", "5%", "--cpu", "10%"], "epochs": 20, "batch": 80, "at_least": 0.47},
     "tolokers": {"tiers": ["--peer", "3x5%", "--cpu", "10%"], "epochs": 2, "batch": 1024, "at_least": 0.75},
 }
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("train_graphsage", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_graphsage"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(params=list(SETTINGS))

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tiering.errors import InputError, MissingError
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "train_graphsage.py"
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("train_graphsage", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["train_graphsage"] = module
-    spec.loader.exec_module(module)
-    return module
-
 
 OPTIONS = {"epochs": 2, "hidden": 16, "fanouts": [5, 5], "batch_size": 64, "seed": 3}
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from tiering import pipeline
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import FEATURE_DTYPES, Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.manifest import storage_dtype
+from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 
@@ -61,7 +62,7 @@ def toy_dataset(
 def _features(
     path: Path, random: np.random.Generator, rows: int, dim: int, dtype: str
 ) -> tuple[FeatureRef, np.ndarray[Any, Any]]:
-    stored = np.dtype(FEATURE_DTYPES[dtype])
+    stored = storage_dtype(dtype)
     table = random.integers(0, 256, (rows, dim * stored.itemsize), dtype=np.uint8).view(stored)
     offset = int(random.choice([0, 128]))
     path.write_bytes(b"\x93" * offset + table.tobytes())

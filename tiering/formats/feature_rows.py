@@ -24,7 +24,7 @@ CHUNK_BYTES = 32 * 1024 * 1024
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
     """Feature tables of a graph by node type, after a check that no referenced file changed since the import.
 
-    Cost: 64 blocks of 4 KiB read per file.
+    Cost: at most 64 blocks of 64 KiB read per file.
 
     Raises
     ------

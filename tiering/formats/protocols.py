@@ -17,21 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError, MissingError
-from tiering.formats.manifest import Relation, relation_key
+from tiering.formats.manifest import Relation, relation_key, storage_dtype
 from tiering.io.checksum import sampled_digest
-
-FEATURE_DTYPES = {
-    "float16": "<f2",
-    "bfloat16": "<u2",
-    "float32": "<f4",
-    "float64": "<f8",
-    "uint8": "|u1",
-    "int8": "|i1",
-    "int16": "<i2",
-    "int32": "<i4",
-    "int64": "<i8",
-}
-"""Feature dtypes by name -> numpy dtype of the stored bytes (bfloat16 is stored as uint16)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class FeatureRef:
     container: Literal["npy", "raw"]
     """``npy``: behind a numpy header of `offset` bytes; ``raw``: from byte `offset`, mostly 0."""
     dtype: str
-    """Key of `FEATURE_DTYPES`."""
+    """One of `tiering.formats.features.FEATURE_DTYPES`."""
     rows: int
     dim: int
     """Values per row; `dim` x item size = `row_bytes`."""
@@ -81,7 +68,7 @@ class FeatureRef:
     @property
     def stored_dtype(self) -> np.dtype[Any]:
         """Numpy dtype of the stored bytes; uint16 for bfloat16."""
-        return np.dtype(FEATURE_DTYPES[self.dtype])
+        return storage_dtype(self.dtype)
 
     @property
     def row_bytes(self) -> int:

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.formats.protocols import FEATURE_DTYPES, FeatureRef
+from tiering.formats.features import FEATURE_DTYPES
+from tiering.formats.manifest import storage_dtype
+from tiering.formats.protocols import FeatureRef
 from tiering.sources.npy_file import is_npy, read_header, require_file
 from tiering.sources.reading import Reading
 
@@ -84,8 +86,8 @@ def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
         return "bfloat16"
     if dtype.str == "|b1":
         return "uint8"
-    for name, stored in FEATURE_DTYPES.items():
-        if dtype == np.dtype(stored):
+    for name in FEATURE_DTYPES:
+        if dtype == storage_dtype(name):
             return name
     raise InputError(
         f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
@@ -99,7 +101,7 @@ def _headerless(
     options = reading.options
     dim, dtype = options.feature_dim.get(node_type), options.feature_dtype.get(node_type) or "float32"
     rows = options.num_nodes.get(node_type)
-    item = np.dtype(FEATURE_DTYPES[dtype]).itemsize
+    item = storage_dtype(dtype).itemsize
     size = path.stat().st_size
     if size == 0:
         raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")

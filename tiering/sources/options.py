@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from tiering.errors import InputError
-from tiering.formats.protocols import FEATURE_DTYPES
+from tiering.formats.features import FEATURE_DTYPES
 
 T = TypeVar("T")
 
