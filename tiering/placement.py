@@ -1,5 +1,7 @@
 """Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
 
+`tiering layout` writes what is planned here; `tiering evaluate` says beforehand what such a plan would move.
+
 Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. The gpu
 tier takes the front of the line as far as its size goes, then peer, then cpu; the rest is ssd's. Within a type the line
 runs along the ranks, so each tier is a range of ranks.
@@ -17,9 +19,8 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, peer_rows
-from tiering.units import Size, format_bytes, parse_bytes, parse_size
+from tiering.units import Size, format_bytes, parse_size
 
-MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
 
 
@@ -68,16 +69,6 @@ def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
     if not 1 <= count <= 1024:
         raise InputError(f"{what}: expected 1 to 1024 GPUs, found {count}")
     return count, parse_size(match.group(2), what)
-
-
-def parse_page(page: str | int) -> int:
-    """Parse the page size: a power of two from 512 B to 64 MiB."""
-    size = parse_bytes(page, "page")
-    if not MIN_PAGE <= size <= MAX_PAGE or size & (size - 1):
-        raise InputError(
-            f"page: expected a power of two from {MIN_PAGE} B to {format_bytes(MAX_PAGE)}, such as 4KiB, found {page!r}"
-        )
-    return size
 
 
 def parse_capacities(
