@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,4 +37,34 @@ TrainOption = Annotated[
 FanoutsOption = Annotated[
     str, typer.Option("--fanouts", help="Neighbours per hop, the seeds' own hop first; -1 is all.")
 ]
+_SAMPLING = "How training samples"
+
+
+def _sampling(*names: str, metavar: str, text: str, default: bool = True) -> Any:
+    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=_SAMPLING, show_default=default)
+
+
+BatchSizeOption = Annotated[int, _sampling("--batch-size", metavar="N", text="Training nodes per batch.")]
+SamplerOption = Annotated[
+    str,
+    _sampling(
+        "--sampler",
+        metavar="uniform|replacement|weighted|full|pinsage|ladies",
+        text="Who is drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
+        "ladies: the fanout is nodes per layer.",
+    ),
+]
+FrontierOption = Annotated[
+    str, _sampling("--frontier", metavar="all|new", text="Who samples at a hop: all nodes so far, or new ones.")
+]
+NumWalksOption = Annotated[
+    int | None, _sampling("--num-walks", metavar="N", text="pinsage: walks from each node.", default=False)
+]
+WalkLengthOption = Annotated[
+    int | None, _sampling("--walk-length", metavar="N", text="pinsage: steps of a walk.", default=False)
+]
+RestartOption = Annotated[
+    float | None, _sampling("--restart", metavar="P", text="pinsage: chance that a walk ends early.", default=False)
+]
+"""The three of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]
