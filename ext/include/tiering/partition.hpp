@@ -64,6 +64,9 @@ class Partition {
     return {records_.data() + begins_[r], static_cast<size_t>(counts_[r])};
   }
 
+  /// Records and padding.
+  int64_t num_places() const { return records_.size(); }
+
   /// Number of records in each bucket, summed up: entry b = records before bucket b.
   std::vector<int64_t> bucket_offsets() const {
     std::vector<int64_t> offsets(static_cast<size_t>(grid_.num_buckets()) + 1, 0);
@@ -74,6 +77,9 @@ class Partition {
 
   // The steps of partition_by_key, in order.
   int64_t& count(int64_t bucket, int chunk) { return counts_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
+  int64_t count(int64_t bucket, int chunk) const {
+    return counts_[static_cast<size_t>(bucket * chunks_ + chunk)];
+  }
   int64_t begin(int64_t bucket, int chunk) const {
     return begins_[static_cast<size_t>(bucket * chunks_ + chunk)];
   }
@@ -158,7 +164,7 @@ Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threa
   run_team(threads, [&](int chunk) {
     const auto [begin, end] = even_cut(num_items, threads, chunk);
     std::vector<int64_t> counts(static_cast<size_t>(grid.num_buckets()), 0);
-    keys(begin, end, [&](int64_t key) { ++counts[static_cast<size_t>(key >> grid.shift)]; });
+    keys(begin, end, [counter = counts.data(), shift = grid.shift](int64_t key) { ++counter[key >> shift]; });
     for (int64_t b = 0; b < grid.num_buckets(); ++b)
       partition.count(b, chunk) = counts[static_cast<size_t>(b)];
   });

@@ -43,7 +43,7 @@ Buffer<double> zeros(int64_t size) {
 
 /// Probability that a given place of a list of `degree` > 0 is drawn.
 double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
-  if (fanout < 0) return 1;
+  if (fanout <= 0) return fanout < 0 ? 1 : 0;
   const auto d = static_cast<double>(degree), f = static_cast<double>(fanout);
   if (replacement) return degree == 1 ? 1 : -std::expm1(f * std::log1p(-1 / d));
   return fanout >= degree ? 1 : f / d;
@@ -81,6 +81,7 @@ class Spread {
     for (size_t r = 0; r < relations_.size(); ++r) {
       lists_[r].touched |= fanouts[r] != 0;
       sums_.set_active(r, lists_[r].touched);
+      if (fanouts[r] != 0) read(r);
       draw(r, fanouts[r]);
     }
     sums_.sweep([&](int64_t, const SumRange& range) { find(range); });
@@ -93,32 +94,32 @@ class Spread {
   }
 
  private:
-  /// Lets the destinations of a relation ask, and hands out the logarithm of 1 - D.
-  void draw(size_t r, int64_t fanout) {
+  /// Counts the reads of a relation's lists in a hop.
+  void read(size_t r) {
+    const auto type = static_cast<size_t>(relations_[r].dst_type);
+    const double* asking = (options_.only_new ? fresh_ : found_)[type].data();
     run_team(options_.threads, [&](int t) {
       const auto [begin, end] = even_cut(relations_[r].csc.num_columns(), options_.threads, t);
-      for (int64_t v = begin; v < end; ++v) draw_list(r, v, fanout);
+      for (int64_t v = begin; v < end; ++v) lists_[r].reads[v] += asking[v];
     });
   }
 
-  void draw_list(size_t r, int64_t v, int64_t fanout) {
-    const auto i = static_cast<size_t>(v), type = static_cast<size_t>(relations_[r].dst_type);
-    const int64_t degree = relations_[r].csc.indptr[i + 1] - relations_[r].csc.indptr[i];
+  /// Lets the destinations of a relation draw, and hands out log(1 - D).
+  void draw(size_t r, int64_t fanout) {
+    const auto& indptr = relations_[r].csc.indptr;
+    const double* fresh = fresh_[static_cast<size_t>(relations_[r].dst_type)].data();
     Lists& lists = lists_[r];
-    const double active = fresh_[type][v] + (options_.only_new ? 0 : lists.waiting[v]);
-    if (fanout != 0) lists.reads[v] += options_.only_new ? fresh_[type][v] : found_[type][v];
-    lists.waiting[v] = active;
-    if (active == 0 || degree == 0 || fanout == 0) {
-      sums_.handed_out(r)[i] = handed(lists.drawn[v]);
-      return;
-    }
-    const double w = draw_probability(degree, fanout, options_.replacement);
-    lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
-    lists.waiting[v] = active * (1 - w);
-    sums_.handed_out(r)[i] = handed(lists.drawn[v]);
+    sums_.hand_out(r, [&](int64_t v) {
+      const double active = fresh[v] + (options_.only_new ? 0 : lists.waiting[v]);
+      if (active > 0) {
+        const auto i = static_cast<size_t>(v);
+        const double w = draw_probability(indptr[i + 1] - indptr[i], fanout, options_.replacement);
+        lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
+        lists.waiting[v] = active * (1 - w);
+      }
+      return lists.drawn[v] == 0 ? 0 : std::log1p(-lists.drawn[v]);
+    });
   }
-
-  static double handed(double drawn) { return drawn == 0 ? 0 : std::log1p(-drawn); }
 
   /// F and new of a range of nodes.
   void find(const SumRange& range) {

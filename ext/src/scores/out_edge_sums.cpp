@@ -1,23 +1,19 @@
 #include "out_edge_sums.hpp"
 
+#include <cstdlib>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
-#include <tiering/parallel.hpp>
-#include <tiering/scan_columns.hpp>
 #include <utility>
 
 namespace tiering {
 namespace {
 
-// A bin has at most 2^16 sources, a block 2^16 columns: an edge is then 32 bits, and the accumulators of a bin
-// and the values of a block (512 KiB each) are in the private cache together.
-constexpr int kSourceBits = 16, kColumnBits = 16;
-constexpr uint32_t kSourceMask = (uint32_t{1} << kSourceBits) - 1,
-                   kColumnMask = (uint32_t{1} << kColumnBits) - 1;
-constexpr int64_t kWantedBins = 64;
+constexpr int64_t kSources = int64_t{1} << BinnedEdges::kHalfBits;  ///< at most, of a bin
 
-BucketGrid bin_grid(int64_t num_nodes) { return choose_grid(num_nodes, kWantedBins, kSourceBits, num_nodes); }
+/// A piece has at least kLeastPiece edges, and there are at most about kMostPieces of them.
+constexpr int64_t kLeastPiece = int64_t{1} << 20, kMostPieces = 256;
+constexpr int64_t kGroups = 4, kLeastGroup = int64_t{1} << 20;
 
 void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes, int threads) {
   const size_t types = num_nodes.size();
@@ -38,78 +34,171 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, std::vecto
                          int threads)
     : num_nodes_(std::move(num_nodes)), threads_(threads) {
   for (const auto& r : relations) check_relation(r, num_nodes_, threads);
-  for (const auto& r : relations)
-    relations_.push_back(bin_relation(r, num_nodes_[static_cast<size_t>(r.src_type)], threads));
+  for (const auto& r : relations) {
+    BinnedEdges edges(r.csc, num_nodes_[static_cast<size_t>(r.src_type)], threads);
+    auto values = [&](ColumnKind kind) {
+      return Buffer<double>(static_cast<int64_t>(edges.columns(kind).size()));
+    };
+    std::array buffers{values(ColumnKind::kDense), values(ColumnKind::kSparse)};
+    relations_.push_back({r.src_type, true, std::move(edges), std::move(buffers)});
+  }
+  plan_tasks();
+  plan_groups();
+}
+
+/// Lists the bins, and cuts those of many edges into pieces.
+void OutEdgeSums::plan_tasks() {
+  int64_t all_edges = 0;
+  std::vector<int64_t> edges;
   for (size_t t = 0; t < num_nodes_.size(); ++t)
-    for (int64_t b = 0; b < bin_grid(num_nodes_[t]).num_buckets(); ++b)
-      bins_.push_back({static_cast<int>(t), b});
-}
-
-/// Sends the entries [begin, end) of the CSC to their bins, noting where each block of columns begins.
-template <typename Index, typename Writer>
-std::vector<OutEdgeSums::BlockMarks> OutEdgeSums::bin_entries(const CscView& csc,
-                                                              std::span<const Index> indices,
-                                                              uint32_t source_mask, int64_t begin,
-                                                              int64_t end, Writer& writer) {
-  std::vector<BlockMarks> marks;
-  auto mark = [&](int64_t block) {
-    const auto cursors = writer.cursors();
-    marks.push_back({block, {cursors.begin(), cursors.end()}});
-  };
-  scan_columns(csc.indptr, begin, end, [&](int64_t column, int64_t first, int64_t last) {
-    if (marks.empty() || marks.back().block != column >> kColumnBits) mark(column >> kColumnBits);
-    const uint32_t contributor = (static_cast<uint32_t>(column) & kColumnMask) << kSourceBits;
-    for (auto k = static_cast<size_t>(first); k < static_cast<size_t>(last); ++k)
-      writer.put(indices[k], (static_cast<uint32_t>(indices[k]) & source_mask) | contributor);
-  });
-  mark(-1);
-  return marks;
-}
-
-OutEdgeSums::BinnedRelation OutEdgeSums::bin_relation(const ScoreRelation& relation, int64_t num_src,
-                                                      int threads) {
-  const CscView& csc = relation.csc;
-  const BucketGrid grid = bin_grid(num_src);
-  const uint32_t source_mask = (uint32_t{1} << grid.shift) - 1;
-  std::vector<std::vector<BlockMarks>> marks(static_cast<size_t>(threads));
-  return csc.indices.visit([&](const auto& indices) {
-    auto sources = [&](int64_t begin, int64_t end, auto&& f) {
-      scan_indices(indices, num_src, begin, end, f);
-    };
-    auto records = [&](int chunk, int64_t begin, int64_t end, auto& writer) {
-      marks[static_cast<size_t>(chunk)] = bin_entries(csc, indices, source_mask, begin, end, writer);
-    };
-    auto bins = partition_by_key<BinRecord>(csc.num_edges(), grid, threads, sources, records);
-    return BinnedRelation{relation.src_type, true, std::move(bins), std::move(marks),
-                          Buffer<double>(csc.num_columns())};
-  });
-}
-
-/// Adds what bin `bin` receives over one relation.
-void OutEdgeSums::gather_bin(const BinnedRelation& relation, int64_t bin, double* sums) {
-  const BinRecord* records = relation.bins.data();
-  for (const auto& marks : relation.marks)
-    for (size_t i = 0; i + 1 < marks.size(); ++i) {
-      const double* values = relation.values.data() + (marks[i].block << kColumnBits);
-      const int64_t begin = marks[i].begins[static_cast<size_t>(bin)];
-      const int64_t end = marks[i + 1].begins[static_cast<size_t>(bin)];
-      for (int64_t k = begin; k < end; ++k)
-        sums[records[k] & kSourceMask] += values[records[k] >> kSourceBits];
+    for (int64_t b = 0; b < source_bins(num_nodes_[t]).num_buckets(); ++b) {
+      int64_t dense = 0, sparse = 0;
+      for (const auto& r : relations_)
+        if (r.src_type == static_cast<int>(t)) {
+          dense += r.edges.size(ColumnKind::kDense, b);
+          sparse += r.edges.size(ColumnKind::kSparse, b);
+        }
+      bins_.push_back({static_cast<int>(t), b, sparse, 1, -1});
+      edges.push_back(dense + sparse);
+      all_edges += dense + sparse;
     }
+  const int64_t piece = std::max(kLeastPiece, all_edges / kMostPieces);
+  for (size_t i = 0; i < bins_.size(); ++i) {
+    const auto bin = static_cast<int64_t>(i);
+    const int64_t pieces = std::max<int64_t>(1, (edges[i] + piece - 1) / piece);
+    bins_[i].pieces = pieces;
+    for (int64_t p = 0; p < pieces; ++p) {
+      const auto [from, to] = even_cut(edges[i], static_cast<int>(pieces), static_cast<int>(p));
+      tasks_.push_back({bin, p, from, to});
+    }
+  }
+  unfinished_ = std::vector<std::atomic<int64_t>>(bins_.size());
 }
 
-SumRange OutEdgeSums::sum_bin(const Bin& bin) const {
-  thread_local std::vector<double> sums;
-  const BucketGrid grid = bin_grid(num_nodes_[static_cast<size_t>(bin.type)]);
-  const int64_t first = grid.first_key(bin.index), end = grid.end_key(bin.index);
-  sums.assign(static_cast<size_t>(end - first), 0.0);
-  for (const auto& relation : relations_)
-    if (relation.active && relation.src_type == bin.type) gather_bin(relation, bin.index, sums.data());
-  return {bin.type, first, sums};
+void OutEdgeSums::plan_groups() {
+  int64_t all_sparse = 0, most_values = 0, most_places = 0;
+  for (const auto& bin : bins_) all_sparse += bin.sparse_edges;
+  const int64_t wanted =
+      std::max(kLeastGroup, all_sparse / (getenv("GROUPS") ? atoi(getenv("GROUPS")) : kGroups) + 1);
+  size_t task = 0;
+  for (size_t i = 0; i < bins_.size();) {
+    Group group{static_cast<int64_t>(i), 0, task, 0, {}, {}, {}};
+    int64_t sparse = 0, places = 0;
+    for (; i < bins_.size() && (sparse == 0 || sparse + bins_[i].sparse_edges <= wanted); ++i) {
+      sparse += bins_[i].sparse_edges;
+      task += static_cast<size_t>(bins_[i].pieces);
+      if (bins_[i].pieces == 1) continue;
+      bins_[i].first_place = places;
+      places += bins_[i].pieces;
+    }
+    group.end_bin = static_cast<int64_t>(i);
+    group.end_task = task;
+    int64_t values = 0;
+    for (const auto& r : relations_) {
+      int64_t first = 0, end = 0;
+      for (int64_t b = group.first_bin; b < group.end_bin; ++b)
+        if (bins_[static_cast<size_t>(b)].type == r.src_type) {
+          if (end == 0) first = bins_[static_cast<size_t>(b)].index;
+          end = bins_[static_cast<size_t>(b)].index + 1;
+        }
+      group.first_bins.push_back(first);
+      group.end_bins.push_back(end);
+      const int64_t begin = r.edges.first_position(ColumnKind::kSparse, first);
+      group.offsets.push_back(values - begin);
+      values += r.edges.first_position(ColumnKind::kSparse, end) - begin;
+    }
+    most_values = std::max(most_values, values);
+    most_places = std::max(most_places, places);
+    groups_.push_back(std::move(group));
+  }
+  expanded_ = Buffer<double>(most_values);
+  pieces_ = Buffer<double>(most_places * kSources);
 }
 
-void OutEdgeSums::sweep(const std::function<void(int64_t, const SumRange&)>& use) const {
-  for_blocks(threads_, num_ranges(), [&](int64_t i) { use(i, sum_bin(bins_[static_cast<size_t>(i)])); });
+int64_t OutEdgeSums::largest_task() const {
+  int64_t largest = 0;
+  for (const auto& task : tasks_) largest = std::max(largest, task.to - task.from);
+  return largest;
+}
+
+/// Writes the value of every sparse edge of the group, in the order of the edges.
+void OutEdgeSums::expand(const Group& group) {
+  for (size_t r = 0; r < relations_.size(); ++r) {
+    const auto& relation = relations_[r];
+    if (!relation.active || group.first_bins[r] == group.end_bins[r]) continue;
+    const BinnedEdges::Edge* const edges = relation.edges.edges();
+    double* const out = expanded_.data() + group.offsets[r];
+    for_blocks(threads_, relation.edges.num_blocks(ColumnKind::kSparse), [&](int64_t block) {
+      const double* const values = relation.values[1].data() + (block << BinnedEdges::kHalfBits);
+      relation.edges.visit_bins(ColumnKind::kSparse, block, group.first_bins[r], group.end_bins[r],
+                                [&](int64_t first, int64_t last) {
+                                  for (int64_t k = first; k < last; ++k)
+                                    out[k] = values[edges[k] >> BinnedEdges::kHalfBits];
+                                });
+    });
+  }
+}
+
+/// Adds the values of the task's edges.
+void OutEdgeSums::gather(const Group& group, const Task& task, double* sums) const {
+  const Bin& bin = bins_[static_cast<size_t>(task.bin)];
+  int64_t passed = 0;
+  auto part = [&](int64_t size) {  // which of the next `size` edges of the bin are the task's
+    const int64_t before = std::exchange(passed, passed + size);
+    return std::pair(std::clamp<int64_t>(task.from - before, 0, size),
+                     std::clamp<int64_t>(task.to - before, 0, size));
+  };
+  for (size_t r = 0; r < relations_.size(); ++r) {
+    const auto& relation = relations_[r];
+    if (relation.src_type != bin.type) continue;
+    const auto dense = part(relation.edges.size(ColumnKind::kDense, bin.index));
+    const auto sparse = part(relation.edges.size(ColumnKind::kSparse, bin.index));
+    if (!relation.active) continue;
+    const BinnedEdges::Edge* const edges = relation.edges.edges();
+    relation.edges.visit_blocks(ColumnKind::kDense, bin.index, dense.first, dense.second,
+                                [&](int64_t first_rank, int64_t first, int64_t last) {
+                                  const double* const values = relation.values[0].data() + first_rank;
+                                  for (int64_t k = first; k < last; ++k)
+                                    sums[edges[k] & BinnedEdges::kSourceMask] +=
+                                        values[edges[k] >> BinnedEdges::kHalfBits];
+                                });
+    const double* const values = expanded_.data() + group.offsets[r];
+    relation.edges.visit_runs(ColumnKind::kSparse, bin.index, sparse.first, sparse.second,
+                              [&](int64_t first, int64_t last) {
+                                for (int64_t k = first; k < last; ++k)
+                                  sums[edges[k] & BinnedEdges::kSourceMask] += values[k];
+                              });
+  }
+}
+
+void OutEdgeSums::finish_bin(int64_t index, double* sums, const Use& use) const {
+  const Bin& bin = bins_[static_cast<size_t>(index)];
+  const int64_t first = grid(bin).first_key(bin.index), size = grid(bin).end_key(bin.index) - first;
+  for (int64_t p = 1; p < bin.pieces; ++p)
+    for (int64_t i = 0; i < size; ++i) sums[i] += sums[p * kSources + i];
+  use(index, {bin.type, first, {sums, static_cast<size_t>(size)}});
+}
+
+/// Sums one task; whoever ends the last piece of a bin adds them up.
+void OutEdgeSums::run_task(const Group& group, const Task& task, const Use& use) {
+  thread_local std::vector<double> own(static_cast<size_t>(kSources));
+  const Bin& bin = bins_[static_cast<size_t>(task.bin)];
+  double* first = bin.pieces == 1 ? own.data() : pieces_.data() + bin.first_place * kSources;
+  double* sums = first + task.piece * kSources;
+  std::fill_n(sums, int64_t{1} << grid(bin).shift, 0.0);
+  gather(group, task, sums);
+  if (unfinished_[static_cast<size_t>(task.bin)].fetch_sub(1, std::memory_order_acq_rel) == 1)
+    finish_bin(task.bin, first, use);
+}
+
+void OutEdgeSums::sweep(const Use& use) {
+  for (size_t b = 0; b < bins_.size(); ++b) unfinished_[b] = bins_[b].pieces;
+  for (const auto& group : groups_) {
+    expand(group);
+    const auto first = static_cast<int64_t>(group.first_task), end = static_cast<int64_t>(group.end_task);
+    for_blocks(threads_, end - first,
+               [&](int64_t i) { run_task(group, tasks_[static_cast<size_t>(first + i)], use); });
+  }
 }
 
 }  // namespace tiering

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
 #include <vector>
@@ -51,14 +50,10 @@ class Sweeper {
  private:
   void hand_out(size_t r) {
     const auto& indptr = relations_[r].csc.indptr;
-    const auto scores = scores_[static_cast<size_t>(relations_[r].dst_type)].span();
-    const auto shares = sums_.handed_out(r);
-    run_team(options_.threads, [&](int t) {
-      const auto [begin, end] = even_cut(relations_[r].csc.num_columns(), options_.threads, t);
-      for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v) {
-        const int64_t degree = indptr[v + 1] - indptr[v];
-        shares[v] = scores[v] / static_cast<double>(degree | (degree == 0));  // 0: nobody asks
-      }
+    const double* scores = scores_[static_cast<size_t>(relations_[r].dst_type)].data();
+    sums_.hand_out(r, [&](int64_t column) {
+      const auto v = static_cast<size_t>(column);
+      return scores[v] / static_cast<double>(indptr[v + 1] - indptr[v]);
     });
   }
 
