@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <tiering/errors.hpp>
+#include <tiering/prefetch.hpp>
 
 namespace tiering {
 
@@ -33,6 +34,7 @@ void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F
 template <typename T, typename F>
 void scan_indices(std::span<const T> indices, int64_t count, int64_t begin, int64_t end, F&& f) {
   for (int64_t k = begin; k < end; ++k) {
+    prefetch_stream(&indices[static_cast<size_t>(k)]);
     const int64_t id = indices[static_cast<size_t>(k)];
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(count)) index_out_of_range(k, id, count);
     f(id);

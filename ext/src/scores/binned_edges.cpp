@@ -1,6 +1,7 @@
 #include "binned_edges.hpp"
 
 #include <tiering/parallel.hpp>
+#include <tiering/prefetch.hpp>
 #include <tiering/scan_columns.hpp>
 #include <utility>
 
@@ -73,28 +74,39 @@ void BinnedEdges::select_columns(std::span<const int64_t> indptr, int threads) {
   });
 }
 
-/// Calls f(kind, rank, first, last) for the entries [begin, end), column by column.
+/// First rank whose column ends after `entry`.
+int64_t BinnedEdges::rank_at(ColumnKind kind, std::span<const int64_t> indptr, int64_t entry) const {
+  const auto ids = columns(kind);
+  return std::partition_point(ids.begin(), ids.end(),
+                              [&](int64_t v) { return indptr[static_cast<size_t>(v) + 1] <= entry; }) -
+         ids.begin();
+}
+
+/// Calls f(kind, first, last) for the entries [begin, end), cut where the kind changes or a dense column ends.
 template <typename F>
-void BinnedEdges::scan(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const {
-  const int64_t* const offsets = indptr.data();
-  std::array<int64_t, 2> rank{}, last_rank{};
-  for (size_t k = 0; k < 2; ++k) {
-    const auto columns = columns_[k].span();
-    auto first_rank = [&](int64_t entry) {
-      return std::partition_point(columns.begin(), columns.end(),
-                                  [&](int64_t v) { return offsets[v + 1] <= entry; }) -
-             columns.begin();
-    };
-    rank[k] = first_rank(begin);
-    last_rank[k] = std::min<int64_t>(first_rank(end) + 1, columns.size());
+void BinnedEdges::scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const {
+  const auto dense = columns(ColumnKind::kDense);
+  int64_t at = begin;
+  for (int64_t rank = rank_at(ColumnKind::kDense, indptr, begin); at < end; ++rank) {
+    const bool none = rank == static_cast<int64_t>(dense.size());
+    const auto column = static_cast<size_t>(none ? 0 : dense[static_cast<size_t>(rank)]);
+    const int64_t first = none ? end : std::clamp(indptr[column], at, end);
+    if (at < first) f(ColumnKind::kSparse, at, first);
+    if (none) break;
+    at = std::min(indptr[column + 1], end);
+    if (first < at) f(ColumnKind::kDense, first, at);
   }
-  constexpr int64_t kNone = INT64_MAX;
-  auto next = [&](size_t k) { return rank[k] < last_rank[k] ? columns_[k][rank[k]] : kNone; };
-  for (int64_t at = begin; at < end;) {
-    const int64_t dense = next(0), sparse = next(1), column = std::min(dense, sparse);
-    const size_t kind = sparse < dense;
-    const int64_t last = std::min(end, offsets[column + 1]);
-    f(kColumnKinds[kind], rank[kind]++, at, last);
+}
+
+/// Calls f(rank, first, last) for the columns of a kind within the entries [begin, end), all of that kind.
+template <typename F>
+void BinnedEdges::scan_columns(ColumnKind kind, std::span<const int64_t> indptr, int64_t& rank, int64_t begin,
+                               int64_t end, F&& f) const {
+  const int64_t* const columns = columns_[place(kind)].data();
+  const int64_t* const ends = indptr.data() + 1;
+  for (int64_t at = begin; at < end; ++rank) {
+    const int64_t last = std::min(end, ends[columns[rank]]);
+    f(rank, at, last);
     at = last;
   }
 }
@@ -106,31 +118,46 @@ void BinnedEdges::add_mark(ColumnKind kind, int64_t block, Marks& marks, const W
   marks.push_back({block, {cursors.begin(), cursors.end()}});
 }
 
+/// Sends the entries [begin, end) to their bins.
+template <typename Index, typename Writer>
+void BinnedEdges::write_edges(std::span<const int64_t> indptr, std::span<const Index> indices, int64_t begin,
+                              int64_t end, std::array<Marks, 2>& marks, Writer& writer) {
+  std::array<int64_t, 2> ranks;
+  for (const ColumnKind kind : kColumnKinds) ranks[place(kind)] = rank_at(kind, indptr, begin);
+  const Edge source_mask = (Edge{1} << bins_.shift) - 1;
+  scan_kinds(indptr, begin, end, [&](ColumnKind kind, int64_t first, int64_t last) {
+    Marks& own = marks[place(kind)];
+    const int64_t shifted = bucket(kind, 0) << bins_.shift;
+    scan_columns(kind, indptr, ranks[place(kind)], first, last,
+                 [&, ids = indices.data(), shifted, source_mask](int64_t rank, int64_t from, int64_t to) {
+                   if (own.empty() || own.back().block != rank >> kHalfBits)
+                     add_mark(kind, rank >> kHalfBits, own, writer);
+                   const Edge contributor = static_cast<Edge>(rank) << kHalfBits;
+                   for (int64_t k = from; k < to; ++k) {
+                     prefetch_stream(ids + k);
+                     writer.put(shifted + ids[k], (static_cast<Edge>(ids[k]) & source_mask) | contributor);
+                   }
+                 });
+    // A column cut by `last` goes on in the next chunk; one that ends there is done with.
+  });
+  for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[place(kind)], writer);
+}
+
 template <typename Index>
 Partition<BinnedEdges::Edge> BinnedEdges::bin_edges(const CscView& csc, std::span<const Index> indices,
                                                     int threads) {
   const int shift = bins_.shift;
   const int64_t num_src = bins_.num_keys, sparse_keys = bins_.num_buckets() << shift;
-  const Edge source_mask = (Edge{1} << shift) - 1;
   auto keys = [&](int64_t begin, int64_t end, auto&& f) {
-    scan(csc.indptr, begin, end, [&](ColumnKind kind, int64_t, int64_t first, int64_t last) {
-      const int64_t shifted = kind == ColumnKind::kSparse ? sparse_keys : 0;
-      scan_indices(indices, num_src, first, last, [&](int64_t source) { f(shifted + source); });
+    scan_kinds(csc.indptr, begin, end, [&](ColumnKind kind, int64_t first, int64_t last) {
+      scan_indices(indices, num_src, first, last,
+                   [f, shifted = kind == ColumnKind::kSparse ? sparse_keys : 0](int64_t source) {
+                     f(shifted + source);
+                   });
     });
   };
   auto edges = [&](int chunk, int64_t begin, int64_t end, auto& writer) {
-    auto& marks = marks_[static_cast<size_t>(chunk)];
-    scan(csc.indptr, begin, end, [&](ColumnKind kind, int64_t rank, int64_t first, int64_t last) {
-      Marks& own = marks[place(kind)];
-      if (own.empty() || own.back().block != rank >> kHalfBits)
-        add_mark(kind, rank >> kHalfBits, own, writer);
-      const int64_t shifted = kind == ColumnKind::kSparse ? sparse_keys : 0;
-      const Edge contributor = static_cast<Edge>(rank) << kHalfBits;
-      const Index* const ids = indices.data();
-      for (int64_t k = first; k < last; ++k)
-        writer.put(shifted + ids[k], (static_cast<Edge>(ids[k]) & source_mask) | contributor);
-    });
-    for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[place(kind)], writer);
+    write_edges(csc.indptr, indices, begin, end, marks_[static_cast<size_t>(chunk)], writer);
   };
   return partition_by_key<Edge>(csc.num_edges(), {2 * sparse_keys, shift}, threads, keys, edges);
 }

@@ -83,8 +83,15 @@ class BinnedEdges {
   Partition<Edge> bin_edges(const CscView& csc, std::span<const Index> indices, int threads);
   template <typename Writer>
   void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
+  int64_t rank_at(ColumnKind kind, std::span<const int64_t> indptr, int64_t entry) const;
   template <typename F>
-  void scan(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
+  void scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
+  template <typename F>
+  void scan_columns(ColumnKind kind, std::span<const int64_t> indptr, int64_t& rank, int64_t begin,
+                    int64_t end, F&& f) const;
+  template <typename Index, typename Writer>
+  void write_edges(std::span<const int64_t> indptr, std::span<const Index> indices, int64_t begin,
+                   int64_t end, std::array<Marks, 2>& marks, Writer& writer);
 
   BucketGrid bins_;
   std::array<Buffer<int64_t>, 2> columns_;               ///< per kind

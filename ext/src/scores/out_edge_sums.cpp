@@ -4,6 +4,7 @@
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
+#include <tiering/prefetch.hpp>
 #include <utility>
 
 namespace tiering {
@@ -111,6 +112,7 @@ void OutEdgeSums::plan_groups() {
     most_places = std::max(most_places, places);
     groups_.push_back(std::move(group));
   }
+  own_ = Buffer<double>(std::max<int64_t>(threads_ * kSources, 1 << 19));
   expanded_ = Buffer<double>(most_values);
   pieces_ = Buffer<double>(most_places * kSources);
 }
@@ -132,8 +134,10 @@ void OutEdgeSums::expand(const Group& group) {
       const double* const values = relation.values[1].data() + (block << BinnedEdges::kHalfBits);
       relation.edges.visit_bins(ColumnKind::kSparse, block, group.first_bins[r], group.end_bins[r],
                                 [&](int64_t first, int64_t last) {
-                                  for (int64_t k = first; k < last; ++k)
+                                  for (int64_t k = first; k < last; ++k) {
+                                    prefetch_stream(edges + k);
                                     out[k] = values[edges[k] >> BinnedEdges::kHalfBits];
+                                  }
                                 });
     });
   }
@@ -180,10 +184,9 @@ void OutEdgeSums::finish_bin(int64_t index, double* sums, const Use& use) const 
 }
 
 /// Sums one task; whoever ends the last piece of a bin adds them up.
-void OutEdgeSums::run_task(const Group& group, const Task& task, const Use& use) {
-  thread_local std::vector<double> own(static_cast<size_t>(kSources));
+void OutEdgeSums::run_task(const Group& group, const Task& task, double* own, const Use& use) {
   const Bin& bin = bins_[static_cast<size_t>(task.bin)];
-  double* first = bin.pieces == 1 ? own.data() : pieces_.data() + bin.first_place * kSources;
+  double* first = bin.pieces == 1 ? own : pieces_.data() + bin.first_place * kSources;
   double* sums = first + task.piece * kSources;
   std::fill_n(sums, int64_t{1} << grid(bin).shift, 0.0);
   gather(group, task, sums);
@@ -196,8 +199,11 @@ void OutEdgeSums::sweep(const Use& use) {
   for (const auto& group : groups_) {
     expand(group);
     const auto first = static_cast<int64_t>(group.first_task), end = static_cast<int64_t>(group.end_task);
-    for_blocks(threads_, end - first,
-               [&](int64_t i) { run_task(group, tasks_[static_cast<size_t>(first + i)], use); });
+    std::atomic<int64_t> next{first};
+    run_team(threads_, [&](int t) {
+      for (int64_t i = next++; i < end; i = next++)
+        run_task(group, tasks_[static_cast<size_t>(i)], own_.data() + t * kSources, use);
+    });
   }
 }
 

@@ -98,7 +98,7 @@ class OutEdgeSums {
   void plan_tasks();
   void plan_groups();
   void expand(const Group& group);
-  void run_task(const Group& group, const Task& task, const Use& use);
+  void run_task(const Group& group, const Task& task, double* own, const Use& use);
   void gather(const Group& group, const Task& task, double* sums) const;
   void finish_bin(int64_t bin, double* sums, const Use& use) const;
 
@@ -109,6 +109,7 @@ class OutEdgeSums {
   std::vector<Task> tasks_;
   std::vector<Group> groups_;
   std::vector<std::atomic<int64_t>> unfinished_;  ///< per bin: pieces still to be summed
+  Buffer<double> own_;                            ///< per thread: sums of the bin at hand
   Buffer<double> expanded_;                       ///< values of the sparse edges of a group
   Buffer<double> pieces_;                         ///< sums of the pieces of a group
 };
