@@ -2,11 +2,11 @@
 // random access over a graph into streaming ("radix partitioning", "propagation blocking").
 //
 // Approach:   the stream is cut into one chunk per thread. Pass 1 counts each chunk's records per bucket;
-//             pass 2 sends them to their place through one cache line of records per bucket (software
+//             pass 2 sends them to their place through two cache lines of records per bucket (software
 //             write combining), so memory sees whole lines only.
 // Order:      records of one bucket keep the stream's order: chunk by chunk, and in order within a chunk.
 //             What is computed from a bucket in this order does not depend on the number of threads.
-// Memory:     sizeof(Record) per record, plus up to 8 records of padding per bucket and thread.
+// Memory:     sizeof(Record) per record, plus up to two cache lines of padding per bucket and thread.
 // Source:     Satish et al., "Fast sort on CPUs and GPUs" (SIGMOD'10); Beamer et al., "Reducing PageRank
 //             communication via propagation blocking" (IPDPS'17).
 #pragma once
@@ -97,7 +97,7 @@ class Partition {
 
 /// Records collected before they are written: a power of two that fills whole cache lines.
 template <typename Record>
-inline constexpr int64_t kLineRecords = sizeof(Record) % 8 == 0 ? 8 : 16;
+inline constexpr int64_t kLineRecords = sizeof(Record) % 8 == 0 ? 16 : 32;
 
 template <typename Record>
 void Partition<Record>::place_runs() {
@@ -110,7 +110,7 @@ void Partition<Record>::place_runs() {
   records_ = Buffer<Record>(next);
 }
 
-/// One chunk's writer: collects a line of records per bucket, then streams it to the bucket's run.
+/// One chunk's writer: collects kLineRecords per bucket, then streams them to the bucket's run.
 template <typename Record>
 class BucketWriter {
   static constexpr int64_t kLine = kLineRecords<Record>;

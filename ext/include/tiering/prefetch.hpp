@@ -2,6 +2,8 @@
 // of an array by key, one load and one increment each, takes half the time with it.
 #pragma once
 
+#include <cstdint>
+
 namespace tiering {
 
 inline constexpr int kStreamAheadBytes = 2048;
@@ -10,6 +12,18 @@ inline constexpr int kStreamAheadBytes = 2048;
 /// may lie behind the end.
 inline void prefetch_stream(const void* at) {
   __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes);
+}
+
+/// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.
+template <typename Ahead, typename Body>
+void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {
+  constexpr int64_t kStep = 8;
+  int64_t k = first;
+  for (; k + kStep <= last; k += kStep) {
+    ahead(k);
+    for (int64_t j = k; j < k + kStep; ++j) body(j);
+  }
+  for (; k < last; ++k) body(k);
 }
 
 }  // namespace tiering

@@ -1,10 +1,10 @@
 // The edges of a CSC in bins by source, for sweeps that stream the edges of one bin after the other while what
 // they add to stays in the private cache.
 //
-// Approach:   non-empty columns are of two kinds, dense and sparse (out_edge_sums.hpp says why), and numbered by
-//             rank within their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16
-//             bits of source and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins,
-//             the kinds apart; within a bin ranks ascend, and marks tell where each block begins.
+// Approach:   non-empty columns are dense or sparse (out_edge_sums.hpp says why), and numbered by rank within
+//             their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source
+//             and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins, the kinds apart;
+//             within a bin ranks ascend, and marks tell where each block begins.
 // Memory:     4 bytes per edge, 8 per non-empty column, 8 per block and bin.
 #pragma once
 
@@ -30,15 +30,18 @@ class BinnedEdges {
   /// Source within the bin in the low half, rank within the block in the high half.
   using Edge = uint32_t;
   static constexpr int kHalfBits = 16;
-  static constexpr Edge kSourceMask = (Edge{1} << kHalfBits) - 1;
+  static constexpr int64_t kBlockColumns = int64_t{1} << kHalfBits;
+  static int64_t source(Edge edge) { return edge & (kBlockColumns - 1); }
+  static int64_t rank(Edge edge) { return edge >> kHalfBits; }
 
-  /// Throws InputError for an index outside [0, num_src). The indptr must be in order.
-  BinnedEdges(const CscView& csc, int64_t num_src, int threads);
+  /// Bins the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
+  /// [0, num_src). The indptr must be in order.
+  BinnedEdges(const CscView& csc, int64_t num_src, int64_t dense_degree, int threads);
 
   /// Ids of the columns of a kind, by rank.
   std::span<const int64_t> columns(ColumnKind kind) const { return columns_[place(kind)].span(); }
   int64_t num_blocks(ColumnKind kind) const {
-    return (columns_[place(kind)].size() + kSourceMask) >> kHalfBits;
+    return (columns_[place(kind)].size() + kBlockColumns - 1) >> kHalfBits;
   }
 
   /// Number of edges of a kind in a bin.
@@ -78,24 +81,21 @@ class BinnedEdges {
     return static_cast<int64_t>(kind) * bins_.num_buckets() + bin;
   }
 
-  void select_columns(std::span<const int64_t> indptr, int threads);
+  void select_columns(std::span<const int64_t> indptr, int64_t dense_degree, int threads);
   template <typename Index>
   Partition<Edge> bin_edges(const CscView& csc, std::span<const Index> indices, int threads);
+  template <typename Index, typename Writer>
+  void write_edges(std::span<const int64_t> indptr, const Index* indices, int64_t begin, int64_t end,
+                   std::array<Marks, 2>& marks, Writer& writer) const;
   template <typename Writer>
   void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
   int64_t rank_at(ColumnKind kind, std::span<const int64_t> indptr, int64_t entry) const;
   template <typename F>
   void scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
-  template <typename F>
-  void scan_columns(ColumnKind kind, std::span<const int64_t> indptr, int64_t& rank, int64_t begin,
-                    int64_t end, F&& f) const;
-  template <typename Index, typename Writer>
-  void write_edges(std::span<const int64_t> indptr, std::span<const Index> indices, int64_t begin,
-                   int64_t end, std::array<Marks, 2>& marks, Writer& writer);
 
   BucketGrid bins_;
-  std::array<Buffer<int64_t>, 2> columns_;               ///< per kind
-  std::vector<std::array<std::vector<Mark>, 2>> marks_;  ///< per chunk and kind
+  std::array<Buffer<int64_t>, 2> columns_;   ///< per kind
+  std::vector<std::array<Marks, 2>> marks_;  ///< per chunk and kind
   Partition<Edge> partition_;
 };
 

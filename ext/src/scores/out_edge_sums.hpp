@@ -2,20 +2,20 @@
 // the edges.
 //
 // Returns:    for every node u, the sum over relations r from u's type, over edges u -> v of r, of x_r(v).
-// Approach:   a column of the CSC *scatters*. Once, the edges of each relation are put in bins by source
-//             whose accumulators fit the private cache (binned_edges.hpp). A sweep then streams each bin:
-//             sums[u] += x_r[v], v ascending. Dense columns, those with an edge to every eighth bin or more,
-//             are read where they stand: all bins together use each cache line of x_r about once or more
-//             often. Of the rest every edge would fetch a line of its own. Their x_r is first expanded, one
-//             value per edge in the order of the bins, while a block of x_r stays in the private cache; then
-//             both passes stream. Columns without edges take no part.
+// Approach:   a column of the CSC *scatters*. Once, the edges of each relation are put in bins by source whose
+//             accumulators fit the private cache (binned_edges.hpp). A sweep then streams each bin:
+//             sums[u] += x_r[v], v ascending. Dense columns, those with an edge for every eighth bin or more,
+//             are read where they stand: a bin uses about each of their cache lines. Of the other columns
+//             nearly every edge would fetch a line of its own. So their x_r is first expanded, one value per
+//             edge in the order of the bins, while a block of x_r stays in the private cache; then both
+//             passes stream. Columns without edges take no part.
 // Why:        building a CSR costs as much as five sweeps; pushing with atomics costs more and is not
 //             reproducible.
-// Memory:     4 bytes per edge, 16 per non-empty column, and the expanded values of a group of bins: at most
-//             2 per edge.
+// Memory:     4 bytes per edge, 16 per non-empty column, at most 2 per edge for expanded values (a quarter of
+//             the bins at a time), 512 KiB per thread and piece of a large bin.
 // Parallelism and determinism: a bin is summed in float64: relations in list order, dense columns
-//             before the rest, each ascending. Bins of many edges are cut into pieces that are summed apart and
-//             added in order; the cut depends on the graph alone. Same bytes for any number of threads.
+//             before the others, each ascending. A bin of many edges is cut into pieces that are summed apart
+//             and added in order; the cut depends on the graph alone. Same bytes for any number of threads.
 // Source:     Beamer, Asanovic, Patterson, "Reducing PageRank communication via propagation blocking"
 //             (IPDPS'17).
 #pragma once
@@ -27,6 +27,7 @@
 #include <span>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
+#include <utility>
 #include <vector>
 
 #include "binned_edges.hpp"
@@ -40,13 +41,23 @@ struct SumRange {
   std::span<const double> sums;
 };
 
+/// Where the work is cut. The sums depend on it in their last bits.
+struct SumLimits {
+  int64_t least_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
+  int64_t most_pieces = 256;               ///< a piece has at least all edges / most_pieces
+  int64_t least_group = int64_t{1} << 20;  ///< edges that are at least expanded together
+  int64_t cached_columns = int64_t{1}
+                           << 17;  ///< of a relation: all are dense, their values stay in the cache
+};
+
 /// The edges of all relations, ordered once for many sweeps.
 class OutEdgeSums {
  public:
   using Use = std::function<void(int64_t, const SumRange&)>;
 
   /// Checks the relations (types, shapes, indptr, indices), then bins their edges.
-  OutEdgeSums(const std::vector<ScoreRelation>& relations, std::vector<int64_t> num_nodes, int threads);
+  OutEdgeSums(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes, int threads,
+              const SumLimits& limits = {});
 
   /// Sets x of a relation to f(v), called once for every column v that has edges, from all threads.
   template <typename F>
@@ -58,8 +69,8 @@ class OutEdgeSums {
   /// Number of ranges a sweep reports.
   int64_t num_ranges() const { return static_cast<int64_t>(bins_.size()); }
 
-  /// Edges of the largest unit of work of a sweep.
-  int64_t largest_task() const;
+  /// Edges of the largest piece.
+  int64_t largest_piece() const;
 
   /// One sweep: calls use(i, range) once for every range i, in any order and from all threads. Every node is
   /// in one range; the ranges depend on the graph alone.
@@ -70,48 +81,49 @@ class OutEdgeSums {
     int src_type;
     bool active;
     BinnedEdges edges;
-    std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: what they hand out
+    std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
 
   struct Bin {
     int type;
-    int64_t index;
-    int64_t sparse_edges;
+    int64_t index;  ///< among the bins of the type
+    int64_t edges, sparse_edges;
     int64_t pieces;
-    int64_t first_place;  ///< of its pieces' sums among those kept; -1 for a single piece
+    int64_t first_place;  ///< of the sums of its pieces in piece_sums_; unused for a single piece
   };
 
-  /// Edges [from, to) of a bin, all relations and both kinds in a row.
-  struct Task {
-    int64_t bin, piece, from, to;
+  /// Edges [from, to) of a bin: all relations and both kinds in a row.
+  struct Piece {
+    int64_t bin, index, from, to;
   };
 
   /// Bins whose sparse edges are expanded together.
   struct Group {
     int64_t first_bin, end_bin;
-    size_t first_task, end_task;
-    std::vector<int64_t> first_bins, end_bins;  ///< per relation, of its source type
-    std::vector<int64_t> offsets;               ///< per relation: position of a value less that of its edge
+    int64_t first_piece, end_piece;
+    std::vector<int64_t> offsets;  ///< per relation: place of an edge's value less the edge's position
   };
 
-  BucketGrid grid(const Bin& bin) const { return source_bins(num_nodes_[static_cast<size_t>(bin.type)]); }
-  void plan_tasks();
-  void plan_groups();
+  void add_bins();
+  void cut_bins(const SumLimits& limits);
+  void group_bins(const SumLimits& limits);
+  std::pair<int64_t, int64_t> own_bins(const Group& group, const Relation& relation) const;
   void expand(const Group& group);
-  void run_task(const Group& group, const Task& task, double* own, const Use& use);
-  void gather(const Group& group, const Task& task, double* sums) const;
+  void sum_piece(const Group& group, const Piece& piece, double* own, const Use& use);
+  void gather(const Group& group, const Piece& piece, double* sums) const;
   void finish_bin(int64_t bin, double* sums, const Use& use) const;
 
-  std::vector<int64_t> num_nodes_;
   int threads_;
+  std::vector<BucketGrid> grids_;    ///< per type
+  std::vector<int64_t> first_bins_;  ///< per type: its first bin in bins_; then the end
   std::vector<Relation> relations_;
   std::vector<Bin> bins_;
-  std::vector<Task> tasks_;
+  std::vector<Piece> pieces_;
   std::vector<Group> groups_;
   std::vector<std::atomic<int64_t>> unfinished_;  ///< per bin: pieces still to be summed
-  Buffer<double> own_;                            ///< per thread: sums of the bin at hand
-  Buffer<double> expanded_;                       ///< values of the sparse edges of a group
-  Buffer<double> pieces_;                         ///< sums of the pieces of a group
+  Buffer<double> own_sums_;                       ///< per thread: the bin at hand
+  Buffer<double> piece_sums_;                     ///< the pieces of a group's bins
+  Buffer<double> expanded_;                       ///< values of a group's sparse edges
 };
 
 template <typename F>

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
+#include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
 #include <vector>
@@ -31,7 +32,10 @@ class Sweeper {
         sums_(relations, num_nodes, options.threads) {
     for (const auto& values : start) {
       scores_.emplace_back(static_cast<int64_t>(values.size()));
-      std::copy(values.begin(), values.end(), scores_.back().data());
+      run_team(options.threads, [&](int t) {
+        const auto [begin, end] = even_cut(scores_.back().size(), options.threads, t);
+        std::copy_n(values.data() + begin, end - begin, scores_.back().data() + begin);
+      });
     }
     changes_.resize(static_cast<size_t>(sums_.num_ranges()));
   }
