@@ -73,7 +73,7 @@ def reverse_pagerank(
     A relation is ``(src_type, dst_type, indptr, indices)``, types being positions in `num_nodes`. A sweep is
     ``new[t](u) = teleport[t](u) + damping * (sum over relations from t, edges u -> v, of s(v) / indeg(v))``.
     Tolerance 0 does exactly `max_sweeps`; otherwise it stops once the L1 change is at most `tolerance`.
-    Memory: 4 bytes per edge, 8 per node and relation, 8 per node.
+    Memory: 4 to 6 bytes per edge, 16 per column that has edges, 8 per node.
     """
 
 def inclusion_probability(
@@ -94,7 +94,8 @@ def inclusion_probability(
     ``found[t]``, shape (nodes of t,): probability that the batch contains the node. ``reads[r]``, shape (nodes
     of r's destination type,): expected number of times its list is read. Exact where every node has at most
     one out-edge and seeds are independent; elsewhere the events are counted as if they were independent.
-    One sweep of the edges per hop. Memory: 4 bytes per edge, 32 per node and relation, 16 per node.
+    One sweep of the edges per hop. Memory: 4 to 6 bytes per edge, 16 per column that has edges, 24 per node and
+    relation, 16 per node.
     """
 
 # -------------------------------------------------------------------------------------------- reorder

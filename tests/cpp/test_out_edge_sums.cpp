@@ -1,0 +1,166 @@
+// Sums over out-edges against adding edge by edge in extended precision, with work cut coarsely and finely.
+#include <cmath>
+#include <tiering/scores.hpp>
+
+#include "check.hpp"
+#include "graphs.hpp"
+#include "scores/out_edge_sums.hpp"
+
+using namespace tiering;
+using namespace tiering::test;
+
+namespace {
+
+/// A graph of few edges cut as if it had billions.
+const SumLimits kFine{64, 1 << 20, 128, 0};
+
+using Sums = std::vector<std::vector<double>>;
+
+struct Problem {
+  std::vector<int64_t> num_nodes;
+  std::vector<int> src_types, dst_types;
+  std::vector<PlainCsc> graphs;
+  std::vector<std::vector<int64_t>> wide;  ///< indices as int64, where the relation has them so
+  Sums x;                                  ///< per relation and column
+
+  ScoreRelation relation(size_t r) const {
+    CscView view = graphs[r].view();
+    if (!wide[r].empty()) view.indices = span_of(wide[r]);
+    return {src_types[r], dst_types[r], view};
+  }
+};
+
+void add_relation(Problem& p, int src, int dst, PlainCsc csc, bool wide = false) {
+  std::mt19937_64 random(p.graphs.size() + 1);
+  p.src_types.push_back(src);
+  p.dst_types.push_back(dst);
+  p.wide.push_back(wide ? widened(csc.indices) : std::vector<int64_t>{});
+  p.x.emplace_back();
+  for (int64_t v = 0; v < csc.view().num_columns(); ++v)
+    p.x.back().push_back(std::uniform_real_distribution<double>(0, 1)(random));
+  p.graphs.push_back(std::move(csc));
+}
+
+void add_random(Problem& p, int src, int dst, int64_t num_edges, bool wide = false) {
+  const int64_t num_src = p.num_nodes[static_cast<size_t>(src)],
+                num_dst = p.num_nodes[static_cast<size_t>(dst)];
+  const auto edges = random_edges(num_src, num_dst, num_edges, p.graphs.size());
+  add_relation(p, src, dst, grouped(widened(edges.dst), widened(edges.src), num_dst), wide);
+}
+
+Sums expected_sums(const Problem& p, const std::vector<bool>& active) {
+  std::vector<std::vector<long double>> sums;
+  for (const int64_t n : p.num_nodes) sums.emplace_back(static_cast<size_t>(n), 0.0L);
+  for (size_t r = 0; r < p.graphs.size(); ++r) {
+    if (!active[r]) continue;
+    const auto& g = p.graphs[r];
+    for (size_t v = 0; v + 1 < g.indptr.size(); ++v)
+      for (int64_t k = g.indptr[v]; k < g.indptr[v + 1]; ++k)
+        sums[static_cast<size_t>(p.src_types[r])][static_cast<size_t>(g.indices[static_cast<size_t>(k)])] +=
+            p.x[r][v];
+  }
+  Sums rounded;
+  for (const auto& values : sums) rounded.emplace_back(values.begin(), values.end());
+  return rounded;
+}
+
+Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& active) {
+  for (size_t r = 0; r < p.graphs.size(); ++r) {
+    kernel.set_active(r, active[r]);
+    kernel.hand_out(r, [&](int64_t v) { return p.x[r][static_cast<size_t>(v)]; });
+  }
+  Sums sums;
+  for (const int64_t n : p.num_nodes) sums.emplace_back(static_cast<size_t>(n), -1.0);
+  std::vector<int> used(static_cast<size_t>(kernel.num_ranges()), 0);
+  kernel.sweep([&](int64_t i, const SumRange& range) {
+    ++used[static_cast<size_t>(i)];
+    std::copy(range.sums.begin(), range.sums.end(),
+              sums[static_cast<size_t>(range.type)].begin() + range.first);
+  });
+  CHECK(std::all_of(used.begin(), used.end(), [](int times) { return times == 1; }));
+  return sums;
+}
+
+/// All thread counts agree to the last bit, and with the truth to rounding.
+void test_sums(const Problem& p, const SumLimits& limits) {
+  std::vector<ScoreRelation> relations;
+  for (size_t r = 0; r < p.graphs.size(); ++r) relations.push_back(p.relation(r));
+  const std::vector<bool> all(p.graphs.size(), true);
+  std::vector<bool> some(all);
+  if (!some.empty()) some[0] = false;
+  Sums first;
+  for (const int threads : kThreads) {
+    OutEdgeSums kernel(relations, p.num_nodes, threads, limits);
+    const Sums sums = swept(kernel, p, all), expected = expected_sums(p, all);
+    for (size_t t = 0; t < sums.size(); ++t)
+      for (size_t u = 0; u < sums[t].size(); ++u)
+        CHECK(std::abs(sums[t][u] - expected[t][u]) <= 1e-12 * expected[t][u]);
+    if (threads == kThreads.front()) first = sums;
+    CHECK(sums == first);
+    const Sums fewer = swept(kernel, p, some), truth = expected_sums(p, some);
+    for (size_t t = 0; t < sums.size(); ++t)
+      for (size_t u = 0; u < sums[t].size(); ++u)
+        CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
+    CHECK(swept(kernel, p, all) == first);
+  }
+}
+
+void test_random_graphs() {
+  for (const SumLimits& limits : {SumLimits{}, kFine}) {
+    Problem one{{70000}, {}, {}, {}, {}, {}};
+    add_random(one, 0, 0, 30000);
+    test_sums(one, limits);
+    Problem types{{300, 5000, 0, 1}, {}, {}, {}, {}, {}};
+    add_random(types, 0, 1, 6000);
+    add_random(types, 1, 0, 3000, true);
+    add_random(types, 1, 1, 0);
+    add_random(types, 3, 1, 700);
+    add_random(types, 1, 1, 9000, true);
+    add_relation(types, 2, 2, {{0}, {}, {}});
+    test_sums(types, limits);
+    test_sums({{5, 0}, {}, {}, {}, {}, {}}, limits);
+  }
+}
+
+/// More ranks than a block holds, sparse and dense.
+void test_many_columns() {
+  const int64_t n = 200000;
+  Problem p{{n}, {}, {}, {}, {}, {}};
+  PlainCsc csc{{0}, {}, {}};
+  for (int64_t v = 0; v < n; ++v) {
+    for (int64_t k = 0; k < (v % 3 == 0 ? 9 : 1); ++k)
+      csc.indices.push_back(static_cast<int32_t>((v * 7919 + k * 104729) % n));
+    csc.indptr.push_back(static_cast<int64_t>(csc.indices.size()));
+  }
+  add_relation(p, 0, 0, std::move(csc));
+  test_sums(p, {});
+  test_sums(p, {1 << 12, 1 << 20, 1 << 12, 0});
+}
+
+/// One source with an edge to every column: the work of its bin must still be cut.
+void test_star() {
+  const int64_t n = 20000;
+  PlainCsc csc{{0}, {}, {}};
+  for (int64_t v = 0; v < n; ++v) {
+    csc.indices.push_back(17);
+    if (v % 4 == 0) csc.indices.push_back(static_cast<int32_t>(v));
+    csc.indptr.push_back(static_cast<int64_t>(csc.indices.size()));
+  }
+  Problem p{{n}, {}, {}, {}, {}, {}};
+  add_relation(p, 0, 0, std::move(csc));
+  test_sums(p, kFine);
+  for (const int threads : kThreads) {
+    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, kFine).largest_piece() <= 64);
+    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {1, 8, 1, 0}).largest_piece() <= n * 5 / 4 / 8);
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_random_graphs();
+  test_many_columns();
+  test_star();
+  std::cout << "test_out_edge_sums: ok\n";
+  return 0;
+}
