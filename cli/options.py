@@ -35,7 +35,13 @@ TrainOption = Annotated[
     ),
 ]
 FanoutsOption = Annotated[
-    str, typer.Option("--fanouts", help="Neighbours per hop, the seeds' own hop first; -1 is all.")
+    str,
+    typer.Option(
+        "--fanouts",
+        metavar="N,N,..",
+        help="Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: 'cites=10,writes=5;cites=5,"
+        "writes=0', hops separated by semicolons, 0 skips.",
+    ),
 ]
 _SAMPLING = "How training samples"
 
