@@ -73,7 +73,28 @@ def reverse_pagerank(
     A relation is ``(src_type, dst_type, indptr, indices)``, types being positions in `num_nodes`. A sweep is
     ``new[t](u) = teleport[t](u) + damping * (sum over relations from t, edges u -> v, of s(v) / indeg(v))``.
     Tolerance 0 does exactly `max_sweeps`; otherwise it stops once the L1 change is at most `tolerance`.
-    Memory: 4 bytes per edge, 16 per node and relation.
+    Memory: 4 bytes per edge, 8 per node and relation, 8 per node.
+    """
+
+def inclusion_probability(
+    relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
+    num_nodes: Sequence[int],
+    p0: Sequence[NDArray[np.float64]],
+    fanouts: Sequence[Sequence[int]],
+    frontier: str = "all",
+    replacement: bool = False,
+    threads: int = 1,
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    """``(found per node type, reads per relation)`` of one batch of neighbour sampling.
+
+    `relations` and `num_nodes` as in `reverse_pagerank`. ``p0[t]``: probability of each node of type t to be a
+    seed. ``fanouts[h][r]``: places drawn from a list of relation r in hop h; -1 all, 0 none. `frontier`: the
+    nodes that ask in a hop, ``all`` found so far or only the ``new`` ones.
+
+    ``found[t]``, shape (nodes of t,): probability that the batch contains the node. ``reads[r]``, shape (nodes
+    of r's destination type,): expected number of times its list is read. Exact where every node has at most
+    one out-edge and seeds are independent; elsewhere the events are counted as if they were independent.
+    One sweep of the edges per hop. Memory: 4 bytes per edge, 32 per node and relation, 16 per node.
     """
 
 # -------------------------------------------------------------------------------------------- reorder

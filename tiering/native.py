@@ -30,6 +30,7 @@ rmat_edges = _native.rmat_edges
 
 # scores
 reverse_pagerank = _native.reverse_pagerank
+inclusion_probability = _native.inclusion_probability
 
 # reorder
 relabel_csc = _native.relabel_csc
@@ -57,6 +58,7 @@ __all__ = [
     "coo_to_csc",
     "epoch_order",
     "gather_rows",
+    "inclusion_probability",
     "invert_permutation",
     "out_degrees",
     "relabel_csc",

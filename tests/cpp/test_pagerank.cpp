@@ -46,7 +46,7 @@ Problem random_problem(const std::vector<int64_t>& num_nodes, const std::vector<
 }
 
 PagerankResult run(const Problem& p, PagerankOptions options) {
-  std::vector<PagerankRelation> relations;
+  std::vector<ScoreRelation> relations;
   for (const auto& r : p.relations) relations.push_back({r.src_type, r.dst_type, r.csc.view()});
   const std::vector<std::span<const double>> start(p.start.begin(), p.start.end());
   const std::vector<std::span<const double>> teleport(p.teleport.begin(), p.teleport.end());

@@ -10,7 +10,7 @@
 namespace tiering {
 
 /// One relation of a graph: edges from nodes of `src_type` to nodes of `dst_type`, columns = dst_type.
-struct PagerankRelation {
+struct ScoreRelation {
   int src_type = 0;
   int dst_type = 0;
   CscView csc;
@@ -31,10 +31,29 @@ struct PagerankResult {
 
 /// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold one vector per node
 /// type.
-PagerankResult reverse_pagerank(const std::vector<PagerankRelation>& relations,
+PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations,
                                 const std::vector<int64_t>& num_nodes,
                                 const std::vector<std::span<const double>>& start,
                                 const std::vector<std::span<const double>>& teleport,
                                 const PagerankOptions& options);
+
+struct InclusionOptions {
+  bool only_new = false;     ///< a node asks in the hop after it was found; else in every hop from then on
+  bool replacement = false;  ///< a list is drawn from with replacement
+  int threads = 1;
+};
+
+struct InclusionResult {
+  std::vector<Buffer<double>> found;  ///< per node type: probability that a batch contains the node
+  std::vector<Buffer<double>> reads;  ///< per relation and destination: expected reads of its list in a batch
+};
+
+/// Vertex inclusion probability of a sampled batch; see scores/inclusion.cpp. seeds holds, per node type, the
+/// probability of each node to be a seed; fanouts[hop][relation] is -1 for the whole list.
+InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
+                                      const std::vector<int64_t>& num_nodes,
+                                      const std::vector<std::span<const double>>& seeds,
+                                      const std::vector<std::vector<int64_t>>& fanouts,
+                                      const InclusionOptions& options);
 
 }  // namespace tiering

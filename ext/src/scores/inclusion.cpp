@@ -1,0 +1,179 @@
+// Vertex inclusion probability: how likely a batch of neighbour sampling contains each node.
+//
+// Returns:    with p(v) the probability that v is a seed, F_0 = new_0 = p, D_r = A_r = 0, in hop h = 1 ..
+//             hops, for every relation r of fanout f and in-degree d = indeg_r(v):
+//               w       = min(1, f / d), with replacement 1 - (1 - 1/d)^f; 1 if f = -1, 0 if f or d is 0
+//               active  = new_{h-1}(v), plus A_r(v) if found nodes ask in every hop
+//               D_r(v) += active * w                v was found, and a given place of its list drawn by now
+//               A_r(v)  = active * (1 - w)          v was found, and that place not drawn yet
+//               reads_r(v) += F_{h-1}(v), or new_{h-1}(v) if nodes ask only once; where f is not 0
+//               F_h(u)  = 1 - (1 - p(u)) * product over r, over edges u -> v, of (1 - D_r(v))
+//               new_h   = F_h - F_{h-1}
+//             found = F_hops.
+// Meaning:    every event is counted as independent of the others. Where each node has at most one
+//             out-edge (the graph is a forest of in-trees) and the seeds are independent, they are, and the
+//             result is exact for both rules. Carrying D over the hops is what makes it so: a node found at
+//             hop 1 that asks again at hop 2 is one event, not two.
+// Approach:   products are sums of log1p(-D) over out-edges (out_edge_sums.hpp): one sweep of the edges per
+//             hop. F is p + (1 - p) * -expm1(sum): small probabilities keep all their digits. A certain draw
+//             is log1p(-1) = -inf and gives exactly F = 1; what nothing reaches is exactly 0.
+// Memory:     that of the sums, 24 bytes per node and relation, 16 per node.
+// Determinism: same bytes for any number of threads; exp and log are those of the C library.
+// Source:     Kaler et al., "Communication-efficient graph neural networks with probabilistic neighborhood
+//             expansion analysis and caching" (MLSys'23), whose product counts the hops as independent.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tiering/errors.hpp>
+#include <tiering/parallel.hpp>
+#include <tiering/scores.hpp>
+#include <utility>
+#include <vector>
+
+#include "out_edge_sums.hpp"
+
+namespace tiering {
+namespace {
+
+Buffer<double> zeros(int64_t size) {
+  Buffer<double> values(size);
+  std::fill_n(values.data(), size, 0.0);
+  return values;
+}
+
+/// Probability that a given place of a list of `degree` > 0 is drawn.
+double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
+  if (fanout < 0) return 1;
+  const auto d = static_cast<double>(degree), f = static_cast<double>(fanout);
+  if (replacement) return degree == 1 ? 1 : -std::expm1(f * std::log1p(-1 / d));
+  return fanout >= degree ? 1 : f / d;
+}
+
+/// What is known of a relation's lists between hops, per destination.
+struct Lists {
+  Buffer<double> drawn;    ///< D
+  Buffer<double> waiting;  ///< A
+  Buffer<double> reads;
+  bool touched = false;  ///< a hop has drawn from them
+};
+
+class Spread {
+ public:
+  Spread(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
+         const std::vector<std::span<const double>>& seeds, const InclusionOptions& options)
+      : relations_(relations),
+        seeds_(seeds),
+        options_(options),
+        sums_(relations, num_nodes, options.threads) {
+    for (const auto& values : seeds) {
+      for (auto* target : {&found_, &fresh_}) {
+        target->emplace_back(static_cast<int64_t>(values.size()));
+        std::copy(values.begin(), values.end(), target->back().data());
+      }
+    }
+    for (const auto& r : relations) {
+      const int64_t n = r.csc.num_columns();
+      lists_.push_back({zeros(n), zeros(n), zeros(n)});
+    }
+  }
+
+  void hop(const std::vector<int64_t>& fanouts) {
+    for (size_t r = 0; r < relations_.size(); ++r) {
+      lists_[r].touched |= fanouts[r] != 0;
+      sums_.set_active(r, lists_[r].touched);
+      draw(r, fanouts[r]);
+    }
+    sums_.sweep([&](int64_t, const SumRange& range) { find(range); });
+  }
+
+  InclusionResult result() {
+    InclusionResult result{std::move(found_), {}};
+    for (auto& lists : lists_) result.reads.push_back(std::move(lists.reads));
+    return result;
+  }
+
+ private:
+  /// Lets the destinations of a relation ask, and hands out the logarithm of 1 - D.
+  void draw(size_t r, int64_t fanout) {
+    run_team(options_.threads, [&](int t) {
+      const auto [begin, end] = even_cut(relations_[r].csc.num_columns(), options_.threads, t);
+      for (int64_t v = begin; v < end; ++v) draw_list(r, v, fanout);
+    });
+  }
+
+  void draw_list(size_t r, int64_t v, int64_t fanout) {
+    const auto i = static_cast<size_t>(v), type = static_cast<size_t>(relations_[r].dst_type);
+    const int64_t degree = relations_[r].csc.indptr[i + 1] - relations_[r].csc.indptr[i];
+    Lists& lists = lists_[r];
+    const double active = fresh_[type][v] + (options_.only_new ? 0 : lists.waiting[v]);
+    if (fanout != 0) lists.reads[v] += options_.only_new ? fresh_[type][v] : found_[type][v];
+    lists.waiting[v] = active;
+    if (active == 0 || degree == 0 || fanout == 0) {
+      sums_.handed_out(r)[i] = handed(lists.drawn[v]);
+      return;
+    }
+    const double w = draw_probability(degree, fanout, options_.replacement);
+    lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
+    lists.waiting[v] = active * (1 - w);
+    sums_.handed_out(r)[i] = handed(lists.drawn[v]);
+  }
+
+  static double handed(double drawn) { return drawn == 0 ? 0 : std::log1p(-drawn); }
+
+  /// F and new of a range of nodes.
+  void find(const SumRange& range) {
+    const auto type = static_cast<size_t>(range.type);
+    for (size_t i = 0; i < range.sums.size(); ++i) {
+      const int64_t u = range.first + static_cast<int64_t>(i);
+      const double seed = seeds_[type][static_cast<size_t>(u)], before = found_[type][u];
+      const double next = range.sums[i] == 0 ? seed : seed - (1 - seed) * std::expm1(range.sums[i]);
+      found_[type][u] = std::clamp(next, before, 1.0);
+      fresh_[type][u] = found_[type][u] - before;
+    }
+  }
+
+  const std::vector<ScoreRelation>& relations_;
+  const std::vector<std::span<const double>>& seeds_;
+  const InclusionOptions& options_;
+  OutEdgeSums sums_;
+  std::vector<Buffer<double>> found_, fresh_;
+  std::vector<Lists> lists_;
+};
+
+void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<std::span<const double>>& seeds) {
+  TIERING_EXPECT(seeds.size() == num_nodes.size(),
+                 "p0 needs one vector per node type: " + std::to_string(num_nodes.size()));
+  for (size_t t = 0; t < seeds.size(); ++t) {
+    TIERING_EXPECT(
+        static_cast<int64_t>(seeds[t].size()) == num_nodes[t],
+        "node type " + std::to_string(t) + ": p0 needs " + std::to_string(num_nodes[t]) + " values");
+    for (size_t v = 0; v < seeds[t].size(); ++v)
+      TIERING_EXPECT(seeds[t][v] >= 0 && seeds[t][v] <= 1,
+                     "node type " + std::to_string(t) + ": p0[" + std::to_string(v) + "] is " +
+                         std::to_string(seeds[t][v]) + ", outside 0..1");
+  }
+}
+
+void check_fanouts(const std::vector<std::vector<int64_t>>& fanouts, size_t num_relations) {
+  for (const auto& hop : fanouts) {
+    TIERING_EXPECT(hop.size() == num_relations, "fanouts: one entry per relation in every hop");
+    for (const int64_t fanout : hop)
+      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+  }
+}
+
+}  // namespace
+
+InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
+                                      const std::vector<int64_t>& num_nodes,
+                                      const std::vector<std::span<const double>>& seeds,
+                                      const std::vector<std::vector<int64_t>>& fanouts,
+                                      const InclusionOptions& options) {
+  check_seeds(num_nodes, seeds);
+  check_fanouts(fanouts, relations.size());
+  Spread spread(relations, num_nodes, seeds, options);
+  for (const auto& hop : fanouts) spread.hop(hop);
+  return spread.result();
+}
+
+}  // namespace tiering
