@@ -1,0 +1,73 @@
+"""What every side of a sampling benchmark samples: graph, seeds, fanouts, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.bench.sizes import Csc, Sizes
+from tiering.sampling import Relation
+
+RELATION: Relation = ("node", "to", "node")
+FANOUTS = (10, 10, 10)
+
+Sides: TypeAlias = "Mapping[str, Callable[[], int] | str]"
+"""Name to a function that samples all batches once and returns the number of edges, or to why there is none."""
+
+
+@dataclass(frozen=True)
+class SamplingTask:
+    """Batches to sample, the same for every side."""
+
+    csc: Csc
+    """The graph: column = destination."""
+    seeds: npt.NDArray[np.int64]
+    """Shape (batches, batch size); no node twice."""
+    fanouts: tuple[int, ...]
+    """By hop from the seeds."""
+    threads: int
+    """Threads of each side."""
+    replace: bool = False
+    """Draw with replacement."""
+    weights: npt.NDArray[np.float32] | None = None
+    """Shape (edges,): draw in proportion to these, along the CSC."""
+
+    @classmethod
+    def of(cls, sizes: Sizes, *, replace: bool = False, weighted: bool = False) -> SamplingTask:
+        """Up to 40 batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
+        csc = sizes.csc()
+        batch_size = min(1000, max(1, sizes.nodes // 16))
+        batches = min(40, sizes.nodes // batch_size)
+        rng = np.random.default_rng(sizes.seed)
+        seeds = rng.permutation(sizes.nodes)[: batches * batch_size].reshape(batches, batch_size)
+        weights = 1 - rng.random(csc[1].size, dtype=np.float32) if weighted else None
+        return cls(csc, seeds.astype(np.int64), FANOUTS, sizes.threads, replace, weights)
+
+    def graph(self) -> TaskGraph:
+        """The graph as our samplers take it."""
+        return TaskGraph(self)
+
+
+class TaskGraph:
+    """A homogeneous graph in memory with the methods that samplers ask for."""
+
+    def __init__(self, task: SamplingTask) -> None:
+        self.node_types = ["node"]
+        self.relations = [RELATION]
+        self._task = task
+
+    def num_nodes(self, node_type: str = "node") -> int:
+        """Number of nodes."""
+        return int(self._task.csc[0].size) - 1
+
+    def csc(self, relation: Relation = RELATION) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """``(indptr, indices)``."""
+        return self._task.csc
+
+    def edge_data(self, relation: Relation = RELATION) -> dict[str, np.ndarray[Any, Any]]:
+        """The weights, if there are any."""
+        return {} if self._task.weights is None else {"weight": self._task.weights}
