@@ -11,7 +11,7 @@ from tiering.bench.kernels import bench_coo_to_csc, bench_relabel
 from tiering.bench.sampling import bench_sampling
 from tiering.bench.sizes import Sizes
 from tiering.bench.ssd import bench_ssd
-from tiering.bench.sweeps import bench_wrpr
+from tiering.bench.sweeps import bench_vip, bench_wrpr
 from tiering.errors import MissingError
 
 
@@ -31,6 +31,7 @@ BENCHMARKS = (
     Benchmark("copy", "memory copied: the machine's own limit", bench_copy),
     Benchmark("coo-to-csc", "edge list to CSC, beside scipy", bench_coo_to_csc),
     Benchmark("wrpr", "five sweeps of weighted reverse PageRank from the CSC, beside scipy on a ready CSR", bench_wrpr),
+    Benchmark("vip", "vertex inclusion probability over three hops, beside numpy with scipy's products", bench_vip),
     Benchmark("relabel", "adjacency permuted, beside scipy and DGL", bench_relabel),
     Benchmark("sampling", "neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt", bench_sampling),
     Benchmark("ssd", "random 4 KiB rows of the ssd tier, beside fio", bench_ssd),

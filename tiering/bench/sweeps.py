@@ -21,6 +21,8 @@ from tiering.bench.sizes import Csc, Sizes, Work
 
 DAMPING = 0.85
 SWEEPS = 5
+FANOUTS = (10, 10, 10)
+BATCH_SIZE, TRAIN_SHARE = 1000, 0.01
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -53,6 +55,41 @@ def bench_wrpr(sizes: Sizes) -> Comparison:
 
     shares = DAMPING / np.maximum(np.diff(indptr), 1)
     return _compare("wrpr", sizes, (indptr, indices), shares, SWEEPS, ours, products)
+
+
+def bench_vip(sizes: Sizes) -> Comparison:
+    """Vertex inclusion probability over three hops, against the same recursion in numpy and scipy's products.
+
+    One of a hundred nodes trains; batches of 1000, fanouts 10,10,10, frontier ``all``.
+    """
+    n = sizes.nodes
+    indptr, indices = sizes.csc()
+    train = np.random.default_rng(sizes.seed).permutation(n)[: max(1, int(TRAIN_SHARE * n))]
+    p0 = np.zeros(n)
+    p0[train] = min(1.0, BATCH_SIZE / train.size)
+    degrees = np.diff(indptr)
+
+    def ours() -> FloatArray:
+        relation = (0, 0, indptr, indices)
+        hops = [[fanout] for fanout in FANOUTS]
+        found, _ = native.inclusion_probability([relation], [n], [p0], hops, "all", False, sizes.threads)
+        return found[0]
+
+    def products(matrix: Any) -> FloatArray:
+        found, new = p0, p0
+        left, picked = np.zeros(n), np.zeros(n)
+        for fanout in FANOUTS:
+            share = np.minimum(1.0, fanout / np.maximum(degrees, 1))
+            share[degrees == 0] = 0
+            active = left + new
+            picked = picked + active * share
+            left = active * (1 - share)
+            reached = -np.expm1(matrix @ np.log1p(-np.minimum(picked, 1 - 1e-15)))
+            after = np.maximum(p0 + (1 - p0) * reached, found)
+            found, new = after, after - found
+        return found
+
+    return _compare("vip", sizes, (indptr, indices), np.ones(n), len(FANOUTS), ours, products)
 
 
 def _compare(
