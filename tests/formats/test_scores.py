@@ -27,7 +27,7 @@ def test_columns_of_the_example() -> None:
     for relation in ("cites", "paper:cites:paper", ("paper", "cites", "paper")):
         assert scores.adjacency(relation).tolist() == [1.0, 1.5, 0.0, 0.0]
     assert scores.summary()["relations"]["paper:cites:paper"]["sum"] == 2.5
-    assert scores.counted is None
+    assert scores.counted_epochs(0) is None
     with pytest.raises(MissingError, match=r"no single relation None; relations: author:writes:paper, paper:cites"):
         scores.adjacency()
     with pytest.raises(MissingError, match="no column 'adjacency' per node type; columns: feature"):

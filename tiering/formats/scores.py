@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,6 @@ from tiering.formats.problems import Problem
 
 ADJACENCY = "adjacency"
 """Name of the column per relation."""
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Epochs whose accesses a score has counted: it knows them, so it is not to be judged on them."""
-
-    seed: int
-    """Seed of the sampler."""
-    epochs: range
-    """Numbers of the epochs."""
 
 
 class Scores(Artifact):
@@ -63,14 +52,16 @@ class Scores(Artifact):
                 found.append((triple[0], triple[1], triple[2]))
         return found
 
-    @property
-    def counted(self) -> Counted | None:
-        """What a pre-sampled score has counted; ``None`` for a score computed from the graph alone."""
+    def counted_epochs(self, seed: int) -> range | None:
+        """Epochs of the run with `seed` whose accesses this score has counted: it is not to be judged on them.
+
+        ``None`` for another run's counts, and for a score computed from the graph alone.
+        """
         provenance = self.manifest.provenance
         options = provenance.get("options", {})
-        first, epochs, seed = options.get("first_epoch"), options.get("epochs"), provenance.get("seed")
-        if isinstance(first, int) and isinstance(epochs, int) and isinstance(seed, int):
-            return Counted(seed, range(first, first + epochs))
+        first, epochs = options.get("first_epoch"), options.get("epochs")
+        if provenance.get("seed") == seed and isinstance(first, int) and isinstance(epochs, int):
+            return range(first, first + epochs)
         return None
 
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
