@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -37,8 +38,12 @@ class Sampler:
         Seed of the run, 0 to 2^64 - 1.
     rule
         Name of the rule in the core.
-    arguments
-        What the rule needs beside.
+    edge_relations
+        What the edges of a hop are grouped by, where it is not the graph's relations.
+    weights
+        Edge weights per relation, for rules that draw by them.
+    threads
+        Threads that prepare the rule (sums of weights).
 
     Notes
     -----
@@ -55,7 +60,8 @@ class Sampler:
         seed: int = 0,
         rule: str = "uniform",
         edge_relations: Sequence[Relation] | None = None,
-        **arguments: Any,
+        weights: Mapping[Relation, np.ndarray[Any, Any]] | None = None,
+        threads: int | str | None = None,
     ) -> None:
         if frontier not in ("all", "new"):
             raise InputError(f"frontier: expected 'all' or 'new', found {frontier!r}")
@@ -67,14 +73,20 @@ class Sampler:
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
         self.fanouts = [list(hop) for hop in fanouts]
         place = {t: i for i, t in enumerate(self.node_types)}
-        self._native = native.Sampler(
-            num_nodes=[graph.num_nodes(t) for t in self.node_types],
-            relations=[(place[r[0]], place[r[2]], *checked_csc(graph, r)) for r in self.relations],
-            fanouts=self.fanouts,
-            frontier=frontier,
-            node_keys=[checked_node_keys(graph, t) for t in self.node_types],
-            seed=self.seed,
-        )
+        given = weights or {}
+        try:
+            self._native = native.Sampler(
+                num_nodes=[graph.num_nodes(t) for t in self.node_types],
+                relations=[(place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r)) for r in self.relations],
+                fanouts=self.fanouts,
+                frontier=frontier,
+                node_keys=[checked_node_keys(graph, t) for t in self.node_types],
+                seed=self.seed,
+                rule=rule,
+                threads=parse_threads(threads),
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
 
     def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
         """Sample one batch.
@@ -148,12 +160,9 @@ class Sampler:
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
         last = len(plan) if last is None else last
-        none = np.empty(0, np.int64)
-        idle = np.zeros(len(plan) + 1, np.int64)
-        lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
         try:
             self._native.count_accesses(
-                lists,
+                self._epoch(plan),
                 key_word(plan.epoch, "epoch"),
                 first,
                 last,
@@ -164,6 +173,51 @@ class Sampler:
         except ValueError as error:
             raise self._explain(error) from None
         return counts
+
+    def count_marks(
+        self,
+        plan: EpochPlan,
+        maps: Sequence[Mapping[str, npt.NDArray[np.uint8]]],
+        num_marks: int,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        threads: int | None = None,
+    ) -> IdArray:
+        """Sample batches ``[first, last)`` of an epoch and count the unique nodes of each batch by their mark.
+
+        Parameters
+        ----------
+        plan
+            From `batches`.
+        maps
+            Each marks nodes: per node type, uint8 of shape (num_nodes,), values below `num_marks`. Nodes of types
+            that a map leaves out are not counted.
+        num_marks
+            Number of marks, 1 to 256.
+        threads
+            As in `count_accesses`.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64, shape (maps, last - first, num_marks).
+        """
+        last = len(plan) if last is None else last
+        marks = [[None if (m := each.get(t)) is None else np.ascontiguousarray(m, np.uint8) for t in self.node_types]
+                 for each in maps]  # fmt: skip
+        try:
+            return self._native.count_marks(
+                self._epoch(plan), key_word(plan.epoch, "epoch"), first, last, marks, num_marks, parse_threads(threads)
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
+
+    def _epoch(self, plan: EpochPlan) -> list[tuple[IdArray, IdArray]]:
+        """Seeds and offsets per node type, as the core takes them."""
+        none = np.empty(0, np.int64)
+        idle = np.zeros(len(plan) + 1, np.int64)
+        return [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
 
     def _per_type(self, ids: Seeds, what: str) -> list[IdArray]:
         """One checked array per node type, empty where nothing was given."""
@@ -188,5 +242,9 @@ class Sampler:
         return lists
 
     def _explain(self, error: ValueError) -> InputError:
+        """The core's message with names instead of numbers."""
         path = getattr(self.graph, "path", "graph")
-        return InputError(f"{path}: {error}; run `tiering check --full` on the graph")
+        text = re.sub(r"\brelation (\d+)", lambda m: "relation " + ":".join(self.relations[int(m[1])]), str(error))
+        if text.startswith("weights of"):
+            return InputError(f"{path}: {text}; correct the weights and import again, or use another sampler")
+        return InputError(f"{path}: {text}; run `tiering check --full` on the graph")

@@ -22,6 +22,8 @@ class SampledEdges:
     """Shape (edges,): place of the destination in ``nodes[destination type]``; ascending."""
     positions: IdArray | None = None
     """Shape (edges,): place of the edge in the relation's ``indices``, on request."""
+    weights: npt.NDArray[np.float32] | None = None
+    """Shape (edges,): weights that the sampler gives its edges; ``None`` where it gives none."""
 
     def __len__(self) -> int:
         return int(self.src.size)

@@ -55,3 +55,28 @@ def checked_node_keys(graph: SampledGraph, node_type: str) -> np.ndarray[Any, An
             f"found {keys.dtype} of shape {keys.shape}"
         )
     return np.ascontiguousarray(keys)
+
+
+def checked_weights(graph: SampledGraph, relation: Relation) -> np.ndarray[Any, Any]:
+    """Weights along the relation's ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``.
+
+    Raises
+    ------
+    InputError
+        If there are none, or they do not fit the edges.
+    """
+    name, path = ":".join(relation), getattr(graph, "path", "graph")
+    find = getattr(graph, "edge_data", None)
+    weights = None if find is None else find(relation).get("weight")
+    if weights is None:
+        raise InputError(
+            f"{path}: relation {name} has no edge weights, which sampler 'weighted' draws by; import the dataset with "
+            "weights (edge_weight.npy beside the edges, or a column of that name), or use another sampler"
+        )
+    edges = graph.csc(relation)[1].size
+    if weights.shape != (edges,) or weights.dtype.kind not in "fiu":
+        raise InputError(
+            f"{path}: weights of {name}: expected numbers of shape ({edges},), found {weights.dtype} of shape "
+            f"{weights.shape}"
+        )
+    return np.ascontiguousarray(weights, weights.dtype if weights.dtype in (np.float32, np.float64) else np.float64)

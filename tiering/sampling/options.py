@@ -73,6 +73,16 @@ def _uniform(graph: SampledGraph, options: SamplingOptions) -> Sampler:
     return NeighborSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
 
 
+def _replacement(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return NeighborSampler(
+        graph, options.fanouts, rule="replacement", frontier=_rule(options), seed=options.seed
+    )  # fmt: skip
+
+
+def _weighted(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return NeighborSampler(graph, options.fanouts, rule="weighted", frontier=_rule(options), seed=options.seed)
+
+
 def _full(graph: SampledGraph, options: SamplingOptions) -> Sampler:
     relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
     for hop, numbers in enumerate(resolve_fanouts(relations, options.fanouts)):
@@ -92,5 +102,10 @@ def _key(relation: Any) -> str:
     return relation if isinstance(relation, str) else ":".join(relation)
 
 
-SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {"uniform": _uniform, "full": _full}
+SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {
+    "uniform": _uniform,
+    "replacement": _replacement,
+    "weighted": _weighted,
+    "full": _full,
+}
 """Samplers by name."""

@@ -15,6 +15,7 @@
 //            numbers.
 #include "tiering/sampling/sampler.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "relation_hop.hpp"
 #include "tiering/errors.hpp"
 #include "tiering/parallel.hpp"
+#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/node_table.hpp"
 
@@ -52,16 +54,36 @@ void check(const SamplerConfig& config) {
   }
 }
 
-template <typename Index>
-void run_hop(const HopTask& task, const Index* indices, UniformDraw& draw, GrowingArray<int64_t>* scratch) {
-  RelationHop<Index, UniformDraw>(task, indices, draw, scratch).run();
+/// One hop in which every frontier node draws from its own list.
+template <typename Draw>
+void run_draws(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
+  const IdArray& indices = task.relation->indices;
+  if (indices.narrow != nullptr)
+    RelationHop<int32_t, Draw>(task, indices.narrow, draw, scratch).run();
+  else
+    RelationHop<int64_t, Draw>(task, indices.wide, draw, scratch).run();
+}
+
+void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks,
+                    int64_t* out) {
+  constexpr int64_t kAhead = 24;
+  uint8_t highest = 0;
+  for (int64_t i = 0; i < nodes.size(); ++i) {
+    if (i + kAhead < nodes.size()) __builtin_prefetch(marks + nodes[i + kAhead]);
+    const uint8_t mark = marks[nodes[i]];
+    highest = std::max(highest, mark);
+    if (mark < num_marks) ++out[mark];
+  }
+  TIERING_EXPECT(highest < num_marks, "marks: expected values below " + std::to_string(num_marks) +
+                                          ", found " + std::to_string(highest));
 }
 
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
 struct Sampler::Workspace {
-  explicit Workspace(const SamplerConfig& c) : config(c), tables(c.num_nodes.size()) {
+  Workspace(const SamplerConfig& c, const std::vector<CumulativeWeights>& s)
+      : config(c), sums(s), tables(c.num_nodes.size()) {
     edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.relations.size(), 0));
   }
 
@@ -75,11 +97,14 @@ struct Sampler::Workspace {
   void add_counts(const AccessCounts& counts, bool shared) const;
 
   const SamplerConfig& config;
+  const std::vector<CumulativeWeights>& sums;
   std::vector<NodeTable> tables;                 // per type
   std::vector<std::vector<int64_t>> num_nodes;   // sizes after 0, 1, ... hops
   std::vector<Frontiers> frontiers;              // per hop
   std::vector<std::vector<int64_t>> edge_hints;  // edges of the last batch: room for the next
-  UniformDraw draw;
+  UniformDraw uniform;
+  ReplacementDraw replacement;
+  WeightedDraw weighted;
   GrowingArray<int64_t> scratch[3];
 };
 
@@ -155,10 +180,18 @@ void Sampler::Workspace::sample_relation(size_t hop, size_t r, uint64_t stream, 
                      .destinations = &tables[dst],
                      .edges = edges,
                      .want_positions = want_positions};
-  if (relation.indices.narrow != nullptr)
-    run_hop(task, relation.indices.narrow, draw, scratch);
-  else
-    run_hop(task, relation.indices.wide, draw, scratch);
+  switch (config.rule) {
+    case Rule::uniform:
+      run_draws(task, uniform, scratch);
+      break;
+    case Rule::replacement:
+      run_draws(task, replacement, scratch);
+      break;
+    case Rule::weighted:
+      weighted.use(sums[r].data());
+      run_draws(task, weighted, scratch);
+      break;
+  }
   if (edges != nullptr) edge_hints[hop][r] = edges->src.size();
 }
 
@@ -199,7 +232,7 @@ class Sampler::Lease {
   explicit Lease(Sampler& sampler) : sampler_(sampler) {
     const std::lock_guard lock(sampler_.mutex_);
     if (sampler_.idle_.empty()) {
-      workspace_ = std::make_unique<Workspace>(sampler_.config_);
+      workspace_ = std::make_unique<Workspace>(sampler_.config_, sampler_.sums_);
     } else {
       workspace_ = std::move(sampler_.idle_.back());
       sampler_.idle_.pop_back();
@@ -213,13 +246,22 @@ class Sampler::Lease {
   Lease& operator=(const Lease&) = delete;
 
   Workspace* operator->() { return workspace_.get(); }
+  Workspace* get() { return workspace_.get(); }
 
  private:
   Sampler& sampler_;
   std::unique_ptr<Workspace> workspace_;
 };
 
-Sampler::Sampler(SamplerConfig config) : config_(std::move(config)) { check(config_); }
+Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config)) {
+  check(config_);
+  if (config_.rule != Rule::weighted) return;
+  for (size_t r = 0; r < config_.relations.size(); ++r) {
+    const RelationView& relation = config_.relations[r];
+    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)],
+                       "weights of relation " + std::to_string(r), threads);
+  }
+}
 
 Sampler::~Sampler() = default;
 
@@ -233,14 +275,13 @@ SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch,
   return result;
 }
 
-void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                             const AccessCounts& counts, int threads) {
+template <typename Visit>
+void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int threads,
+                          Visit&& visit) {
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(
       seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
       "seeds: expected one list per node type");
-  TIERING_EXPECT(counts.features.size() == types && counts.adjacency.size() == config_.relations.size(),
-                 "counts: expected one array per node type and one per relation");
   for (const int64_t batches : seeds.num_batches)
     TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches " + std::to_string(first) +
                                                                        " to " + std::to_string(last) +
@@ -254,7 +295,32 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
     }
     Lease workspace(*this);
     workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
-    workspace->add_counts(counts, threads > 1);
+    visit(*workspace.get(), b);
+  });
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  TIERING_EXPECT(counts.features.size() == config_.num_nodes.size() &&
+                     counts.adjacency.size() == config_.relations.size(),
+                 "counts: expected one array per node type and one per relation");
+  for_batches(seeds, epoch, first, last, threads,
+              [&](const Workspace& workspace, int64_t) { workspace.add_counts(counts, threads > 1); });
+}
+
+void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, int threads) {
+  const size_t types = config_.num_nodes.size();
+  for (const auto& map : maps)
+    TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
+  std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
+  for_batches(seeds, epoch, first, last, threads, [&](const Workspace& workspace, int64_t b) {
+    for (size_t m = 0; m < maps.size(); ++m) {
+      int64_t* const of_batch = out + (static_cast<int64_t>(m) * (last - first) + b - first) * num_marks;
+      for (size_t t = 0; t < types; ++t)
+        if (maps[m].marks[t] != nullptr)
+          count_marks_of(workspace.tables[t].nodes(), maps[m].marks[t], num_marks, of_batch);
+    }
   });
 }
 
