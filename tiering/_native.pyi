@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IdArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+WeightArray = NDArray[np.float32] | NDArray[np.float64]
 
 def build_info() -> dict[str, str]:
     """What the build found: ``compiler``, ``build_type``, ``liburing``, ``nvcc``."""
@@ -126,7 +127,7 @@ class Sampler:
     def __init__(
         self,
         num_nodes: Sequence[int],
-        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray, NDArray[np.float32] | NDArray[np.float64] | None]],
+        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray, WeightArray | None]],
         fanouts: Sequence[Sequence[int]],
         frontier: str,
         node_keys: Sequence[IdArray | None],
