@@ -299,22 +299,29 @@ void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first
   });
 }
 
-void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                             const AccessCounts& counts, int threads) {
+void Sampler::check_counts(const AccessCounts& counts) const {
   TIERING_EXPECT(counts.features.size() == config_.num_nodes.size() &&
                      counts.adjacency.size() == config_.relations.size(),
                  "counts: expected one array per node type and one per relation");
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  check_counts(counts);
   for_batches(seeds, epoch, first, last, threads,
               [&](const Workspace& workspace, int64_t) { workspace.add_counts(counts, threads > 1); });
 }
 
 void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, int threads) {
+                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                          const AccessCounts* counts, int threads) {
+  if (counts != nullptr) check_counts(*counts);
   const size_t types = config_.num_nodes.size();
   for (const auto& map : maps)
     TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
   std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
   for_batches(seeds, epoch, first, last, threads, [&](const Workspace& workspace, int64_t b) {
+    if (counts != nullptr) workspace.add_counts(*counts, threads > 1);
     for (size_t m = 0; m < maps.size(); ++m) {
       int64_t* const of_batch = out + (static_cast<int64_t>(m) * (last - first) + b - first) * num_marks;
       for (size_t t = 0; t < types; ++t)

@@ -125,13 +125,16 @@ class Sampler {
                       const AccessCounts& counts, int threads);
 
   /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
-  /// out[(map * batches + batch - first) * num_marks + mark].
+  /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
   void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, int threads);
+                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                   const AccessCounts* counts, int threads);
 
   const SamplerConfig& config() const { return config_; }
 
  private:
+  void check_counts(const AccessCounts& counts) const;
+
   struct Workspace;
   class Lease;
 
