@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,25 @@ def test_a_type_that_the_score_does_not_know_comes_last(graph: Graph) -> None:
     found = evaluate(graph, {"b": {"b": [1, 1]}}, [2], batch_size=1, epochs=1, shares=[4 / 36, 12 / 36])
     assert found.hit_rates["b"] == [4 / 8, 5 / 8]
     assert found.types["a"].scores["b"].cached_rows == [0, 1]
+
+
+def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
+    """Only `c` has features, and it is nobody's neighbour: nothing is read, every rate is 0, no number is missing."""
+    source = tmp_path / "source"
+    for name in ("a", "c", "a__to__a", "a__to__c"):
+        (source / name).mkdir(parents=True)
+    np.save(source / "a/train_idx.npy", np.arange(3))
+    np.save(source / "c/node_feat.npy", np.zeros((5, 2), np.float32))
+    np.save(source / "a__to__a/edge_index.npy", np.array([[0, 1], [1, 2]]))
+    np.save(source / "a__to__c/edge_index.npy", np.array([[0, 1], [0, 4]]))
+    graph = import_graph(source, tmp_path / "graph")
+    found = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, tiers=parse_capacities("50%"))
+    assert found.accesses == 0 and found.hit_rates["s"] == found.hit_rates["oracle"] == [0.0] * 6
+    assert found.scores["s"].intervals == [(0.0, 0.0)] * 6
+    document = json.dumps(found.to_json(curves=True), allow_nan=False)
+    assert json.loads(document)["tiers"]["scores"]["s"]["links"]["host_link"]["share"] == 0
+    both = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, row_bytes=8, shares=[0.5])
+    assert both.types["c"].accesses == 0 and both.types["a"].scores["oracle"].hit_rates == [1.0]
 
 
 def test_many_types_fill_more_than_one_map(tmp_path: Path) -> None:

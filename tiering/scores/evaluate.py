@@ -87,7 +87,8 @@ def evaluate(
     Notes
     -----
     Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
-    sampling, and one sort of all rows per score. Memory: about 40 bytes per row, and 2 MiB per 1000 batches and score.
+    sampling, and one sort of all rows per score. Memory: about 40 bytes per row and one per row and score; for the
+    intervals 2 MiB per 1000 batches and score, at most 8 MiB (twice that with several node types).
     """
     _check_parameters(epochs, first_epoch, scores)
     workers = parse_threads(threads)
