@@ -137,6 +137,31 @@ def test_a_graph_without_features_says_what_was_assumed(tiering_cli, tmp_path, t
     assert given.err == "" and "Bytes moved per epoch" in given.out
 
 
+def test_the_loader_moves_what_was_foretold(tiering_cli, hetero, tmp_path):
+    """Rows and bytes that two epochs of training read from each tier, by node type, are those of `evaluate`."""
+    pytest.importorskip("torch")
+    import tiering
+
+    graph, scores = hetero
+    reordered, layout, sizes = tmp_path / "reordered", tmp_path / "layout", ("--gpu", "5%", "--peer", "2x4%")
+    tiering_cli("reorder", graph, *scores, "--out", reordered).ok()
+    tiering_cli("layout", reordered, *sizes, "--cpu", "20%", "--ssd", tmp_path / "disk", "--out", layout).ok()
+    judge = ("evaluate", graph, *scores, "--fanouts", "4,3", "--batch-size", 32, "--epochs", 2, "--seed", 9)
+    found = tiering_cli(*judge, *sizes, "--cpu", "20%", "--ssd", "--json").ok().json["tiers"]["scores"]["wrpr"]
+    with tiering.open(layout) as opened:
+        loader = opened.loader("train", fanouts=[4, 3], batch_size=32, seed=9)
+        for epoch in range(2):
+            for _ in loader.epoch(epoch):
+                pass
+        served = loader.counters()
+    for node_type, entry in found["types"].items():
+        for tier, foretold in entry["tiers"].items():
+            assert served[node_type]["tiers"][tier]["rows"] == 2 * foretold["reads_per_epoch"]
+    for tier, links in (("cpu", "host_link"), ("ssd", "ssd")):
+        moved = sum(entry["tiers"][tier]["bytes"] for entry in served.values())
+        assert moved == 2 * found["links"][links]["bytes_per_epoch"] > 0
+
+
 def test_the_code_in_the_docs_runs(tiering_cli, scored, tmp_path, repository, monkeypatch):
     (tmp_path / "wrpr").rename(tmp_path / "scores")
     monkeypatch.chdir(tmp_path)
