@@ -38,6 +38,9 @@ class Stream {
  public:
   Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
 
+  /// Leaves out the next `count` numbers.
+  void skip(uint64_t count) { state_ += kGolden * count; }
+
   /// Next 64 random bits.
   uint64_t next() { return mix64(state_ += kGolden); }
 

@@ -17,6 +17,15 @@ struct IdArray {
   int64_t size = 0;
 
   bool absent() const { return narrow == nullptr && wide == nullptr; }
+  /// Entry i as a random key; i itself where the array is absent.
+  uint64_t key_of(int64_t i) const {
+    if (narrow != nullptr) return static_cast<uint64_t>(narrow[i]);
+    return static_cast<uint64_t>(wide != nullptr ? wide[i] : i);
+  }
+  void prefetch(int64_t i) const {
+    if (narrow != nullptr) __builtin_prefetch(narrow + i);
+    if (wide != nullptr) __builtin_prefetch(wide + i);
+  }
 };
 
 /// One relation's adjacency as CSC: column = destination, indices = its in-neighbours.
@@ -45,6 +54,7 @@ struct SampledEdges {
   GrowingArray<int32_t> src;        // place in nodes[src_type]
   GrowingArray<int32_t> dst;        // place in nodes[dst_type]
   GrowingArray<int64_t> positions;  // place in the relation's indices; filled on request
+  GrowingArray<float> weights;      // filled by rules that weigh their edges
 };
 
 struct SampledBatch {
