@@ -30,18 +30,17 @@ TrainOption = Annotated[
         "--train",
         metavar="FILE|SHARE",
         help="Training nodes: a .npy file of ids (TYPE=FILE where there are several types), or a share such as 1%. "
-        "[default: the graph's own train split]",
+        "Default: the graph's own train split.",
         show_default=False,
     ),
 ]
-FanoutsOption = Annotated[
-    str,
-    typer.Option(
-        "--fanouts",
-        metavar="N,N,..",
-        help="Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: 'cites=10,writes=5;cites=5,"
-        "writes=0', hops separated by semicolons, 0 skips.",
-    ),
+_FANOUTS = (
+    "Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: 'cites=10,writes=5;cites=5,writes=0', hops "
+    "separated by semicolons, 0 skips."
+)
+FanoutsListOption = Annotated[
+    list[str] | None,
+    typer.Option("--fanouts", metavar="N,N,..", help=f"{_FANOUTS} Repeatable. Default: 10,10,10.", show_default=False),
 ]
 _SAMPLING = "How training samples"
 
@@ -50,6 +49,7 @@ def _sampling(*names: str, metavar: str, text: str, default: bool = True) -> Any
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=_SAMPLING, show_default=default)
 
 
+OptionalFanouts = Annotated[str | None, _sampling("--fanouts", metavar="N,N,..", text=_FANOUTS, default=False)]
 BatchSizeOption = Annotated[int, _sampling("--batch-size", metavar="N", text="Training nodes per batch.")]
 SamplerOption = Annotated[
     str,

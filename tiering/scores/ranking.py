@@ -1,0 +1,100 @@
+"""Where the capacities asked for cut the line of rows that a score forms.
+
+All that `evaluate` reports about a score are sums over stretches of its line: caches of some sizes, tiers, points of a
+curve. So the line is cut once at all these places, and each row remembers only its stretch, in one byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.formats.layout import TIERS
+from tiering.placement import Capacities, Table, plan_tiers
+from tiering.scores.rows import ASSUMED, FloatArray, IntArray, Rows
+
+MAX_STRETCHES = 255
+"""Most stretches of a line; number 255 marks rows that are left out."""
+LEFT_OUT = 255
+
+Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
+"""Node type and tier -> half-open range of ranks, as `tiering.placement.plan_tiers` returns them."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The line of one score, cut."""
+
+    edges: IntArray
+    """Rows from the front of the line to each cut: ascending, from 0 to the number of rows."""
+    stretches: npt.NDArray[np.uint8]
+    """Per row: s where ``edges[s] <= place of the row < edges[s + 1]``."""
+    cuts: IntArray
+    """Number of the edge at which each capacity ends."""
+    ranges: Ranges | None
+    """Tiers of each type; ``None`` if none were asked for."""
+    tier_cuts: IntArray
+    """Number of the edge at which each of `TIERS` ends, 0 in front; only with `ranges`."""
+
+    def count(self, rows: Rows, index: int, weights: npt.NDArray[Any] | None = None) -> IntArray:
+        """Rows of the type number `index` up to each edge, or the sum of their int64 `weights`: shape of `edges`."""
+        part = rows.part(index)
+        found = np.bincount(
+            self.stretches[part], None if weights is None else weights[part], minlength=max(self.edges.size - 1, 0)
+        )
+        # bincount sums in float64: exact below 2^53.
+        return np.concatenate([[0], np.cumsum(found.astype(np.int64))])
+
+
+def rank_rows(
+    rows: Rows, values: FloatArray | IntArray, capacities: IntArray, tiers: Capacities | None, threads: int
+) -> Ranking:
+    """Form the line of a score and cut it.
+
+    Parameters
+    ----------
+    values
+        One per row, not negative; the highest per byte come first.
+    capacities
+        int64, bytes; with the tiers at most `MAX_STRETCHES` different places.
+    tiers
+        Sizes of tiers; the cuts are those that `tiering layout` would make.
+
+    Raises
+    ------
+    InputError
+        If the tiers do not fit the rows.
+
+    Notes
+    -----
+    Cost: one sort. Memory: while it runs up to 32 bytes per row, 1 afterwards.
+    """
+    line = rows.line(values, threads)
+    prefixes = rows.prefixes(line, capacities)
+    ranges = None if tiers is None else _plan(rows, line, values, tiers)
+    tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
+    edges = np.unique(np.concatenate([[0, rows.size], prefixes, tier_ends])).astype(np.int64)
+    stretches = np.empty(rows.size, np.uint8)
+    for s, (begin, end) in enumerate(pairwise(edges)):
+        stretches[line[begin:end]] = s
+    tier_cuts = np.searchsorted(edges, [0, *tier_ends]) if ranges is not None else np.zeros(0, np.int64)
+    return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts)
+
+
+def _plan(rows: Rows, line: npt.NDArray[Any], values: npt.NDArray[Any], tiers: Capacities) -> Ranges:
+    tables = []
+    for index, (node_type, size) in enumerate(zip(rows.types, rows.row_bytes, strict=True)):
+        part = rows.part(index)
+        own = line if len(rows.types) == 1 else line[(line >= part.start) & (line < part.stop)]
+        tables.append(Table(node_type, rows.counts[index], size, values[own].astype(np.float64)))
+    try:
+        return plan_tiers(tables, tiers, strict=False)
+    except InputError as error:
+        if ASSUMED not in rows.origins:
+            raise
+        raise InputError(f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)") from None
