@@ -54,6 +54,17 @@ def test_agrees_with_ours(
     assert ours.hit_rates != theirs.hit_rates
 
 
+def test_agrees_with_ours_drawing_with_replacement(dgl: Any, shared_data: Path, tmp_path: Path) -> None:
+    graph = import_graph(shared_data / "dblp-citation", tmp_path / "graph")
+    scores = {"wrpr": score_graph(graph, "wrpr", tmp_path / "wrpr")}
+    options: dict[str, Any] = {"batch_size": 64, "epochs": 2, "sampler": "replacement"}
+    ours, theirs = (evaluate(graph, scores, [10, 10], judge=judge, **options) for judge in ("own", "dgl"))
+    agree(ours, theirs)
+    assert ours.accesses == pytest.approx(theirs.accesses, rel=0.01)
+    without = evaluate(graph, scores, [10, 10], batch_size=64, epochs=2)
+    assert without.accesses > 1.05 * ours.accesses
+
+
 def test_fanouts_are_reversed_for_dgl(dgl: Any, tmp_path: Path) -> None:
     """Node 0 aggregates 1 .. 9, and each of these 10 .. 18.
 
@@ -109,8 +120,8 @@ def test_what_dgl_does_not_do(dgl: Any, tmp_path: Path) -> None:
     star = star_graph(tmp_path / "star")
     with pytest.raises(InputError, match=r"judge dgl: .* 'all' only, found 'new'"):
         evaluate(star, {}, [2], train=[1], judge="dgl", frontier="new")
-    with pytest.raises(InputError, match=r"judge dgl: .*uniform, replacement, full, not 'pinsage'; use --judge own"):
-        evaluate(star, {}, [2], train=[1], judge="dgl", sampler="pinsage")
+    with pytest.raises(InputError, match=r"judge dgl: .*uniform, replacement, full, not 'weighted'; use --judge own"):
+        evaluate(star, {}, [2], train=[1], judge="dgl", sampler="weighted")
 
 
 def test_without_dgl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

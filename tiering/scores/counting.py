@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from tiering.progress import progress
 from tiering.sampling import AccessCounts, EpochPlan, SampledGraph, Sampler, SamplingOptions, batches
 from tiering.scores.bootstrap import MAX_GROUPS, group_of
-from tiering.scores.hits import MARKS, BucketMap
+from tiering.scores.hits import MARKS, MarkMap
 from tiering.scores.rows import IntArray
 
 
@@ -24,7 +23,7 @@ class Judge(Protocol):
     """For people, such as ``own`` or ``dgl 1.1.3``."""
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
         """Sample batches ``[first, last)`` of an epoch and count what they read.
 
@@ -51,27 +50,20 @@ class OwnJudge:
         self._sampler = sampler
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
         """See `Judge.count`."""
         self._sampler.count_accesses(plan, counts, first=first, last=last, threads=threads)
-        hits = np.zeros((len(maps), last - first, MARKS), np.int64)
-
-        def one(batch: int) -> None:
-            nodes = self._sampler.sample(plan[batch], epoch=plan.epoch, batch=batch).nodes
-            add_hits(hits[:, batch - first], nodes, maps)
-
-        if maps:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(one, range(first, last)))
-        return hits
+        if not maps:
+            return np.zeros((0, last - first, MARKS), np.int64)
+        return self._sampler.count_marks(plan, maps, MARKS, first=first, last=last, threads=threads)
 
 
-def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[BucketMap]) -> None:
+def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:
     """Add one batch's unique `nodes` per type to `hits`, int64 of shape (maps, `MARKS`)."""
     for found, marks in zip(hits, maps, strict=True):
-        for node_type, ids in nodes.items():
-            found += np.bincount(marks[node_type][ids], minlength=MARKS)
+        for node_type, own in marks.items():
+            found += np.bincount(own[nodes[node_type]], minlength=MARKS)
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ def judge_epochs(
     train: Mapping[str, npt.ArrayLike],
     options: SamplingOptions,
     epochs: Sequence[int],
-    maps: Sequence[BucketMap],
+    maps: Sequence[MarkMap],
     threads: int,
 ) -> Counted:
     """Count whole epochs, with a progress bar.

@@ -100,7 +100,7 @@ def evaluate(
         name: questions.rank(score_vector(graph, questions.rows, name, score), workers)
         for name, score in scores.items()
     }
-    maps = hit_maps(questions, rankings, graph) if resamples else None
+    maps = hit_maps(questions, rankings) if resamples else None
     span = range(first, first + epochs)
     counted = judge_epochs(sampler, graph, nodes, chosen, span, [] if maps is None else maps.maps, workers)
     if maps is not None:
@@ -166,7 +166,9 @@ def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
     if judge == "dgl":
         from tiering.scores.judge import DglJudge
 
-        return DglJudge(graph, options)
+        theirs = DglJudge(graph, options)
+        make_sampler(graph, options)  # refuses what does not fit, for any judge
+        return theirs
     return OwnJudge(make_sampler(graph, options))
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.formats.graph import Graph
 from tiering.placement import Capacities
 from tiering.scores.bootstrap import Bootstrap
 from tiering.scores.evaluation import ORACLE, Curve, Evaluation, TypeResult, interval_list
@@ -67,11 +66,10 @@ class Questions:
         return ranking.cuts[len(self.shares) :]
 
 
-def hit_maps(questions: Questions, rankings: Mapping[str, Ranking], graph: Graph) -> HitMaps:
+def hit_maps(questions: Questions, rankings: Mapping[str, Ranking]) -> HitMaps:
     """Marks for the counts behind the error bars; by type at the shares and tiers only."""
     coarse = [np.union1d(questions.share_cuts(ranking), ranking.tier_cuts) for ranking in rankings.values()]
-    num_nodes = {t: graph.num_nodes(t) for t in graph.node_types}
-    return HitMaps(questions.rows, list(rankings.values()), coarse, num_nodes)
+    return HitMaps(questions.rows, list(rankings.values()), coarse)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.scores.ranking import LEFT_OUT, Ranking
+from tiering.scores.ranking import Ranking
 from tiering.scores.rows import IntArray, Rows
 
 MARKS = 256
 """Marks of a map: one byte per node."""
-BucketMap = Mapping[str, npt.NDArray[np.uint8]]
-"""Node type -> uint8, shape (nodes,): mark of each node."""
+MarkMap = Mapping[str, npt.NDArray[np.uint8]]
+"""Node type -> uint8, shape (nodes,): mark of each node; types that are not in it are not counted."""
 
 
 class HitMaps:
@@ -31,16 +31,13 @@ class HitMaps:
         The rows, and one line per score.
     coarse
         Per ranking, numbers of the edges at which counts by type are wanted.
-    num_nodes
-        Nodes of every type of the graph; those that are not in `rows` are marked `LEFT_OUT`.
     """
 
-    def __init__(
-        self, rows: Rows, rankings: Sequence[Ranking], coarse: Sequence[IntArray], num_nodes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, rows: Rows, rankings: Sequence[Ranking], coarse: Sequence[IntArray]) -> None:
         self._rows, self._rankings = rows, rankings
-        self._outside = {t: np.full(count, LEFT_OUT, np.uint8) for t, count in num_nodes.items() if t not in rows.types}
-        self.maps: list[BucketMap] = [self._map(ranking.stretches) for ranking in rankings]
+        self.maps: list[MarkMap] = [
+            {t: ranking.stretches[rows.part(i)] for i, t in enumerate(rows.types)} for ranking in rankings
+        ]
         self._inner = [np.union1d(cuts[cuts > 0], [r.edges.size - 1]) for cuts, r in zip(coarse, rankings, strict=True)]
         self._places: dict[tuple[int, int], tuple[int, int]] = {}  # score and type -> map and its first mark
         if len(rows.types) > 1:
@@ -49,24 +46,19 @@ class HitMaps:
         self.hits: IntArray = np.zeros((len(self.maps), 0, MARKS), np.int64)
         """int64, shape (maps, groups of batches, `MARKS`): set when they were counted."""
 
-    def _map(self, marks: npt.NDArray[np.uint8]) -> BucketMap:
-        rows = self._rows
-        return {**{t: marks[rows.part(i)] for i, t in enumerate(rows.types)}, **self._outside}
-
     def _add_type_maps(self, score: int) -> None:
-        """Mark type and stretch: as many types to a map as fit, the others are left out of it."""
-        inner = self._inner[score]
-        fine = np.arange(self._rankings[score].edges.size - 1)
-        merged = np.searchsorted(inner, fine, side="right")
-        per_map = max(1, LEFT_OUT // inner.size)
+        """Mark type and stretch: as many types to a map as fit, the others are not in it."""
+        inner, ranking = self._inner[score], self._rankings[score]
+        merged = np.searchsorted(inner, np.arange(ranking.edges.size - 1), side="right")
+        per_map = max(1, MARKS // inner.size)
         for first in range(0, len(self._rows.types), per_map):
-            marks = np.full(self._rows.size, LEFT_OUT, np.uint8)
+            marks: dict[str, npt.NDArray[np.uint8]] = {}
             for index in range(first, min(first + per_map, len(self._rows.types))):
                 begin = (index - first) * inner.size
-                part = self._rows.part(index)
-                marks[part] = (begin + merged).astype(np.uint8)[self._rankings[score].stretches[part]]
+                own = ranking.stretches[self._rows.part(index)]
+                marks[self._rows.types[index]] = (begin + merged).astype(np.uint8)[own]
                 self._places[score, index] = (len(self.maps), begin)
-            self.maps.append(self._map(marks))
+            self.maps.append(marks)
 
     def up_to(self, score: int, cuts: IntArray, index: int | None = None) -> IntArray:
         """Rows that each group of batches found in front of each cut.
@@ -91,13 +83,6 @@ class HitMaps:
         inner = self._inner[score]
         own = self._summed(self.hits[where][:, begin : begin + inner.size])
         return own[:, np.searchsorted(np.concatenate([[0], inner]), cuts)]
-
-    @property
-    def found(self) -> IntArray:
-        """int64, shape (groups,): rows of competing types that each group found; 0 groups without a score."""
-        if not self._rankings:
-            return np.zeros(0, np.int64)
-        return np.asarray(self.hits[0, :, :LEFT_OUT].sum(axis=1), dtype=np.int64)
 
     @staticmethod
     def _summed(hits: npt.NDArray[Any]) -> IntArray:

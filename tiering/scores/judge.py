@@ -17,7 +17,7 @@ from tiering.errors import CapabilityError, InputError
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
 from tiering.scores.counting import add_hits
-from tiering.scores.hits import MARKS, BucketMap
+from tiering.scores.hits import MARKS, MarkMap
 from tiering.scores.rows import IntArray
 
 SAMPLERS = ("uniform", "replacement", "full")
@@ -69,7 +69,7 @@ class DglJudge:
         return (*(self._torch.from_numpy(part) for part in wide), [])
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
         """See `tiering.scores.counting.Judge.count`; `threads` does not matter."""
         hits = np.zeros((len(maps), last - first, MARKS), np.int64)

@@ -18,9 +18,8 @@ from tiering.formats.layout import TIERS
 from tiering.placement import Capacities, Table, plan_tiers
 from tiering.scores.rows import ASSUMED, FloatArray, IntArray, Rows
 
-MAX_STRETCHES = 255
-"""Most stretches of a line; number 255 marks rows that are left out."""
-LEFT_OUT = 255
+MAX_STRETCHES = 256
+"""Most stretches of a line: each row keeps the number of its own in a byte."""
 
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 """Node type and tier -> half-open range of ranks, as `tiering.placement.plan_tiers` returns them."""
