@@ -65,7 +65,7 @@ def evaluate_command(
         str | None, _option(_JUDGED, "--shares", "P,P,..", "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.")
     ] = None,
     resamples: Annotated[
-        int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none, in half the time.", True)
+        int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none.", True)
     ] = 200,
     gpu: Annotated[str | None, _option(_TIERS, "--gpu", "SIZE", "Rows every GPU holds: 8GiB, 5%.")] = None,
     peer: Annotated[str | None, _option(_TIERS, "--peer", "PxSIZE", "Rows spread over P GPUs: 4x8GiB.")] = None,

@@ -161,6 +161,8 @@ class Sampler:
         last: int,
         maps: Sequence[Sequence[NDArray[np.uint8] | None]],
         num_marks: int,
+        features: Sequence[NDArray[np.int64]],
+        adjacency: Sequence[NDArray[np.int64]],
         threads: int,
     ) -> NDArray[np.int64]: ...
 

@@ -141,21 +141,14 @@ class BoundSampler {
                       const std::vector<Counters>& features, const std::vector<Counters>& adjacency,
                       int threads) {
     const EpochSeeds views = view_epoch(seeds);
-    const SamplerConfig& config = sampler_->config();
-    AccessCounts counts;
-    for (size_t t = 0; t < features.size(); ++t)
-      counts.features.push_back(checked_counters(features[t], config.num_nodes, t, "features"));
-    std::vector<int64_t> destinations;
-    for (const auto& relation : config.relations)
-      destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
-    for (size_t r = 0; r < adjacency.size(); ++r)
-      counts.adjacency.push_back(checked_counters(adjacency[r], destinations, r, "adjacency"));
+    const AccessCounts counts = view_counts(features, adjacency);
     nb::gil_scoped_release release;
     sampler_->count_accesses(views, epoch, first, last, counts, threads);
   }
 
   nb::object count_marks(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
                          const std::vector<std::vector<std::optional<Marks>>>& maps, int64_t num_marks,
+                         const std::vector<Counters>& features, const std::vector<Counters>& adjacency,
                          int threads) {
     TIERING_EXPECT(num_marks >= 1 && num_marks <= 256, "num_marks: expected 1 to 256");
     TIERING_EXPECT(first <= last, "last: expected " + std::to_string(first) + " or more");
@@ -171,12 +164,14 @@ class BoundSampler {
         found.back().marks.push_back(map[t] ? map[t]->data() : nullptr);
       }
     }
+    const AccessCounts counts = view_counts(features, adjacency);
     GrowingArray<int64_t> out;
     const auto batches = static_cast<size_t>(last - first);
     {
       nb::gil_scoped_release release;
       out.resize(static_cast<int64_t>(maps.size() * batches) * num_marks);
-      sampler_->count_marks(views, epoch, first, last, found, num_marks, out.data(), threads);
+      sampler_->count_marks(views, epoch, first, last, found, num_marks, out.data(),
+                            features.empty() ? nullptr : &counts, threads);
     }
     auto owned = std::make_unique<GrowingArray<int64_t>>(std::move(out));
     int64_t* data = owned->data();
@@ -206,6 +201,20 @@ class BoundSampler {
       TIERING_EXPECT(offsets(i) <= offsets(i + 1), "offsets: entry " + std::to_string(i + 1) + " decreases");
     TIERING_EXPECT(offsets(offsets.shape(0) - 1) <= static_cast<int64_t>(ids.shape(0)),
                    "offsets: the last entry is beyond the " + std::to_string(ids.shape(0)) + " seeds");
+  }
+
+  AccessCounts view_counts(const std::vector<Counters>& features,
+                           const std::vector<Counters>& adjacency) const {
+    const SamplerConfig& config = sampler_->config();
+    AccessCounts counts;
+    for (size_t t = 0; t < features.size(); ++t)
+      counts.features.push_back(checked_counters(features[t], config.num_nodes, t, "features"));
+    std::vector<int64_t> destinations;
+    for (const auto& relation : config.relations)
+      destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
+    for (size_t r = 0; r < adjacency.size(); ++r)
+      counts.adjacency.push_back(checked_counters(adjacency[r], destinations, r, "adjacency"));
+    return counts;
   }
 
   static int64_t* checked_counters(const Counters& counters, const std::vector<int64_t>& sizes, size_t i,
@@ -247,6 +256,7 @@ void bind_sampling(nb::module_& m) {
       .def("count_accesses", &BoundSampler::count_accesses, nb::arg("seeds"), nb::arg("epoch"),
            nb::arg("first"), nb::arg("last"), nb::arg("features"), nb::arg("adjacency"), nb::arg("threads"))
       .def("count_marks", &BoundSampler::count_marks, nb::arg("seeds"), nb::arg("epoch"), nb::arg("first"),
-           nb::arg("last"), nb::arg("maps"), nb::arg("num_marks"), nb::arg("threads"));
+           nb::arg("last"), nb::arg("maps"), nb::arg("num_marks"), nb::arg("features"), nb::arg("adjacency"),
+           nb::arg("threads"));
   m.def("epoch_order", &bound_epoch_order, nb::arg("n"), nb::arg("seed"), nb::arg("epoch"));
 }

@@ -1,13 +1,14 @@
 """What a sampled edge costs, step by step, for graphs from in-cache to far out of it.
 
-``python tests/benchmarks/sampling_cost.py [SCALE ...] [--json]`` builds `sampling_cost.cpp` with the C++ compiler, runs
-it on scrambled R-MAT graphs of 2**SCALE nodes and 12 edges a node, and prints nanoseconds per sampled edge, on one
+``python tests/benchmarks/sampling_cost.py [SCALE ...] [--docs DIR]`` builds `sampling_cost.cpp` with the C++ compiler,
+runs it on scrambled R-MAT graphs of 2**SCALE nodes and 12 edges a node, and prints nanoseconds per sampled edge, on one
 thread: the steps alone, plainly and with their reads announced ahead, and beside them the sampler's own time, in which
-the steps run interleaved.
+the steps run interleaved. With ``--docs`` it writes ``benchmarks/sampling-cost.json`` and the table of ``sampling.md``.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -15,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tiering.bench.machine import describe_machine
 from tiering.bench.sampling_task import SamplingTask
 from tiering.bench.sizes import Sizes
 from tiering.sampling import NeighborSampler
@@ -28,6 +31,7 @@ HERE = Path(__file__).resolve().parent
 SCALES = (12, 16, 19, 22, 24)
 EDGES_PER_NODE = 12
 HOPS, FANOUT = 3, 10
+BEGIN, END = "<!-- sampling cost: begin -->", "<!-- sampling cost: end -->"
 
 
 def build(folder: Path) -> Path:
@@ -67,18 +71,39 @@ def sampler_cost(task: SamplingTask, runs: int = 5) -> float:
     return round(best, 3)
 
 
-def main(arguments: list[str]) -> None:
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Markdown: a column per graph, a row per step."""
+    heads = [f"{1 << result['scale']:,} nodes" for result in results]
+    rows = [["ns per sampled edge", *heads], ["---"] * (len(heads) + 1)]
+    rows.append(["graph, MB", *(f"{result['graph_MB']:g}" for result in results)])
+    steps = [key for key in results[0] if key not in ("scale", "graph_MB", "edges", "frontier_nodes")]
+    rows += [[step, *(f"{result[step]:.1f}" for result in results)] for step in steps]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def write(docs: Path, results: Sequence[dict[str, Any]]) -> None:
+    """Write the figures and the table between the markers of ``sampling.md``."""
+    figures = {"machine": describe_machine(), "results": results}
+    (docs / "benchmarks").mkdir(exist_ok=True)
+    (docs / "benchmarks" / "sampling-cost.json").write_text(json.dumps(figures, indent=1) + "\n")
+    page = docs / "sampling.md"
+    head, rest = page.read_text().split(BEGIN)
+    page.write_text(f"{head}{BEGIN}\n\n{table(results)}\n\n{END}{rest.split(END)[1]}")
+
+
+def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
-    scales = [int(argument) for argument in arguments if argument != "--json"] or list(SCALES)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scales", nargs="*", type=int)
+    parser.add_argument("--docs", type=Path)
+    asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         program = build(folder)
-        results = [measure(program, folder, scale) for scale in scales]
-    if "--json" in arguments:
-        print(json.dumps(results, indent=1))
-        return
-    for key in results[0]:
-        print(f"{key:<20}" + "".join(f"{result[key]:>14}" for result in results))
+        results = [measure(program, folder, scale) for scale in asked.scales or SCALES]
+    if asked.docs is not None:
+        write(asked.docs, results)
+    print(table(results))
 
 
 if __name__ == "__main__":

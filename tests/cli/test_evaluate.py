@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,15 @@ def test_a_graph_without_features_says_what_was_assumed(tiering_cli, tmp_path, t
     assert "every row counts as 1 B" in assumed.err and "Rows moved per epoch" in assumed.out
     given = tiering_cli(*judge, "--row-bytes", "2KiB", "--gpu", "8KiB").ok()
     assert given.err == "" and "Bytes moved per epoch" in given.out
+
+
+def test_the_code_in_the_docs_runs(tiering_cli, scored, tmp_path, repository, monkeypatch):
+    (tmp_path / "wrpr").rename(tmp_path / "scores")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", (repository / "docs/evaluate.md").read_text(), re.M | re.S)
+    names: dict[str, object] = {}
+    exec(compile(code, "docs/evaluate.md", "exec"), names)  # noqa: S102 - our own page
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 REFUSALS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tiering.bench.copy import bench_copy
 from tiering.bench.harness import Comparison
 from tiering.bench.kernels import bench_coo_to_csc, bench_relabel
-from tiering.bench.sampling import bench_sampling
+from tiering.bench.sampling import bench_replacement, bench_sampling, bench_weighted
 from tiering.bench.sizes import Sizes
 from tiering.bench.ssd import bench_ssd
 from tiering.bench.sweeps import bench_vip, bench_wrpr
@@ -34,6 +34,8 @@ BENCHMARKS = (
     Benchmark("vip", "vertex inclusion probability over three hops, beside numpy with scipy's products", bench_vip),
     Benchmark("relabel", "adjacency permuted, beside scipy and DGL", bench_relabel),
     Benchmark("sampling", "neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt", bench_sampling),
+    Benchmark("sampling-replacement", "the same with replacement", bench_replacement),
+    Benchmark("sampling-weighted", "the same by edge weights, without replacement", bench_weighted),
     Benchmark("ssd", "random 4 KiB rows of the ssd tier, beside fio", bench_ssd),
 )
 

@@ -16,12 +16,22 @@ from tiering.bench.harness import Comparison
 from tiering.bench.peers import expect
 from tiering.bench.sampling_task import SamplingTask
 from tiering.bench.sizes import Sizes
-from tiering.sampling import NeighborSampler
+from tiering.sampling import SamplingOptions, make_sampler
 
 
 def bench_sampling(sizes: Sizes) -> Comparison:
     """Uniform, without replacement."""
     return _compare("sampling", sizes, SamplingTask.of(sizes))
+
+
+def bench_replacement(sizes: Sizes) -> Comparison:
+    """Uniform, with replacement."""
+    return _compare("sampling-replacement", sizes, SamplingTask.of(sizes, "replacement"))
+
+
+def bench_weighted(sizes: Sizes) -> Comparison:
+    """By edge weights, without replacement. What is prepared once for the graph (running sums) is not timed."""
+    return _compare("sampling-weighted", sizes, SamplingTask.of(sizes, "weighted", batches=10))
 
 
 def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
@@ -30,7 +40,7 @@ def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
     Ours returns everything a training step needs (nodes, edges in local ids by hop) and samples whole batches side by
     side. The peers are timed in both ways of using threads: all in one batch, and batches side by side.
     """
-    sampler = NeighborSampler(task.graph(), list(task.fanouts), seed=sizes.seed)
+    sampler = make_sampler(task.graph(), SamplingOptions(task.fanouts, sampler=task.sampler, seed=sizes.seed))
 
     def one(b: int) -> int:
         return sampler.sample(task.seeds[b], batch=b).num_edges

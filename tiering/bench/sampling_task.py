@@ -31,21 +31,26 @@ class SamplingTask:
     """By hop from the seeds."""
     threads: int
     """Threads of each side."""
-    replace: bool = False
-    """Draw with replacement."""
+    sampler: str = "uniform"
+    """Name of the sampler: `tiering.sampling.SAMPLERS`."""
     weights: npt.NDArray[np.float32] | None = None
-    """Shape (edges,): draw in proportion to these, along the CSC."""
+    """Shape (edges,), along the CSC; for ``weighted``."""
 
     @classmethod
-    def of(cls, sizes: Sizes, *, replace: bool = False, weighted: bool = False) -> SamplingTask:
-        """Up to 40 batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
+    def of(cls, sizes: Sizes, sampler: str = "uniform", batches: int = 40) -> SamplingTask:
+        """Up to `batches` batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
         csc = sizes.csc()
         batch_size = min(1000, max(1, sizes.nodes // 16))
-        batches = min(40, sizes.nodes // batch_size)
+        batches = min(batches, sizes.nodes // batch_size)
         rng = np.random.default_rng(sizes.seed)
         seeds = rng.permutation(sizes.nodes)[: batches * batch_size].reshape(batches, batch_size)
-        weights = 1 - rng.random(csc[1].size, dtype=np.float32) if weighted else None
-        return cls(csc, seeds.astype(np.int64), FANOUTS, sizes.threads, replace, weights)
+        weights = 1 - rng.random(csc[1].size, dtype=np.float32) if sampler == "weighted" else None
+        return cls(csc, seeds.astype(np.int64), FANOUTS, sizes.threads, sampler, weights)
+
+    @property
+    def replace(self) -> bool:
+        """Whether it draws with replacement."""
+        return self.sampler == "replacement"
 
     def graph(self) -> TaskGraph:
         """The graph as our samplers take it."""

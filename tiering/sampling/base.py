@@ -183,6 +183,7 @@ class Sampler:
         plan: EpochPlan,
         maps: Sequence[Mapping[str, npt.NDArray[np.uint8]]],
         num_marks: int,
+        counts: AccessCounts | None = None,
         *,
         first: int = 0,
         last: int | None = None,
@@ -199,6 +200,8 @@ class Sampler:
             that a map leaves out are not counted.
         num_marks
             Number of marks, 1 to 256.
+        counts
+            Counters to add the accesses to on the way, as `count_accesses` does.
         threads
             As in `count_accesses`.
 
@@ -212,7 +215,15 @@ class Sampler:
                  for each in maps]  # fmt: skip
         try:
             return self._native.count_marks(
-                self._epoch(plan), key_word(plan.epoch, "epoch"), first, last, marks, num_marks, parse_threads(threads)
+                self._epoch(plan),
+                key_word(plan.epoch, "epoch"),
+                first,
+                last,
+                marks,
+                num_marks,
+                [] if counts is None else [counts.features[t] for t in self.node_types],
+                [] if counts is None else [counts.adjacency[r] for r in self.relations],
+                parse_threads(threads),
             )
         except ValueError as error:
             raise self._explain(error) from None

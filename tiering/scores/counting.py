@@ -53,10 +53,7 @@ class OwnJudge:
         self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
         """See `Judge.count`."""
-        self._sampler.count_accesses(plan, counts, first=first, last=last, threads=threads)
-        if not maps:
-            return np.zeros((0, last - first, MARKS), np.int64)
-        return self._sampler.count_marks(plan, maps, MARKS, first=first, last=last, threads=threads)
+        return self._sampler.count_marks(plan, maps, MARKS, counts, first=first, last=last, threads=threads)
 
 
 def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:

@@ -75,7 +75,7 @@ def evaluate(
     judge
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.scores.judge`).
     resamples
-        Draws of the bootstrap; 0 for no intervals, in half the time.
+        Draws of the bootstrap; 0 for no intervals.
 
     Raises
     ------

@@ -89,7 +89,7 @@ class Findings:
         """Answer all questions."""
         rows, tiers = self.questions.rows, self.questions.tiers
         curves = {name: self._curve(name) for name in self.rankings}
-        curve_rows = {name: self._counts(name, None, None)[self._curve_cuts(name)] for name in self.rankings}
+        curve_rows = {name: self._cached(name, None)[self._curve_cuts(name)] for name in self.rankings}
         return Evaluation(
             shares=list(self.questions.shares),
             scores={name: self._shares(name, None) for name in self.rankings},
@@ -106,16 +106,28 @@ class Findings:
             parameters=parameters,
         )
 
-    def _counts(self, name: str, index: int | None, weights: IntArray | None) -> IntArray:
-        """Rows up to each edge of a line, or their weight: of one type or of all."""
-        types = range(len(self.questions.rows.types)) if index is None else [index]
-        counts = [self.rankings[name].count(self.questions.rows, each, weights) for each in types]
-        return np.asarray(np.sum(counts, axis=0), dtype=np.int64)
+    @cached_property
+    def _served_by_type(self) -> dict[str, IntArray]:
+        """Per score, accesses to the rows up to each edge of its line: int64, shape (types, edges)."""
+        return {name: ranking.count(self.questions.rows, self.truth) for name, ranking in self.rankings.items()}
+
+    @cached_property
+    def _rows_by_type(self) -> dict[str, IntArray]:
+        return {name: ranking.count(self.questions.rows) for name, ranking in self.rankings.items()}
+
+    def _served(self, name: str, index: int | None) -> IntArray:
+        """Accesses to the rows up to each edge of a line: of one type or of all."""
+        found = self._served_by_type[name]
+        return np.asarray(found.sum(axis=0) if index is None else found[index], dtype=np.int64)
+
+    def _cached(self, name: str, index: int | None) -> IntArray:
+        """Rows up to each edge of a line."""
+        found = self._rows_by_type[name]
+        return np.asarray(found.sum(axis=0) if index is None else found[index], dtype=np.int64)
 
     def _shares(self, name: str, index: int | None) -> Curve:
         cuts = self.questions.share_cuts(self.rankings[name])
-        served = self._counts(name, index, self.truth)
-        cached = self._counts(name, index, None)
+        served, cached = self._served(name, index), self._cached(name, index)
         rates = served[cuts] / max(int(served[-1]), 1)
         return Curve(rates.tolist(), interval_list(self._ends(name, cuts, index)), cached[cuts].tolist())
 
@@ -128,7 +140,7 @@ class Findings:
         return self.bootstrap.interval(self.maps.up_to(score, cuts, index), wholes)
 
     def _curve(self, name: str) -> FloatArray:
-        served = self._counts(name, None, self.truth)
+        served = self._served(name, None)
         rates: FloatArray = served[self._curve_cuts(name)] / max(int(served[-1]), 1)
         return rates
 
@@ -152,7 +164,7 @@ class Findings:
 
     def _traffic(self, name: str, tiers: Capacities, parameters: Mapping[str, Any]) -> Traffic:
         rows, ranking = self.questions.rows, self.rankings[name]
-        found = plan_traffic(rows, ranking, self.truth, tiers, int(parameters["epochs"]))
+        found = plan_traffic(rows, ranking, self._served_by_type[name], tiers, int(parameters["epochs"]))
         if self.maps is None or name == ORACLE:
             return found
         score = list(self.rankings).index(name)

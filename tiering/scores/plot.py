@@ -90,7 +90,7 @@ def plot(
 
 def draw_frequency(axes: Any, result: Evaluation) -> None:
     """Accesses per row and epoch by rank, both logarithmic: how skewed the accesses are, and who finds the hot rows."""
-    for name, style in _styles([result]).items():
+    for name, style in _styles(result).items():
         rows, served = result.curve_rows[name], result.curves[name]
         places = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
         chosen = np.unique(np.concatenate([[0], places]))  # far enough apart to average the noise out
@@ -105,7 +105,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
 
 def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
     """Share of all accesses that goes to the first rows by each score (figure 7 of the Data Tiering paper)."""
-    for name, style in _styles([result]).items():
+    for name, style in _styles(result).items():
         if names is None or name in names:
             axes.plot(*_points(result, name, 0), label=name, **style)
     _linear(axes, result)
@@ -124,7 +124,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
 
 def draw_hit_rates(axes: Any, result: Evaluation) -> None:
     """Hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
-    for name, style in _styles([result]).items():
+    for name, style in _styles(result).items():
         axes.plot(*_points(result, name, 1), label=name, **style)
         if name in result.bands:
             low, high = 100 * result.bands[name][1:].T
@@ -158,8 +158,7 @@ def _draw_one(figure: Any, result: Evaluation) -> None:
 
 
 def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
-    names = [name for name in _styles(results) if all(name in result.scores for result in results)]
-    names = [*(name for name in names if name != ORACLE), ORACLE]
+    names = [name for name in results[0].scores if all(name in result.scores for result in results)]
 
     def cumulative(axes: Any, i: int) -> None:
         draw_cumulative(axes, results[i])
@@ -194,10 +193,10 @@ def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]
         _legend(part, grid[0])
 
 
-def _styles(results: Sequence[Evaluation]) -> dict[str, dict[str, Any]]:
-    """Line styles by name, the oracle first so that the others lie above it; the same in every panel."""
+def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
+    """Line styles by name in the order the scores were given, the oracle first so that the others lie above it."""
     styles: dict[str, dict[str, Any]] = {ORACLE: {"color": "black", "linewidth": 2.2}}
-    for i, name in enumerate(results[0].names()[:-1]):
+    for i, name in enumerate(name for name in result.scores if name != ORACLE):
         colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         styles[name] = {"color": colour, "linestyle": dash, "linewidth": 1.7}
     return styles

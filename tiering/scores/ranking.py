@@ -40,14 +40,16 @@ class Ranking:
     tier_cuts: IntArray
     """Number of the edge at which each of `TIERS` ends, 0 in front; only with `ranges`."""
 
-    def count(self, rows: Rows, index: int, weights: npt.NDArray[Any] | None = None) -> IntArray:
-        """Rows of the type number `index` up to each edge, or the sum of their int64 `weights`: shape of `edges`."""
-        part = rows.part(index)
-        found = np.bincount(
-            self.stretches[part], None if weights is None else weights[part], minlength=max(self.edges.size - 1, 0)
-        )
-        # bincount sums in float64: exact below 2^53.
-        return np.concatenate([[0], np.cumsum(found.astype(np.int64))])
+    def count(self, rows: Rows, weights: IntArray | None = None) -> IntArray:
+        """Rows up to each edge, or the sum of their `weights` (int64, one per row): int64, shape (types, edges)."""
+        found = np.zeros((len(rows.types), self.edges.size), np.int64)
+        for index, of_type in enumerate(found):
+            part = rows.part(index)
+            own = None if weights is None else weights[part]
+            # bincount sums in float64: exact below 2^53.
+            sums = np.bincount(self.stretches[part], own, minlength=self.edges.size - 1)
+            np.cumsum(sums.astype(np.int64), out=of_type[1:])
+        return found
 
 
 def rank_rows(

@@ -92,20 +92,19 @@ def link_weights(num_peers: int) -> FloatArray:
     return np.array([[1, local, 0, 0], [0, 1 - local, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], np.float64)
 
 
-def plan_traffic(rows: Rows, ranking: Ranking, truth: IntArray, tiers: Capacities, epochs: int) -> Traffic:
+def plan_traffic(rows: Rows, ranking: Ranking, served: IntArray, tiers: Capacities, epochs: int) -> Traffic:
     """What the tiers of a ranking would have served.
 
     Parameters
     ----------
     ranking
         Made with `tiers`.
-    truth
-        int64, accesses per row over all epochs.
+    served
+        int64, shape (types, edges): accesses to the rows up to each edge of the ranking, over all epochs.
     """
     reads = {}
-    for index, node_type in enumerate(rows.types):
-        served = np.diff(ranking.count(rows, index, truth)[ranking.tier_cuts])
-        reads[node_type] = dict(zip(TIERS, served.tolist(), strict=True))
+    for node_type, of_type in zip(rows.types, served, strict=True):
+        reads[node_type] = dict(zip(TIERS, np.diff(of_type[ranking.tier_cuts]).tolist(), strict=True))
     row_bytes = dict(zip(rows.types, rows.row_bytes, strict=True))
     return Traffic(ranking.ranges or {}, reads, row_bytes, tiers.num_peers, epochs, None)
 

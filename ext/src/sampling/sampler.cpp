@@ -118,7 +118,7 @@ struct Sampler::Workspace {
   GrowingArray<int64_t> scratch[3];
   WalkHop walks;
   LayerHop layer;
-  const std::vector<int64_t*>* reads = nullptr;  // counters of lists read on the way, see for_batches
+  const std::vector<int64_t*>* reads = nullptr;  // counters of the lists that walks read, per relation
   bool shared_reads = false;
 };
 
@@ -332,7 +332,7 @@ SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch,
 
 template <typename Visit>
 void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const std::vector<int64_t*>* reads, int threads, Visit&& visit) {
+                          const AccessCounts* counts, int threads, Visit&& visit) {
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(
       seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
@@ -349,29 +349,35 @@ void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first
       of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
     }
     Lease workspace(*this);
-    workspace->reads = reads;
+    workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
     workspace->shared_reads = threads > 1;
     workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
+    if (counts != nullptr) workspace->add_counts(*counts, threads > 1);
     visit(*workspace.get(), b);
   });
 }
 
-void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                             const AccessCounts& counts, int threads) {
+void Sampler::check_counts(const AccessCounts& counts) const {
   TIERING_EXPECT(counts.features.size() == config_.num_nodes.size() &&
                      counts.adjacency.size() == config_.relations.size(),
                  "counts: expected one array per node type and one per relation");
-  for_batches(seeds, epoch, first, last, &counts.adjacency, threads,
-              [&](const Workspace& workspace, int64_t) { workspace.add_counts(counts, threads > 1); });
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  check_counts(counts);
+  for_batches(seeds, epoch, first, last, &counts, threads, [](const Workspace&, int64_t) {});
 }
 
 void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, int threads) {
+                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                          const AccessCounts* counts, int threads) {
+  if (counts != nullptr) check_counts(*counts);
   const size_t types = config_.num_nodes.size();
   for (const auto& map : maps)
     TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
   std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
-  for_batches(seeds, epoch, first, last, nullptr, threads, [&](const Workspace& workspace, int64_t b) {
+  for_batches(seeds, epoch, first, last, counts, threads, [&](const Workspace& workspace, int64_t b) {
     for (size_t m = 0; m < maps.size(); ++m) {
       int64_t* const of_batch = out + (static_cast<int64_t>(m) * (last - first) + b - first) * num_marks;
       for (size_t t = 0; t < types; ++t)

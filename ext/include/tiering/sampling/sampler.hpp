@@ -140,21 +140,24 @@ class Sampler {
                       const AccessCounts& counts, int threads);
 
   /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
-  /// out[(map * batches + batch - first) * num_marks + mark].
+  /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
   void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, int threads);
+                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                   const AccessCounts* counts, int threads);
 
   const SamplerConfig& config() const { return config_; }
 
  private:
+  void check_counts(const AccessCounts& counts) const;
+
   struct Workspace;
   class Lease;
 
-  /// Samples batches [first, last) and calls visit(workspace, batch) for each, whole batches in parallel.
-  /// `reads`: counters per relation of lists that are read on the way (walks), or null.
+  /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
+  /// visit(workspace, batch) for each; whole batches in parallel.
   template <typename Visit>
   void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<int64_t*>* reads, int threads, Visit&& visit);
+                   const AccessCounts* counts, int threads, Visit&& visit);
 
   SamplerConfig config_;
   std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
