@@ -133,6 +133,7 @@ class Sampler:
         node_keys: Sequence[IdArray | None],
         seed: int,
         rule: str = "uniform",
+        walks: tuple[int, int, float, Sequence[Sequence[int]]] | None = None,
         threads: int = 1,
     ) -> None: ...
     def sample(

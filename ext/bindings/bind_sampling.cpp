@@ -28,6 +28,7 @@ using Counters = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu
 using AnyWeights = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Marks = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Relation = std::tuple<int, int, LongIds, AnyIds, std::optional<AnyWeights>>;
+using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 using Epoch = std::vector<std::pair<LongIds, LongIds>>;
 
 IdArray view_ids(const AnyIds& ids, const std::string& what) {
@@ -57,7 +58,16 @@ Rule parse_rule(const std::string& name) {
   if (name == "uniform") return Rule::uniform;
   if (name == "replacement") return Rule::replacement;
   if (name == "weighted") return Rule::weighted;
-  throw InputError("rule: expected uniform, replacement or weighted, found " + name);
+  if (name == "walks") return Rule::walks;
+  if (name == "layers") return Rule::layers;
+  throw InputError("rule: expected uniform, replacement, weighted, walks or layers, found " + name);
+}
+
+WalkRule parse_walks(const Walks& walks) {
+  const auto& [num_walks, walk_length, restart, metapaths] = walks;
+  TIERING_EXPECT(restart >= 0.0 && restart <= 1.0, "restart: expected a probability");
+  const auto parts = static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain));
+  return {num_walks, walk_length, parts, metapaths};
 }
 
 /// Hands a buffer over to numpy without a copy.
@@ -76,7 +86,7 @@ class BoundSampler {
   BoundSampler(std::vector<int64_t> num_nodes, std::vector<Relation> relations,
                std::vector<std::vector<int64_t>> fanouts, const std::string& frontier,
                std::vector<std::optional<AnyIds>> node_keys, uint64_t seed, const std::string& rule,
-               int threads)
+               const std::optional<Walks>& walks, int threads)
       : relations_(std::move(relations)), node_keys_(std::move(node_keys)) {
     SamplerConfig config;
     config.num_nodes = std::move(num_nodes);
@@ -86,6 +96,7 @@ class BoundSampler {
                    "frontier: expected all or new, found " + frontier);
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
     config.rule = parse_rule(rule);
+    if (walks) config.walks = parse_walks(*walks);
     for (const auto& [src, dst, indptr, indices, weights] : relations_) {
       TIERING_EXPECT(
           dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
@@ -236,9 +247,10 @@ void bind_sampling(nb::module_& m) {
   nb::class_<BoundSampler>(m, "Sampler")
       .def(nb::init<std::vector<int64_t>, std::vector<Relation>, std::vector<std::vector<int64_t>>,
                     const std::string&, std::vector<std::optional<AnyIds>>, uint64_t, const std::string&,
-                    int>(),
+                    const std::optional<Walks>&, int>(),
            nb::arg("num_nodes"), nb::arg("relations"), nb::arg("fanouts"), nb::arg("frontier"),
-           nb::arg("node_keys"), nb::arg("seed"), nb::arg("rule") = "uniform", nb::arg("threads") = 1)
+           nb::arg("node_keys"), nb::arg("seed"), nb::arg("rule") = "uniform", nb::arg("walks") = nb::none(),
+           nb::arg("threads") = 1)
       .def("sample", &BoundSampler::sample, nb::arg("seeds"), nb::arg("epoch"), nb::arg("batch"),
            nb::arg("want_positions") = false)
       .def("count_accesses", &BoundSampler::count_accesses, nb::arg("seeds"), nb::arg("epoch"),

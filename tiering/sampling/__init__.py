@@ -9,9 +9,11 @@ from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.layer import LayerSampler
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.plan import EpochPlan, batches, epoch_order
+from tiering.sampling.walk import RandomWalkSampler
 
 __all__ = [
     "SAMPLERS",
@@ -19,7 +21,9 @@ __all__ = [
     "EpochPlan",
     "Fanout",
     "FrontierRule",
+    "LayerSampler",
     "NeighborSampler",
+    "RandomWalkSampler",
     "Relation",
     "SampledBatch",
     "SampledEdges",

@@ -42,6 +42,8 @@ class Sampler:
         What the edges of a hop are grouped by, where it is not the graph's relations.
     weights
         Edge weights per relation, for rules that draw by them.
+    walks
+        For random walks: number, length, probability of ending early, and metapaths as places of relations.
     threads
         Threads that prepare the rule (sums of weights).
 
@@ -61,6 +63,7 @@ class Sampler:
         rule: str = "uniform",
         edge_relations: Sequence[Relation] | None = None,
         weights: Mapping[Relation, np.ndarray[Any, Any]] | None = None,
+        walks: tuple[int, int, float, list[list[int]]] | None = None,
         threads: int | str | None = None,
     ) -> None:
         if frontier not in ("all", "new"):
@@ -83,6 +86,7 @@ class Sampler:
                 node_keys=[checked_node_keys(graph, t) for t in self.node_types],
                 seed=self.seed,
                 rule=rule,
+                walks=walks,
                 threads=parse_threads(threads),
             )
         except ValueError as error:

@@ -31,7 +31,7 @@ def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> li
         return [_fanout(fanout, what, lowest=1)] * len(relations)
     found: dict[Relation, int] = {}
     for key, value in fanout.items():
-        found[_match_relation(relations, key, what)] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
+        found[match_relation(relations, key, what)] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
     if missing := [":".join(r) for r in relations if r not in found]:
         raise InputError(
             f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "
@@ -40,7 +40,14 @@ def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> li
     return [found[r] for r in relations]
 
 
-def _match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
+def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
+    """The relation that `key` names: a tuple, ``"src:name:dst"``, or a name that is unique.
+
+    Raises
+    ------
+    InputError
+        If no relation or several are meant; `what` says where the key stands.
+    """
     exact = [r for r in relations if key == r or key == ":".join(r)]
     named = exact or [r for r in relations if key == r[1]]
     if len(named) != 1:

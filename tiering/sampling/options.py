@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.layer import LayerSampler
 from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.walk import RandomWalkSampler
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,14 @@ class SamplingOptions:
     """One of `SAMPLERS`."""
     seed: int = 0
     """Seed of the run, 0 to 2^64 - 1."""
+    num_walks: int = 200
+    """``pinsage``: walks that each node starts; see `tiering.sampling.RandomWalkSampler`."""
+    walk_length: int = 2
+    """``pinsage``: steps of a walk at most."""
+    restart: float = 0.5
+    """``pinsage``: probability that a walk ends after a step."""
+    metapaths: Sequence[Sequence[Any]] | None = None
+    """``pinsage``: relations of a step, in the order walked; ``None``: every relation within one type."""
 
     def __post_init__(self) -> None:
         if self.sampler not in SAMPLERS:
@@ -46,16 +56,16 @@ class SamplingOptions:
         """What matters to the sampler, without the seed, as JSON holds it."""
         fanouts = [hop if isinstance(hop, int) else {_key(r): n for r, n in hop.items()} for hop in self.fanouts]
         own = {"fanouts": fanouts, "batch_size": self.batch_size, "frontier": self.frontier, "sampler": self.sampler}
-        extra = _SPECIFIC.get(self.sampler, ())
-        return {**own, **{field.name: getattr(self, field.name) for field in fields(self) if field.name in extra}}
+        return {**own, **(self._walks() if self.sampler == "pinsage" else {})}
+
+    def _walks(self) -> dict[str, Any]:
+        paths = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
+        own = {"num_walks": self.num_walks, "walk_length": self.walk_length, "restart": self.restart}
+        return {**own, "metapaths": paths}
 
     def to_json(self) -> dict[str, Any]:
         """`record`, and the seed."""
         return {**self.record(), "seed": self.seed}
-
-
-_SPECIFIC: dict[str, tuple[str, ...]] = {}
-"""Options that only one sampler has."""
 
 
 def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
@@ -94,6 +104,23 @@ def _full(graph: SampledGraph, options: SamplingOptions) -> Sampler:
     return _uniform(graph, options)
 
 
+def _pinsage(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return RandomWalkSampler(
+        graph,
+        options.fanouts,
+        num_walks=options.num_walks,
+        walk_length=options.walk_length,
+        restart=options.restart,
+        metapaths=options.metapaths,
+        frontier=_rule(options),
+        seed=options.seed,
+    )
+
+
+def _ladies(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return LayerSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
+
+
 def _rule(options: SamplingOptions) -> FrontierRule:
     return cast(FrontierRule, options.frontier)
 
@@ -107,5 +134,7 @@ SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {
     "replacement": _replacement,
     "weighted": _weighted,
     "full": _full,
+    "pinsage": _pinsage,
+    "ladies": _ladies,
 }
 """Samplers by name."""

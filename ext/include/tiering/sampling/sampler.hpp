@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tiering/sampling/growing_array.hpp"
+#include "tiering/sampling/walk_rule.hpp"
 
 namespace tiering {
 
@@ -51,25 +52,39 @@ struct RelationView {
 /// (PyG).
 enum class Frontier { all, only_new };
 
-/// How a frontier node chooses: uniform without replacement, uniform with replacement, or without replacement
-/// in proportion to edge weights. Rules that are not a draw from one list have a hop of their own
-/// (Sampler::Workspace::sample_relation).
-enum class Rule { uniform, replacement, weighted };
+/// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
+/// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
+/// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
+enum class Rule { uniform, replacement, weighted, walks, layers };
 
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
   std::vector<RelationView> relations;        //
-  std::vector<std::vector<int64_t>> fanouts;  // hop x relation; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbours, 0 = skip
   Frontier frontier = Frontier::all;
   Rule rule = Rule::uniform;
+  WalkRule walks;                  // for Rule::walks
   std::vector<IdArray> node_keys;  // per node type: random key of node v, v itself where absent
   uint64_t seed = 0;
 
+  /// Edges come in groups: one per relation; with random walks one per metapath.
+  size_t num_groups() const { return rule == Rule::walks ? walks.metapaths.size() : relations.size(); }
+  /// Node types that the edges of a group come from and go to.
+  size_t src_type(size_t group) const { return static_cast<size_t>(last_step(group).src_type); }
+  size_t dst_type(size_t group) const { return static_cast<size_t>(first_step(group).dst_type); }
   /// Whether edges come with weights.
-  bool weighs_edges() const { return false; }
+  bool weighs_edges() const { return rule == Rule::walks || rule == Rule::layers; }
+
+ private:
+  const RelationView& first_step(size_t group) const {
+    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].front()) : group];
+  }
+  const RelationView& last_step(size_t group) const {
+    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].back()) : group];
+  }
 };
 
-/// Edges sampled at one hop of one relation, grouped by destination in frontier order.
+/// Edges sampled at one hop of one group, sorted by destination in frontier order.
 struct SampledEdges {
   GrowingArray<int32_t> src;        // place in nodes[src_type]
   GrowingArray<int32_t> dst;        // place in nodes[dst_type]
@@ -80,7 +95,7 @@ struct SampledEdges {
 struct SampledBatch {
   std::vector<GrowingArray<int64_t>> nodes;     // per type: ids in order of discovery, seeds first
   std::vector<std::vector<int64_t>> num_nodes;  // (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<SampledEdges>> hops;  // hop x relation
+  std::vector<std::vector<SampledEdges>> hops;  // hop x edge group
 };
 
 struct SeedView {
@@ -98,7 +113,7 @@ struct EpochSeeds {
 /// Counters that count_accesses() adds to; a null pointer is not counted.
 struct AccessCounts {
   std::vector<int64_t*> features;   // per type: +1 for every unique node of a batch
-  std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node samples there
+  std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
 
 /// Marks of the nodes, to count a batch's nodes by: per type one byte per node, below num_marks.
@@ -138,10 +153,11 @@ class Sampler {
   struct Workspace;
   class Lease;
 
-  /// Samples batches [first, last) and calls visit(workspace, batch) for each, whole batches in parallel.
+  /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
+  /// visit(workspace, batch) for each; whole batches in parallel.
   template <typename Visit>
-  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, int threads,
-                   Visit&& visit);
+  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                   const AccessCounts* counts, int threads, Visit&& visit);
 
   SamplerConfig config_;
   std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
