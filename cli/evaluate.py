@@ -17,6 +17,7 @@ from .options import (
     FrontierOption,
     GraphArgument,
     JsonOption,
+    MetapathsOption,
     NumWalksOption,
     RestartOption,
     SamplerOption,
@@ -24,6 +25,7 @@ from .options import (
     ThreadsOption,
     TrainOption,
     WalkLengthOption,
+    parse_metapaths,
 )
 from .output import note, print_json
 
@@ -52,6 +54,7 @@ def evaluate_command(
     num_walks: NumWalksOption = None,
     walk_length: WalkLengthOption = None,
     restart: RestartOption = None,
+    metapaths: MetapathsOption = None,
     train: TrainOption = None,
     epochs: Annotated[int, _option(_JUDGED, "--epochs", "N", "Epochs to count.", True)] = 3,
     first_epoch: Annotated[
@@ -64,9 +67,7 @@ def evaluate_command(
     shares: Annotated[
         str | None, _option(_JUDGED, "--shares", "P,P,..", "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.")
     ] = None,
-    resamples: Annotated[
-        int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none.", True)
-    ] = 200,
+    resamples: Annotated[int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none.", True)] = 200,
     gpu: Annotated[str | None, _option(_TIERS, "--gpu", "SIZE", "Rows every GPU holds: 8GiB, 5%.")] = None,
     peer: Annotated[str | None, _option(_TIERS, "--peer", "PxSIZE", "Rows spread over P GPUs: 4x8GiB.")] = None,
     cpu: Annotated[str | None, _option(_TIERS, "--cpu", "SIZE", "Rows in host memory: 64GiB, 20%.")] = None,
@@ -95,9 +96,12 @@ def evaluate_command(
         _check_plot(plot)
     opened = Graph.open(graph)
     named = named_scores(opened, [Scores.open(path) for path in scores or []])
-    walks = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
-    how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed}
-    how |= {name: value for name, value in walks.items() if value is not None}
+    walks: dict[str, Any] = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
+    walks["metapaths"] = parse_metapaths(metapaths)
+    given = {name: value for name, value in walks.items() if value is not None}
+    if given and sampler != "pinsage":
+        note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
+    how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}
     asked: dict[str, Any] = {"epochs": epochs, "first_epoch": first_epoch, "judge": judge, "resamples": resamples}
     asked |= {"train": train, "tiers": _tiers(gpu, peer, cpu, ssd), "row_bytes": _row_bytes(opened, row_bytes)}
     asked |= {"threads": parse_threads(threads), **({} if shares is None else {"shares": _shares(shares)})}

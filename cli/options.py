@@ -72,5 +72,21 @@ WalkLengthOption = Annotated[
 RestartOption = Annotated[
     float | None, _sampling("--restart", metavar="P", text="pinsage: chance that a walk ends early.", default=False)
 ]
-"""The three of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
+MetapathsOption = Annotated[
+    list[str] | None,
+    _sampling(
+        "--metapath",
+        metavar="REL,REL,..",
+        text="pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
+        default=False,
+    ),
+]
+"""The four of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
+
+
+def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
+    """Metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
+    return None if not given else [[name.strip() for name in path.split(",")] for path in given]
+
+
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

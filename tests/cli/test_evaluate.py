@@ -100,6 +100,33 @@ def test_types_and_row_bytes(tiering_cli, hetero):
     assert set(given["tiers"]["scores"]["wrpr"]["types"]) == {"author", "fos", "institute", "paper"}
 
 
+@pytest.mark.parametrize(
+    ("sampler", "fanouts"), [("replacement", "3,3"), ("full", "-1"), ("ladies", "20,20"), ("pinsage", "3,3")]
+)
+def test_samplers(tiering_cli, scored, sampler, fanouts):
+    graph, scores = scored
+    walks = ("--num-walks", 5, "--walk-length", 3, "--restart", 0.3) if sampler == "pinsage" else ()
+    judge = ("evaluate", graph, *scores, *BATCHES, "--sampler", sampler, "--fanouts", fanouts, *walks, "--json")
+    found = tiering_cli(*judge).ok()
+    assert found.json["parameters"]["sampler"] == sampler and found.err == ""
+    assert found.json == tiering_cli(*judge, "--threads", 3).ok().json
+    if walks:
+        assert found.json["parameters"]["num_walks"] == 5
+        note = tiering_cli("evaluate", graph, *BATCHES, *walks).ok().err
+        assert "num walks, walk length, restart has no effect on sampler uniform" in note
+
+
+def test_metapaths(tiering_cli, hetero):
+    graph, scores = hetero
+    judge = ("evaluate", graph, *scores, *BATCHES, "--sampler", "pinsage", "--fanouts", "3,3", "--num-walks", 8)
+    path = ("--metapath", "rev_written_by, written_by")
+    found = tiering_cli(*judge, *path, "--json").ok().json
+    names = [name.split(":")[-2] if ":" in name else name for name in found["parameters"]["metapaths"][0]]
+    assert names == ["rev_written_by", "written_by"]
+    assert found["types"]["paper"]["accesses"] > 0 and found["types"]["author"]["accesses"] == 0
+    tiering_cli(*judge, "--metapath", "likes").refused("likes")
+
+
 def test_several_fanouts_and_their_plot(tiering_cli, scored, tmp_path):
     graph, scores = scored
     depths = ("--fanouts", "2,2", "--fanouts", "2,2,2")
@@ -175,6 +202,7 @@ REFUSALS = {
     "judge": (["--judge", "pyg"], ["judge", "own, dgl"]),
     "frontier": (["--frontier", "some"], ["frontier", "some"]),
     "sampler": (["--sampler", "best"], ["sampler", "best"]),
+    "weights": (["--sampler", "weighted"], ["weight"]),
     "shares": (["--shares", "1%,many"], ["--shares", "many"]),
     "share too large": (["--shares", "150%"], ["shares", "1.5"]),
     "epochs": (["--epochs", 0], ["epochs", "1 or more"]),
