@@ -62,7 +62,7 @@ class AccessCounts:
     features: dict[str, IdArray]
     """Per node type, int64, shape (num_nodes,): +1 for every batch that contains the node."""
     adjacency: dict[Relation, IdArray]
-    """Per relation, int64, shape (nodes of the destination type,): +1 every time the node samples its list."""
+    """Per relation, int64, shape (nodes of the destination type,): +1 every time the node's list is read."""
 
     @classmethod
     def zeros(cls, graph: SampledGraph) -> AccessCounts:

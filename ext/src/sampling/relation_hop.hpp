@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <utility>
 
-#include "tiering/errors.hpp"
+#include "list_checks.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/node_table.hpp"
 #include "tiering/sampling/sampler.hpp"
@@ -88,8 +87,7 @@ class RelationHop {
       const int64_t node = nodes[first + i];
       begin[i] = task_.relation->indptr[node];
       degree[i] = task_.relation->indptr[node + 1] - begin[i];
-      if (begin[i] < 0 || degree[i] < 0 || begin[i] + degree[i] > task_.relation->indices.size)
-        bad_column(node, begin[i], degree[i]);
+      check_list(*task_.relation, node, begin[i], degree[i]);
       most += Draw::most(degree[i], task_.fanout);
     }
     prefetch_lists(b + 1);
@@ -123,9 +121,7 @@ class RelationHop {
   void look_up(Block& block) {
     const int64_t* places = block.places->data();
     const int64_t* ids = block.places->data() + block.total;
-    TIERING_EXPECT(
-        task_.sources->size() + block.total < INT32_MAX,
-        "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+    check_room(task_.sources->size(), block.total);
     task_.sources->make_room(block.total);
     if (task_.edges == nullptr) {
       for (int64_t j = 0; j < block.total; ++j) task_.sources->insert(ids[j]);
@@ -148,17 +144,10 @@ class RelationHop {
     edges.positions.set_size(at + block.total);
   }
 
-  [[noreturn]] void bad_column(int64_t node, int64_t begin, int64_t degree) const {
-    throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
-                     " to " + std::to_string(begin + degree) + ", but there are " +
-                     std::to_string(task_.relation->indices.size) + " indices");
-  }
-
   [[noreturn]] void bad_index(const int64_t* places, const int64_t* ids, int64_t total) const {
     int64_t j = 0;
     while (j + 1 < total && ids[j] >= 0 && ids[j] < task_.num_src) ++j;
-    throw InputError("indices[" + std::to_string(places[j]) + "]: source id " + std::to_string(ids[j]) +
-                     " is outside 0.." + std::to_string(task_.num_src - 1));
+    throw_bad_index(places[j], ids[j], task_.num_src);
   }
 
   const HopTask& task_;
