@@ -25,7 +25,7 @@ import numpy as np
 from tiering.bench.machine import describe_machine
 from tiering.bench.sampling_task import SamplingTask
 from tiering.bench.sizes import Sizes
-from tiering.sampling import NeighborSampler
+from tiering.sampling import NeighborSampler, SamplingOptions
 
 HERE = Path(__file__).resolve().parent
 SCALES = (12, 16, 19, 22, 24)
@@ -55,14 +55,14 @@ def measure(program: Path, folder: Path, scale: int, batches: int = 20, batch_si
     said = subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(said.stdout)
     seeds = np.random.default_rng(0).integers(0, sizes.nodes, (batches, batch_size))
-    task = SamplingTask((indptr, indices), seeds, (FANOUT,) * HOPS, 1)
+    task = SamplingTask((indptr, indices), seeds, SamplingOptions((FANOUT,) * HOPS), 1)
     nbytes = indptr.nbytes + indices.nbytes
     return {"scale": scale, "graph_MB": round(nbytes / 1e6, 1), **found, "sampler": sampler_cost(task)}
 
 
 def sampler_cost(task: SamplingTask, runs: int = 5) -> float:
     """Nanoseconds per edge of `NeighborSampler.sample`, best of `runs`."""
-    sampler = NeighborSampler(task.graph(), list(task.fanouts))
+    sampler = NeighborSampler(task.graph(), task.fanouts)
     best = float("inf")
     for _ in range(runs + 1):
         start = time.perf_counter()

@@ -13,8 +13,9 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.order.by_score import order_nodes
+from tiering.placement import parse_capacities
 from tiering.reorder.adjacency import reorder_graph
-from tiering.sampling import NeighborSampler
+from tiering.sampling import NeighborSampler, SamplingOptions
 from tiering.scores import score_graph
 from tiering.scores.evaluate import Evaluation, evaluate, named_scores, unseen_epoch
 
@@ -74,6 +75,21 @@ def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
 def test_bad_input(star: Graph, scores: Any, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         evaluate(star, scores, [2], train=[1], **options)
+
+
+def test_sampling_options_stand_alone(star: Graph) -> None:
+    options = SamplingOptions([1], batch_size=1, seed=3)
+    whole = evaluate(star, {}, options, train=[1, 2])
+    assert whole.to_json() == evaluate(star, {}, [1], batch_size=1, seed=3, train=[1, 2]).to_json()
+    with pytest.raises(InputError, match="batch_size: expected inside the sampling options"):
+        evaluate(star, {}, options, train=[1, 2], batch_size=1)
+
+
+def test_sizes_are_refused_before_anything_is_sampled(star: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiering.scores.evaluate.judge_epochs", None)
+    for sizes in ({"gpu": "1GiB"}, {"gpu": "10%", "cpu": "10%"}):
+        with pytest.raises(InputError, match="every row counts as 1 B"):
+            evaluate(star, {}, [2], train=[1], tiers=parse_capacities(**sizes))
 
 
 def test_scores_of_another_graph_are_refused(star: Graph, tmp_path: Path) -> None:

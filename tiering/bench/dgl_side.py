@@ -28,45 +28,92 @@ def dgl_sides(task: SamplingTask) -> Iterator[Sides]:
     except Exception as error:  # DGL fails in many ways beside ImportError
         yield {"dgl": f"not installed or not loadable ({type(error).__name__}: {error})"}
         return
-    peer = _graph(dgl, torch, task)
-    fanouts = list(task.fanouts)[::-1]
-    prob = None if task.weights is None else "weight"
-    samplers = [dgl.dataloading.NeighborSampler(fanouts, prob=prob, replace=task.replace) for _ in range(task.threads)]
+    if task.options.sampler not in _SIDES:
+        yield {"dgl": f"has no sampler {task.options.sampler!r}"}
+        return
+    kind, layout = _SIDES[task.options.sampler]
+    graph = _graph(dgl, torch, task, layout)
+    samplers = [kind(dgl, graph, task) for _ in range(task.threads)]
     lists = [torch.from_numpy(batch) for batch in task.seeds]
-
-    def sample(sampler: Any, batch: Any) -> int:
-        return sum(int(block.num_edges()) for block in sampler.sample_blocks(peer, batch)[2])
-
     for sampler in samplers:
-        sample(sampler, lists[0])  # makes its tables on first use
+        sampler.sample(lists[0])  # makes its tables on first use
     before = torch.get_num_threads()
 
     def in_one_batch() -> int:
         torch.set_num_threads(task.threads)
-        return sum(sample(samplers[0], batch) for batch in lists)
+        return sum(samplers[0].sample(batch) for batch in lists)
 
     def share(t: int) -> int:
         torch.set_num_threads(1)
-        return sum(sample(samplers[t], batch) for batch in lists[t :: task.threads])
+        return sum(samplers[t].sample(batch) for batch in lists[t :: task.threads])
 
     with ThreadPoolExecutor(task.threads) as pool:
 
         def side_by_side() -> int:
             return sum(pool.map(share, range(task.threads)))
 
-        # The table of the fused step is only made when that step runs.
-        name = f"dgl {dgl.__version__} NeighborSampler ({'fused' if samplers[0].mapping else 'not fused'})"
+        name = f"dgl {dgl.__version__} {samplers[0].name}"
         try:
             yield {name: in_one_batch, f"{name}, batches side by side": side_by_side}
         finally:
             torch.set_num_threads(before)
 
 
-def _graph(dgl: Any, torch: Any, task: SamplingTask) -> Any:
+class _Neighbours:
+    """NeighborSampler."""
+
+    def __init__(self, dgl: Any, graph: Any, task: SamplingTask) -> None:
+        self._graph = graph
+        prob = None if task.weights is None else "weight"
+        self._sampler = dgl.dataloading.NeighborSampler(task.fanouts[::-1], prob=prob, replace=task.replace)
+
+    @property
+    def name(self) -> str:
+        """What ran: the table of the fused step is only made when that step runs."""
+        return f"NeighborSampler ({'fused' if self._sampler.mapping else 'not fused'})"
+
+    def sample(self, seeds: Any) -> int:
+        """Edges of one batch."""
+        return sum(int(block.num_edges()) for block in self._sampler.sample_blocks(self._graph, seeds)[2])
+
+
+class _Walks:
+    """RandomWalkNeighborSampler, hop by hop. It walks along the edges: of the reversed graph, as ours is defined."""
+
+    name = "RandomWalkNeighborSampler"
+
+    def __init__(self, dgl: Any, graph: Any, task: SamplingTask) -> None:
+        self._dgl = dgl
+        how = task.options
+        self._hops = [
+            dgl.sampling.RandomWalkNeighborSampler(graph, how.walk_length, how.restart, how.num_walks, fanout)
+            for fanout in task.fanouts
+        ]
+
+    def sample(self, seeds: Any) -> int:
+        """Edges of one batch."""
+        edges = 0
+        for hop in self._hops:
+            block = self._dgl.to_block(hop(seeds), seeds)
+            edges += int(block.num_edges())
+            seeds = block.srcdata[self._dgl.NID]
+        return edges
+
+
+_SIDES: dict[str, tuple[Any, str]] = {
+    "uniform": (_Neighbours, "csc"),
+    "replacement": (_Neighbours, "csc"),
+    "weighted": (_Neighbours, "csc"),
+    "pinsage": (_Walks, "csr"),
+}
+"""Per sampler DGL's, and the layout of `_graph` that it wants."""
+
+
+def _graph(dgl: Any, torch: Any, task: SamplingTask, layout: str) -> Any:
+    """The graph (``csc``), or the reversed graph, whose CSR is the graph's CSC (``csr``)."""
     indptr, indices = task.csc
     edge_ids = torch.empty(0, dtype=torch.int64)  # none given: edge e is entry e
-    arrays = (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), edge_ids)
-    graph = dgl.graph(("csc", arrays))
+    graph = dgl.graph((layout, (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), edge_ids)))
     if task.weights is not None:
         graph.edata["weight"] = torch.from_numpy(task.weights)
     return graph

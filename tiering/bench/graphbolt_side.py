@@ -29,6 +29,9 @@ HOW_TO = f"not measured: pip install {PACKAGES} in an environment of its own, th
 @contextmanager
 def graphbolt_sides(task: SamplingTask, python: Path | None) -> Iterator[Sides]:
     """GraphBolt with all its threads in one batch, and with batches side by side."""
+    if task.options.sampler not in ("uniform", "replacement", "weighted"):
+        yield {"graphbolt": f"has no sampler {task.options.sampler!r}"}
+        return
     if python is None:
         yield {"graphbolt": HOW_TO}
         return
@@ -104,5 +107,5 @@ def _write(task: SamplingTask, folder: Path) -> None:
     np.save(folder / "seeds.npy", task.seeds)
     if task.weights is not None:
         np.save(folder / "weights.npy", task.weights)
-    how = {"fanouts": list(task.fanouts), "threads": task.threads, "replace": task.replace}
+    how = {"fanouts": task.fanouts, "threads": task.threads, "replace": task.replace}
     (folder / "task.json").write_text(json.dumps(how))

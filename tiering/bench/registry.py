@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tiering.bench.copy import bench_copy
 from tiering.bench.harness import Comparison
 from tiering.bench.kernels import bench_coo_to_csc, bench_relabel
-from tiering.bench.sampling import bench_replacement, bench_sampling, bench_weighted
+from tiering.bench.sampling import bench_ladies, bench_pinsage, bench_replacement, bench_sampling, bench_weighted
 from tiering.bench.sizes import Sizes
 from tiering.bench.ssd import bench_ssd
 from tiering.bench.sweeps import bench_vip, bench_wrpr
@@ -36,6 +36,8 @@ BENCHMARKS = (
     Benchmark("sampling", "neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt", bench_sampling),
     Benchmark("sampling-replacement", "the same with replacement", bench_replacement),
     Benchmark("sampling-weighted", "the same by edge weights, without replacement", bench_weighted),
+    Benchmark("sampling-pinsage", "random walks with restart, beside DGL's", bench_pinsage),
+    Benchmark("sampling-ladies", "layer-wise importance sampling; no peer", bench_ladies),
     Benchmark("ssd", "random 4 KiB rows of the ssd tier, beside fio", bench_ssd),
 )
 

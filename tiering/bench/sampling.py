@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from math import sqrt
 
 from tiering.bench.dgl_side import dgl_sides
@@ -16,7 +17,7 @@ from tiering.bench.harness import Comparison
 from tiering.bench.peers import expect
 from tiering.bench.sampling_task import SamplingTask
 from tiering.bench.sizes import Sizes
-from tiering.sampling import SamplingOptions, make_sampler
+from tiering.sampling import make_sampler
 
 
 def bench_sampling(sizes: Sizes) -> Comparison:
@@ -34,13 +35,28 @@ def bench_weighted(sizes: Sizes) -> Comparison:
     return _compare("sampling-weighted", sizes, SamplingTask.of(sizes, "weighted", batches=10))
 
 
+def bench_pinsage(sizes: Sizes) -> Comparison:
+    """Random walks with restart, 50 of up to 2 steps per node, top 10 visited; DGL walks the reversed graph.
+
+    Ids are scrambled: ours sets equal visits by lower id, DGL by higher, which must not mean hubs or leaves.
+    """
+    sizes = replace(sizes, scramble=True)
+    task = SamplingTask.of(sizes, "pinsage", (10, 10), batches=4, num_walks=50)
+    return _compare("sampling-pinsage", sizes, task)
+
+
+def bench_ladies(sizes: Sizes) -> Comparison:
+    """Layer-wise importance sampling, 2000 and 4000 nodes; neither peer has it."""
+    return _compare("sampling-ladies", sizes, SamplingTask.of(sizes, "ladies", (2000, 4000), batches=10))
+
+
 def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
     """Sample all batches with each side in turn; the rate is sampled edges per second.
 
     Ours returns everything a training step needs (nodes, edges in local ids by hop) and samples whole batches side by
     side. The peers are timed in both ways of using threads: all in one batch, and batches side by side.
     """
-    sampler = make_sampler(task.graph(), SamplingOptions(task.fanouts, sampler=task.sampler, seed=sizes.seed))
+    sampler = make_sampler(task.graph(), task.options)
 
     def one(b: int) -> int:
         return sampler.sample(task.seeds[b], batch=b).num_edges
@@ -60,7 +76,7 @@ def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
         for label, peer in peers.items():
             if not isinstance(peer, str):
                 _expect_as_many(name, label, edges, peer())
-        about = {"fanouts": list(task.fanouts), "batch_size": batch_size, "batches": batches}
+        about = {"fanouts": task.fanouts, "batch_size": batch_size, "batches": batches}
         return sizes.compare(name, ours, peers, edges, **about)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.bench.sizes import Csc, Sizes
-from tiering.sampling import Relation
+from tiering.sampling import Relation, SamplingOptions
 
 RELATION: Relation = ("node", "to", "node")
 FANOUTS = (10, 10, 10)
@@ -27,17 +27,17 @@ class SamplingTask:
     """The graph: column = destination."""
     seeds: npt.NDArray[np.int64]
     """Shape (batches, batch size); no node twice."""
-    fanouts: tuple[int, ...]
-    """By hop from the seeds."""
+    options: SamplingOptions
+    """How to sample; fanouts are one number per hop."""
     threads: int
     """Threads of each side."""
-    sampler: str = "uniform"
-    """Name of the sampler: `tiering.sampling.SAMPLERS`."""
     weights: npt.NDArray[np.float32] | None = None
     """Shape (edges,), along the CSC; for ``weighted``."""
 
     @classmethod
-    def of(cls, sizes: Sizes, sampler: str = "uniform", batches: int = 40) -> SamplingTask:
+    def of(
+        cls, sizes: Sizes, sampler: str = "uniform", fanouts: Sequence[int] = FANOUTS, batches: int = 40, **options: Any
+    ) -> SamplingTask:
         """Up to `batches` batches of 1000 random nodes of the R-MAT graph; weights are uniform in (0, 1]."""
         csc = sizes.csc()
         batch_size = min(1000, max(1, sizes.nodes // 16))
@@ -45,12 +45,18 @@ class SamplingTask:
         rng = np.random.default_rng(sizes.seed)
         seeds = rng.permutation(sizes.nodes)[: batches * batch_size].reshape(batches, batch_size)
         weights = 1 - rng.random(csc[1].size, dtype=np.float32) if sampler == "weighted" else None
-        return cls(csc, seeds.astype(np.int64), FANOUTS, sizes.threads, sampler, weights)
+        how = SamplingOptions(tuple(fanouts), batch_size, sampler=sampler, seed=sizes.seed, **options)
+        return cls(csc, seeds.astype(np.int64), how, sizes.threads, weights)
+
+    @property
+    def fanouts(self) -> list[int]:
+        """By hop from the seeds."""
+        return [fanout for fanout in self.options.fanouts if isinstance(fanout, int)]
 
     @property
     def replace(self) -> bool:
         """Whether it draws with replacement."""
-        return self.sampler == "replacement"
+        return self.options.sampler == "replacement"
 
     def graph(self) -> TaskGraph:
         """The graph as our samplers take it."""

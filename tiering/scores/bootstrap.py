@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.errors import InputError
-
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"
 RESAMPLES = 200
 """Draws by default."""
@@ -32,7 +30,7 @@ class Bootstrap:
     groups
         Number of groups. With fewer than 2 there is no spread to see, and no interval.
     resamples
-        Draws; 0 for no intervals.
+        Draws, 0 or more; 0 for no intervals.
     seed
         Of the draws.
 
@@ -43,8 +41,6 @@ class Bootstrap:
     """
 
     def __init__(self, groups: int, resamples: int = RESAMPLES, seed: int = 0) -> None:
-        if resamples < 0:
-            raise InputError(f"resamples: expected 0 or more, found {resamples}")
         self._weights: FloatArray | None = None
         if groups >= 2 and resamples:
             random = np.random.default_rng(seed)

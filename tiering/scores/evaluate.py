@@ -90,9 +90,9 @@ def evaluate(
     sampling, and one sort of all rows per score. Memory: about 40 bytes per row and one per row and score; for the
     intervals 2 MiB per 1000 batches and score, at most 8 MiB (twice that with several node types).
     """
-    _check_parameters(epochs, first_epoch, scores)
+    _check_parameters(epochs, first_epoch, resamples, scores)
     workers = parse_threads(threads)
-    chosen = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
+    chosen = _options(sampling, options)
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
     sampler = _judge(graph, judge, chosen)
     nodes = resolve_train(graph, train, chosen.seed)
@@ -161,6 +161,14 @@ def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
     return found
 
 
+def _options(sampling: SamplingOptions | Sequence[Fanout], options: Mapping[str, Any]) -> SamplingOptions:
+    if not isinstance(sampling, SamplingOptions):
+        return SamplingOptions(sampling, **options)
+    if options:
+        raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
+    return sampling
+
+
 def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
     if judge not in JUDGES:
         raise InputError(f"judge: expected one of {', '.join(JUDGES)}, found {judge!r}")
@@ -173,10 +181,12 @@ def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
     return OwnJudge(make_sampler(graph, options))
 
 
-def _check_parameters(epochs: int, first_epoch: int | None, scores: Mapping[str, Score]) -> None:
+def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:
     if epochs < 1:
         raise InputError(f"epochs: expected 1 or more, found {epochs}")
     if first_epoch is not None and first_epoch < 0:
         raise InputError(f"first epoch: expected 0 or more, found {first_epoch}")
+    if resamples < 0:
+        raise InputError(f"resamples: expected 0 or more, found {resamples}")
     if ORACLE in scores:
         raise InputError(f"scores: {ORACLE!r} is the name of the true counts; give the score another name")

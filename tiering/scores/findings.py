@@ -14,7 +14,7 @@ from tiering.placement import Capacities
 from tiering.scores.bootstrap import Bootstrap
 from tiering.scores.evaluation import ORACLE, Curve, Evaluation, TypeResult, interval_list
 from tiering.scores.hits import HitMaps
-from tiering.scores.ranking import Ranking, rank_rows
+from tiering.scores.ranking import Ranking, check_tiers, rank_rows
 from tiering.scores.rows import FloatArray, IntArray, Rows
 from tiering.scores.traffic import Traffic, link_intervals, plan_traffic
 
@@ -41,6 +41,8 @@ class Questions:
             raise InputError(f"shares: expected 1 to {MAX_SHARES} capacities, found {len(self.shares)}")
         if bad := [share for share in self.shares if not 0 <= share <= 1]:
             raise InputError(f"shares: expected values between 0 and 1, found {bad[0]}")
+        if self.tiers is not None:
+            check_tiers(self.rows, self.tiers)
 
     @cached_property
     def curve_bytes(self) -> IntArray:

@@ -6,6 +6,7 @@ curve. So the line is cut once at all these places, and each row remembers only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -77,7 +78,7 @@ def rank_rows(
     """
     line = rows.line(values, threads)
     prefixes = rows.prefixes(line, capacities)
-    ranges = None if tiers is None else _plan(rows, line, values, tiers)
+    ranges = None if tiers is None else _plan_score(rows, line, values, tiers)
     tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
     edges = np.unique(np.concatenate([[0, rows.size], prefixes, tier_ends])).astype(np.int64)
     stretches = np.empty(rows.size, np.uint8)
@@ -87,12 +88,30 @@ def rank_rows(
     return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts)
 
 
-def _plan(rows: Rows, line: npt.NDArray[Any], values: npt.NDArray[Any], tiers: Capacities) -> Ranges:
-    tables = []
-    for index, (node_type, size) in enumerate(zip(rows.types, rows.row_bytes, strict=True)):
+def check_tiers(rows: Rows, tiers: Capacities) -> None:
+    """Refuse sizes that no score fits, before anything is counted.
+
+    Raises
+    ------
+    InputError
+        As `rank_rows`.
+    """
+    _plan(rows, [np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
+
+
+def _plan_score(rows: Rows, line: npt.NDArray[Any], values: npt.NDArray[Any], tiers: Capacities) -> Ranges:
+    sorted_values = []
+    for index in range(len(rows.types)):
         part = rows.part(index)
         own = line if len(rows.types) == 1 else line[(line >= part.start) & (line < part.stop)]
-        tables.append(Table(node_type, rows.counts[index], size, values[own].astype(np.float64)))
+        sorted_values.append(values[own].astype(np.float64))
+    return _plan(rows, sorted_values, tiers)
+
+
+def _plan(rows: Rows, values: Sequence[npt.NDArray[Any]], tiers: Capacities) -> Ranges:
+    """Ranges of ranks for values per type that fall by rank."""
+    columns = zip(rows.types, rows.counts, rows.row_bytes, values, strict=True)
+    tables = [Table(node_type, count, size, own) for node_type, count, size, own in columns]
     try:
         return plan_tiers(tables, tiers, strict=False)
     except InputError as error:
