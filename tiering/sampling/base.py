@@ -58,7 +58,7 @@ class Sampler:
         graph: SampledGraph,
         fanouts: Sequence[Sequence[int]],
         *,
-        frontier: str = "all",
+        frontier: FrontierRule = "all",
         seed: int = 0,
         rule: str = "uniform",
         edge_relations: Sequence[Relation] | None = None,
