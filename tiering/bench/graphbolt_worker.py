@@ -27,7 +27,7 @@ class Sides:
         import torch
         from dgl import graphbolt
 
-        self.name = f"graphbolt {dgl.__version__}"
+        self.name = f"graphbolt {dgl.__version__} (torch {torch.__version__.split('+')[0]})"
         self._torch, self._graphbolt = torch, graphbolt
         task = json.loads((folder / "task.json").read_text())
         self._threads, self._replace = int(task["threads"]), bool(task["replace"])
