@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext -type f 2>/dev/null)
-CPP    := $(shell find ext tests/cpp -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
+CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 
 .PHONY: help demo test fast-test gates format cpp-test bench notebooks clean
 help:

@@ -19,17 +19,30 @@ def bench_command(
     scale: Annotated[int, typer.Option(help="R-MAT graphs have 2**SCALE nodes.", min=4, max=30)] = 22,
     edges: Annotated[int, typer.Option(help="Edges of the R-MAT graph.", min=1)] = 50_331_648,
     repeats: Annotated[int, typer.Option(help="Timed turns of each side.", min=1)] = 5,
+    scramble: Annotated[
+        bool, typer.Option("--scramble", help="Ids of the R-MAT graph tell nothing about degrees.")
+    ] = False,
     threads: Annotated[str, typer.Option(metavar="N|auto", help="Our threads.")] = "auto",
     size: Annotated[str, typer.Option(metavar="SIZE", help="File that random reads go to.")] = "4GiB",
     seconds: Annotated[float, typer.Option(help="Length of a turn of random reads.", min=0.01)] = 3.0,
     folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory on the disk to measure.")] = Path(),
     slow_peers: Annotated[bool, typer.Option(help="Run peers that take tens of seconds a turn, too.")] = True,
+    graphbolt_python: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="Interpreter of an environment with GraphBolt.",
+            envvar="TIERING_GRAPHBOLT_PYTHON",
+            show_default=False,
+        ),
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Time kernels beside their peers and the machine's limit, turn by turn, and print ratios with their spread."""
     from tiering.bench.machine import describe_machine
-    from tiering.bench.registry import Sizes, select
+    from tiering.bench.registry import select
+    from tiering.bench.sizes import Sizes
     from tiering.units import format_bytes, parse_bytes, parse_threads
 
     chosen = select(names or [])
@@ -37,7 +50,16 @@ def bench_command(
         print_table("", ["benchmark", "what is compared"], [[b.name, b.summary] for b in chosen], left=2)
         return
     sizes = Sizes(
-        scale, edges, repeats, parse_threads(threads), parse_bytes(size, "--size"), seconds, folder, slow_peers
+        scale=scale,
+        edges=edges,
+        repeats=repeats,
+        threads=parse_threads(threads),
+        scramble=scramble,
+        image_bytes=parse_bytes(size, "--size"),
+        seconds=seconds,
+        folder=folder,
+        slow_peers=slow_peers,
+        graphbolt_python=graphbolt_python,
     )
     machine = describe_machine()
     done: list[Comparison] = []

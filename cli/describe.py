@@ -63,11 +63,18 @@ def _features_of(entry: Mapping[str, Any] | None) -> str:
 
 
 def _scores(summary: Mapping[str, Any]) -> None:
-    rows = [
-        (node_type, format_count(e["nodes"]), _number(e["min"]), _number(e["max"]), format_count(e["zeros"]))
-        for node_type, e in summary["node_types"].items()
+    spread = ("nodes", "sum", "least", "greatest", "zeros")
+    print_table(f"Scores by {summary['method']}", ("type", *spread), _spreads(summary["node_types"]))
+    if summary["relations"]:
+        print_table("Reads of adjacency per epoch", ("relation", *spread), _spreads(summary["relations"]))
+
+
+def _spreads(entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Table rows of columns of scores."""
+    return [
+        (name, format_count(e["nodes"]), *(_number(e[key]) for key in ("sum", "min", "max")), format_count(e["zeros"]))
+        for name, e in entries.items()
     ]
-    print_table(f"Scores by {summary['method']}", ("type", "nodes", "least", "greatest", "zeros"), rows)
 
 
 def _order(summary: Mapping[str, Any]) -> None:

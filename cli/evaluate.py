@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tiering.errors import CapabilityError, InputError, MissingError
-from tiering.units import format_count, parse_fanouts, parse_threads
+from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
-from .options import FanoutsOption, GraphArgument, JsonOption, SeedOption, ThreadsOption, TrainOption
-from .output import note, print_json, print_line, print_table
+from .describe_evaluation import notes_on, print_evaluation
+from .options import (
+    BatchSizeOption,
+    FanoutsListOption,
+    FrontierOption,
+    GraphArgument,
+    JsonOption,
+    MetapathsOption,
+    NumWalksOption,
+    RestartOption,
+    SamplerOption,
+    SeedOption,
+    ThreadsOption,
+    TrainOption,
+    WalkLengthOption,
+    parse_metapaths,
+)
+from .output import note, print_json
 
 if TYPE_CHECKING:
-    from tiering.sampling import FrontierRule
-    from tiering.scores.evaluate import Evaluation
+    from tiering.formats.graph import Graph
+    from tiering.placement import Capacities
 
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
+_JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
+
+
+def _option(panel: str, name: str, metavar: str | None, text: str, default: bool = False) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, show_default=default)
 
 
 def evaluate_command(
@@ -26,13 +47,35 @@ def evaluate_command(
         list[Path] | None,
         typer.Option("--scores", "-s", metavar="S", help="Scores to judge; repeatable.", show_default=False),
     ] = None,
-    fanouts: FanoutsOption = "10,10,10",
-    batch_size: Annotated[int, typer.Option("--batch-size", metavar="N", help="Training nodes per batch.")] = 1024,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", help="Epochs to count.")] = 3,
-    frontier: Annotated[
-        str, typer.Option("--frontier", metavar="all|new", help="Who samples at a hop: all nodes so far, or new ones.")
-    ] = "all",
+    fanouts: FanoutsListOption = None,
+    batch_size: BatchSizeOption = 1024,
+    sampler: SamplerOption = "uniform",
+    frontier: FrontierOption = "all",
+    num_walks: NumWalksOption = None,
+    walk_length: WalkLengthOption = None,
+    restart: RestartOption = None,
+    metapaths: MetapathsOption = None,
     train: TrainOption = None,
+    epochs: Annotated[int, _option(_JUDGED, "--epochs", "N", "Epochs to count.", True)] = 3,
+    first_epoch: Annotated[
+        int | None,
+        _option(_JUDGED, "--first-epoch", "N", "Number of the first. Default: the first that no score has counted."),
+    ] = None,
+    judge: Annotated[
+        str, _option(_JUDGED, "--judge", "own|dgl", "Whose sampler decides: this package's, or DGL's.", True)
+    ] = "own",
+    shares: Annotated[
+        str | None, _option(_JUDGED, "--shares", "P,P,..", "Capacities, such as 1%,5%. Default: 1,2,5,10,20,40%.")
+    ] = None,
+    resamples: Annotated[int, _option(_JUDGED, "--resamples", "N", "Draws behind the ±; 0 for none.", True)] = 200,
+    gpu: Annotated[str | None, _option(_TIERS, "--gpu", "SIZE", "Rows every GPU holds: 8GiB, 5%.")] = None,
+    peer: Annotated[str | None, _option(_TIERS, "--peer", "PxSIZE", "Rows spread over P GPUs: 4x8GiB.")] = None,
+    cpu: Annotated[str | None, _option(_TIERS, "--cpu", "SIZE", "Rows in host memory: 64GiB, 20%.")] = None,
+    ssd: Annotated[bool, _option(_TIERS, "--ssd", None, "The rest lies on SSD.")] = False,
+    row_bytes: Annotated[
+        str | None,
+        _option(_TIERS, "--row-bytes", "SIZE|TYPE=SIZE,..", "Of types without features, such as learned embeddings."),
+    ] = None,
     seed: SeedOption = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the curves.", show_default=False)
@@ -40,39 +83,73 @@ def evaluate_command(
     threads: ThreadsOption = "auto",
     json: JsonOption = False,
 ) -> None:
-    """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?"""
+    """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
+
+    Several --fanouts give one table each, and --plot draws their depths beside each other.
+    """
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
+    from tiering.sampling import SamplingOptions
     from tiering.scores.evaluate import evaluate, named_scores
 
     if plot is not None:
         _check_plot(plot)
     opened = Graph.open(graph)
     named = named_scores(opened, [Scores.open(path) for path in scores or []])
-    result = evaluate(
-        opened, named, parse_fanouts(fanouts), batch_size=batch_size, epochs=epochs, train=train, seed=seed,
-        frontier=cast("FrontierRule", frontier), threads=parse_threads(threads),
-    )  # fmt: skip
+    walks: dict[str, Any] = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
+    walks["metapaths"] = parse_metapaths(metapaths)
+    given = {name: value for name, value in walks.items() if value is not None}
+    if given and sampler != "pinsage":
+        note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
+    how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}
+    asked: dict[str, Any] = {"epochs": epochs, "first_epoch": first_epoch, "judge": judge, "resamples": resamples}
+    asked |= {"train": train, "tiers": _tiers(gpu, peer, cpu, ssd), "row_bytes": _row_bytes(opened, row_bytes)}
+    asked |= {"threads": parse_threads(threads), **({} if shares is None else {"shares": _shares(shares)})}
+    hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
+    results = [evaluate(opened, named, SamplingOptions(each, **how), **asked) for each in hops]
+    for text in notes_on(results):
+        note(f"note: {text}")
     if json:
-        print_json({**result.to_json(), "plot": None if plot is None else str(plot)})
+        documents = [result.to_json() for result in results]
+        found = documents[0] if len(documents) == 1 else {"evaluations": documents}
+        print_json({**found, "plot": None if plot is None else str(plot)})
     else:
-        _print(result)
+        for result in results:
+            print_evaluation(result, len(results) > 1)
     if plot is not None:
         from tiering.scores.plot import plot as draw
 
-        draw(result, plot)
+        draw(results, plot)
         note(f"plot: {plot}")
 
 
-def _print(result: Evaluation) -> None:
-    columns = ("rows cached", *(f"{100 * share:g} %" for share in result.shares))
-    rows = [(name, *(f"{rate:.3f}" for rate in rates)) for name, rates in result.rows()]
-    print_table("Share of feature reads served", columns, rows)
-    print_line(
-        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches "
-        f"({format_count(round(result.accesses / max(1, result.batches)))} rows a batch); "
-        f"{format_count(result.touched)} of {format_count(result.num_rows)} rows were read at least once"
-    )
+def _tiers(gpu: str | None, peer: str | None, cpu: str | None, ssd: bool) -> Capacities | None:
+    from tiering.placement import parse_capacities
+
+    if gpu is None and peer is None and cpu is None and not ssd:
+        return None
+    return parse_capacities(gpu, peer, cpu, ssd=ssd)
+
+
+def _shares(text: str) -> list[float]:
+    """Capacities from ``1%,5%,0.1``."""
+    found = []
+    for part in text.split(","):
+        number = part.strip().removesuffix("%")
+        try:
+            found.append(float(number) / (100 if number != part.strip() else 1))
+        except ValueError:
+            raise InputError(f"--shares: expected shares such as 1%,5%,20%, found {part!r}") from None
+    return found
+
+
+def _row_bytes(graph: Graph, text: str | None) -> int | dict[str, int] | None:
+    if text is None:
+        return None
+    if "=" not in text:
+        return parse_bytes(text, "--row-bytes")
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
 
 
 def _check_plot(plot: Path) -> None:

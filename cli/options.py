@@ -30,12 +30,17 @@ TrainOption = Annotated[
         "--train",
         metavar="FILE|SHARE",
         help="Training nodes: a .npy file of ids (TYPE=FILE where there are several types), or a share such as 1%. "
-        "[default: the graph's own train split]",
+        "Default: the graph's own train split.",
         show_default=False,
     ),
 ]
-FanoutsOption = Annotated[
-    str, typer.Option("--fanouts", help="Neighbours per hop, the seeds' own hop first; -1 is all.")
+_FANOUTS = (
+    "Neighbours per hop, the seeds' own hop first; -1 is all. Per relation: 'cites=10,writes=5;cites=5,writes=0', hops "
+    "separated by semicolons, 0 skips."
+)
+FanoutsListOption = Annotated[
+    list[str] | None,
+    typer.Option("--fanouts", metavar="N,N,..", help=f"{_FANOUTS} Repeatable. Default: 10,10,10.", show_default=False),
 ]
 _SAMPLING = "How training samples"
 
@@ -44,6 +49,7 @@ def _sampling(*names: str, metavar: str, text: str, default: bool = True) -> Any
     return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=_SAMPLING, show_default=default)
 
 
+OptionalFanouts = Annotated[str | None, _sampling("--fanouts", metavar="N,N,..", text=_FANOUTS, default=False)]
 BatchSizeOption = Annotated[int, _sampling("--batch-size", metavar="N", text="Training nodes per batch.")]
 SamplerOption = Annotated[
     str,
@@ -66,5 +72,21 @@ WalkLengthOption = Annotated[
 RestartOption = Annotated[
     float | None, _sampling("--restart", metavar="P", text="pinsage: chance that a walk ends early.", default=False)
 ]
-"""The three of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
+MetapathsOption = Annotated[
+    list[str] | None,
+    _sampling(
+        "--metapath",
+        metavar="REL,REL,..",
+        text="pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
+        default=False,
+    ),
+]
+"""The four of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""
+
+
+def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
+    """Metapaths from ``--metapath writes,rev_writes``: lists of names of relations, in the order walked."""
+    return None if not given else [[name.strip() for name in path.split(",")] for path in given]
+
+
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

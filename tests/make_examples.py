@@ -22,6 +22,7 @@ from tiering.io.checksum import checksum_file
 PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)
 RANK = {"author": [1, 0], "paper": [2, 0, 1, 3]}
 SCORE = {"author": [0.5, 0.75], "paper": [0.5, 0.25, 2.0, 0.0]}
+READS = {"author__writes__paper": [1.0, 0.5, 0.25, 0.0], "paper__cites__paper": [1.0, 1.5, 0.0, 0.0]}
 
 
 def _stage(name: str, **inputs: str) -> dict[str, object]:
@@ -76,7 +77,9 @@ def make_scores(out: Path, graph: Graph) -> None:
     with ArtifactWriter(out, "scores") as writer:
         for node_type, values in SCORE.items():
             writer.put(f"nodes/{node_type}/feature", np.array(values))
-        body = {"method": "degree", "graph_digest": graph.digest, "node_types": list(SCORE), "columns": ["feature"]}
+        for relation, reads in READS.items():
+            writer.put(f"relations/{relation}/adjacency", np.array(reads))
+        body = {"method": "presample", "graph_digest": graph.digest, "node_types": list(SCORE), "columns": ["feature"]}
         writer.commit(body, _stage("score", graph=graph.digest))
 
 

@@ -119,6 +119,25 @@ def test_sizes_that_do_not_fit(options: dict[str, Any], message: str) -> None:
         plan_tiers([table("node", [3, 2, 1, 0])], parse_capacities(**options))
 
 
+def test_questions_are_answered_where_layouts_are_refused() -> None:
+    one = table("node", [3, 2, 1, 0])
+    asked: list[tuple[dict[str, Any], list[int]]] = [
+        ({"gpu": "99", "ssd": True}, [0, 0, 0, 4]),  # less than a row
+        ({"gpu": "100%", "cpu": "100"}, [4, 0, 0, 0]),  # nothing left for cpu
+        ({"gpu": "auto", "ssd": True}, [4, 0, 0, 0]),  # nothing left for ssd
+        ({"gpu": "150", "cpu": "250"}, [1, 0, 3, 0]),  # 50 bytes of each are no row: the rest joins cpu
+        ({"gpu": "30%", "cpu": "70%"}, [1, 0, 3, 0]),
+    ]
+    for options, rows in asked:
+        with pytest.raises(InputError):
+            plan_tiers([one], parse_capacities(**options))
+        found = plan_tiers([one], parse_capacities(**options), strict=False)["node"]
+        assert [end - begin for begin, end in found.values()] == rows
+    for options in ({"gpu": "1TiB"}, {"gpu": "200", "cpu": "100"}):
+        with pytest.raises(InputError):
+            plan_tiers([one], parse_capacities(**options), strict=False)
+
+
 def test_zero_is_none() -> None:
     capacities = parse_capacities("0", "2x0", "0%", ssd=True)
     assert (capacities.gpu, capacities.peer, capacities.cpu) == (None, None, None)

@@ -46,8 +46,49 @@ def test_bad_fanouts(text):
         parse_fanouts(text)
 
 
-def test_fanouts_and_threads():
+def test_fanouts_of_all_relations():
     assert parse_fanouts("10, 5,-1") == [10, 5, -1]
+    assert parse_fanouts([10, 5]) == parse_fanouts((10, 5)) == parse_fanouts("10;5") == [10, 5]
+    assert parse_fanouts("3") == [3]
+
+
+def test_fanouts_per_relation():
+    expected = [{"cites": 10, "writes": 5}, {"cites": -1, "writes": 0}]
+    assert parse_fanouts("cites=10,writes=5;cites=-1,writes=0") == expected
+    assert parse_fanouts(" cites = 10, writes=5 ; cites=-1,writes=0") == expected
+    assert parse_fanouts(expected) == expected
+    assert parse_fanouts({"cites": [10, -1], "writes": [5, 0]}) == expected
+    assert parse_fanouts([{("a", "b", "c"): 2}, 3]) == parse_fanouts("a:b:c=2;3") == [{"a:b:c": 2}, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("cites=1,cites=2", "each relation once"),
+        ("=3", "each relation once"),
+        ("cites=x", "fanouts of cites: expected whole numbers"),
+        ("cites=3,4", "expected whole numbers"),
+        ("10,10;5", "expected whole numbers"),
+        ("cites=-2", "at least 0, or -1"),
+        ("10;0", "at least 1, or -1"),
+        ([], "one entry per hop"),
+        (7, "one entry per hop"),
+        ([1.5], "whole numbers"),
+        ([True], "whole numbers"),
+        ([{}], "no relations"),
+        ({}, "no relation"),
+        ({"cites": [1, 2], "writes": [1]}, "as many hops for each relation, found cites 2, writes 1"),
+        ({"cites": 3}, "one number per hop"),
+        ({"cites": []}, "as many hops"),
+        (str(2**31), "at least 1"),
+    ],
+)
+def test_bad_fanouts_per_relation(given, message):
+    with pytest.raises(InputError, match=message):
+        parse_fanouts(given)
+
+
+def test_threads():
     assert parse_threads("auto") >= 1
     assert parse_threads(3) == 3
     for bad in (0, "many", 5000):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IdArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+WeightArray = NDArray[np.float32] | NDArray[np.float64]
 
 def build_info() -> dict[str, str]:
     """What the build found: ``compiler``, ``build_type``, ``liburing``, ``nvcc``."""
@@ -127,18 +128,21 @@ class Sampler:
     def __init__(
         self,
         num_nodes: Sequence[int],
-        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
+        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray, WeightArray | None]],
         fanouts: Sequence[Sequence[int]],
         frontier: str,
         node_keys: Sequence[IdArray | None],
         seed: int,
+        rule: str = "uniform",
+        walks: tuple[int, int, float, Sequence[Sequence[int]]] | None = None,
+        threads: int = 1,
     ) -> None: ...
     def sample(
         self, seeds: Sequence[NDArray[np.int64]], epoch: int, batch: int, want_positions: bool = False
     ) -> tuple[
         list[NDArray[np.int64]],
         list[list[int]],
-        list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None]]],
+        list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64] | None, NDArray[np.float32] | None]]],
     ]: ...
     def count_accesses(
         self,
@@ -150,6 +154,18 @@ class Sampler:
         adjacency: Sequence[NDArray[np.int64]],
         threads: int,
     ) -> None: ...
+    def count_marks(
+        self,
+        seeds: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+        epoch: int,
+        first: int,
+        last: int,
+        maps: Sequence[Sequence[NDArray[np.uint8] | None]],
+        num_marks: int,
+        features: Sequence[NDArray[np.int64]],
+        adjacency: Sequence[NDArray[np.int64]],
+        threads: int,
+    ) -> NDArray[np.int64]: ...
 
 def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """A permutation of 0..n-1 that depends on (n, seed, epoch) alone."""

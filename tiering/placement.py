@@ -92,7 +92,9 @@ def _cpu(size: Size | None, given: str | int | None, ssd: bool) -> Size | None:
     return Size("auto") if given is None and not ssd else size
 
 
-def plan_tiers(tables: Sequence[Table], capacities: Capacities) -> dict[str, dict[str, tuple[int, int]]]:
+def plan_tiers(
+    tables: Sequence[Table], capacities: Capacities, *, strict: bool = True
+) -> dict[str, dict[str, tuple[int, int]]]:
     """Range of ranks per node type and tier.
 
     Parameters
@@ -101,6 +103,9 @@ def plan_tiers(tables: Sequence[Table], capacities: Capacities) -> dict[str, dic
         Types in the order in which ties between them are decided.
     capacities
         Shares are of the bytes of all rows.
+    strict
+        ``False``, for questions rather than layouts: a tier may stay empty, and rows left over because whole rows do
+        not fill the sizes exactly join the cpu tier.
 
     Returns
     -------
@@ -110,8 +115,8 @@ def plan_tiers(tables: Sequence[Table], capacities: Capacities) -> dict[str, dic
     Raises
     ------
     InputError
-        If a size is larger than all data or smaller than a row, a tier that was asked for would stay empty, or rows
-        are left that no tier takes.
+        If a size is larger than all data, or rows are left that no tier takes; if `strict`, also if a size is smaller
+        than a row, or a tier that was asked for would stay empty.
 
     Notes
     -----
@@ -122,15 +127,17 @@ def plan_tiers(tables: Sequence[Table], capacities: Capacities) -> dict[str, dic
     taken = [0] * len(tables)
     for tier, size in (("gpu", capacities.gpu), ("peer", capacities.peer), ("cpu", capacities.cpu)):
         if size is not None and total:
-            taken = _fill(tables, taken, tier, size, capacities.num_peers, total)
+            taken = _fill(tables, taken, tier, size, capacities.num_peers, total, strict)
         ends[tier] = taken
     left = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
-    if left and not capacities.ssd:
+    if left and not capacities.ssd and not strict and _room(capacities, total) >= total:
+        ends["cpu"] = [table.rows for table in tables]
+    elif left and not capacities.ssd:
         raise InputError(
             f"{format_bytes(left)} of {format_bytes(total)} feature data have no tier; "
             "give --ssd DIR, or --cpu auto to keep the rest in host memory"
         )
-    if capacities.ssd and total and not left:
+    if capacities.ssd and total and not left and strict:
         raise InputError(
             "ssd: the tiers before it hold all feature data, nothing is left for it; leave --ssd out, "
             "or make the other tiers smaller"
@@ -143,7 +150,15 @@ def plan_tiers(tables: Sequence[Table], capacities: Capacities) -> dict[str, dic
     }
 
 
-def _fill(tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int) -> list[int]:
+def _room(capacities: Capacities, total: int) -> int:
+    """Bytes of all tiers but ssd."""
+    sizes = ((capacities.gpu, 1), (capacities.peer, capacities.num_peers), (capacities.cpu, 1))
+    return sum(size.of(total) * parts for size, parts in sizes if size is not None)
+
+
+def _fill(
+    tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
+) -> list[int]:
     """Ranks at which `tier` ends, given where it begins; checks its size."""
     parts = num_peers if tier == "peer" else 1
     if size.auto:
@@ -156,6 +171,8 @@ def _fill(tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_
             f"use `--{tier} {_everything(tier, parts)}` to place everything there"
         )
     if all(table.rows == start for table, start in zip(tables, begin, strict=True)):
+        if not strict:
+            return begin
         raise InputError(f"{tier}: the tiers before it hold all feature data; leave --{tier} out, or make them smaller")
 
     def fits(ends: Sequence[int]) -> bool:
@@ -165,7 +182,7 @@ def _fill(tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_
         return used <= each
 
     ends = _longest_prefix(tables, begin, fits)
-    if ends == begin:
+    if ends == begin and strict:
         raise InputError(
             f"{tier}: {size.text} ({format_bytes(each)}) is less than one row of the next node type "
             f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"

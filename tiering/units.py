@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tiering.errors import InputError
 
@@ -117,21 +120,85 @@ def parse_threads(threads: int | str | None) -> int:
     return count
 
 
-def parse_fanouts(text: str, what: str = "fanouts") -> list[int]:
-    """Parse ``10,10,5``: neighbours sampled per hop, the seeds' own hop first; -1 means all.
+def parse_fanouts(given: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
+    """Parse fanouts in any of the forms users write them: neighbours sampled per hop, the seeds' own hop first.
+
+    Parameters
+    ----------
+    given
+        Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. With numbers per
+        relation, text ``cites=10,writes=5;cites=5,writes=0`` (hops separated by semicolons), a list with one mapping
+        per hop, or a mapping from relation to a list with one number per hop; 0 skips the relation at that hop.
+
+    Returns
+    -------
+    list
+        Per hop a number, or a mapping from relation, as text, to number. Whether the relations exist, and all are
+        there, is checked where the graph is known.
 
     Raises
     ------
     InputError
-        If empty, not whole numbers, or an entry is 0 or below -1.
+        If there is no hop, an entry is no whole number, below -1, or 0 for all relations.
     """
+    if isinstance(given, str):
+        return _fanouts_of_text(given, what)
+    if isinstance(given, Mapping):
+        given = _hops_of_relations(given, what)
+    elif isinstance(given, bytes) or not isinstance(given, Sequence) or not given:
+        raise InputError(f"{what}: expected one entry per hop such as [10, 10, 10], found {given!r}")
+    return [_hop(hop, what) for hop in given]
+
+
+def _hop(hop: Any, what: str) -> int | dict[str, int]:
+    if not isinstance(hop, Mapping):
+        return _fanout(hop, what, 1)
+    if not hop:
+        raise InputError(f"{what}: a hop has no relations; expected such as cites=10,writes=5")
+    return {":".join(r) if isinstance(r, tuple) else str(r): _fanout(n, f"{what} of {r}", 0) for r, n in hop.items()}
+
+
+def _fanouts_of_text(text: str, what: str) -> list[int | dict[str, int]]:
+    if "=" not in text and ";" not in text:
+        return [_fanout(part, what, 1) for part in text.split(",")]
+    found: list[int | dict[str, int]] = []
+    for hop in text.split(";"):
+        if "=" not in hop:
+            found.append(_fanout(hop, what, 1))
+            continue
+        pairs = [part.partition("=") for part in hop.split(",")]
+        names = [name.strip() for name, _, _ in pairs]
+        if len(set(names)) < len(names) or not all(names):
+            raise InputError(f"{what}: expected each relation once per hop, such as cites=10,writes=5, found {hop!r}")
+        found.append({name: _fanout(n, f"{what} of {name}", 0) for name, (_, _, n) in zip(names, pairs, strict=True)})
+    return found
+
+
+def _hops_of_relations(given: Mapping[Any, Any], what: str) -> list[dict[Any, Any]]:
+    """A mapping from relation to one number per hop, as one mapping per hop."""
+    lists = {relation: _numbers(numbers, f"{what} of {relation}") for relation, numbers in given.items()}
+    hops = {len(numbers) for numbers in lists.values()}
+    if len(hops) != 1 or hops == {0}:
+        counts = ", ".join(f"{relation} {len(numbers)}" for relation, numbers in lists.items())
+        raise InputError(f"{what}: expected as many hops for each relation, found {counts or 'no relation'}")
+    return [{relation: numbers[hop] for relation, numbers in lists.items()} for hop in range(*hops)]
+
+
+def _numbers(given: Any, what: str) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise InputError(f"{what}: expected one number per hop such as [10, 5], found {given!r}")
+    return list(given)
+
+
+def _fanout(value: Any, what: str, least: int) -> int:
     try:
-        fanouts = [int(part) for part in str(text).split(",")]
-    except ValueError:
+        if isinstance(value, bool):
+            raise TypeError
+        number = int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
         raise InputError(
-            f"{what}: expected whole numbers separated by commas such as 10,10,10, found {text!r}"
+            f"{what}: expected whole numbers separated by commas such as 10,10,10, found {value!r}"
         ) from None
-    for value in fanouts:
-        if value == 0 or value < -1:
-            raise InputError(f"{what}: each entry is at least 1, or -1 for all neighbours; found {value}")
-    return fanouts
+    if number != -1 and not least <= number < 2**31:
+        raise InputError(f"{what}: each entry is at least {least}, or -1 for all neighbours; found {number}")
+    return number

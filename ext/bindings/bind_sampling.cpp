@@ -25,7 +25,11 @@ namespace {
 using AnyIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using LongIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Counters = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Relation = std::tuple<int, int, LongIds, AnyIds>;
+using AnyWeights = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Marks = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Relation = std::tuple<int, int, LongIds, AnyIds, std::optional<AnyWeights>>;
+using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
+using Epoch = std::vector<std::pair<LongIds, LongIds>>;
 
 IdArray view_ids(const AnyIds& ids, const std::string& what) {
   IdArray view{.size = static_cast<int64_t>(ids.shape(0))};
@@ -36,6 +40,34 @@ IdArray view_ids(const AnyIds& ids, const std::string& what) {
   else
     throw InputError(what + ": expected int32 or int64");
   return view;
+}
+
+WeightArray view_weights(const std::optional<AnyWeights>& weights) {
+  if (!weights) return {};
+  WeightArray view{.size = static_cast<int64_t>(weights->shape(0))};
+  if (weights->dtype() == nb::dtype<float>())
+    view.narrow = static_cast<const float*>(weights->data());
+  else if (weights->dtype() == nb::dtype<double>())
+    view.wide = static_cast<const double*>(weights->data());
+  else
+    throw InputError("weights: expected float32 or float64");
+  return view;
+}
+
+Rule parse_rule(const std::string& name) {
+  if (name == "uniform") return Rule::uniform;
+  if (name == "replacement") return Rule::replacement;
+  if (name == "weighted") return Rule::weighted;
+  if (name == "walks") return Rule::walks;
+  if (name == "layers") return Rule::layers;
+  throw InputError("rule: expected uniform, replacement, weighted, walks or layers, found " + name);
+}
+
+WalkRule parse_walks(const Walks& walks) {
+  const auto& [num_walks, walk_length, restart, metapaths] = walks;
+  TIERING_EXPECT(restart >= 0.0 && restart <= 1.0, "restart: expected a probability");
+  const auto parts = static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain));
+  return {num_walks, walk_length, parts, metapaths};
 }
 
 /// Hands a buffer over to numpy without a copy.
@@ -53,7 +85,8 @@ class BoundSampler {
  public:
   BoundSampler(std::vector<int64_t> num_nodes, std::vector<Relation> relations,
                std::vector<std::vector<int64_t>> fanouts, const std::string& frontier,
-               std::vector<std::optional<AnyIds>> node_keys, uint64_t seed)
+               std::vector<std::optional<AnyIds>> node_keys, uint64_t seed, const std::string& rule,
+               const std::optional<Walks>& walks, int threads)
       : relations_(std::move(relations)), node_keys_(std::move(node_keys)) {
     SamplerConfig config;
     config.num_nodes = std::move(num_nodes);
@@ -62,17 +95,21 @@ class BoundSampler {
     TIERING_EXPECT(frontier == "all" || frontier == "new",
                    "frontier: expected all or new, found " + frontier);
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
-    for (const auto& [src, dst, indptr, indices] : relations_) {
+    config.rule = parse_rule(rule);
+    if (walks) config.walks = parse_walks(*walks);
+    for (const auto& [src, dst, indptr, indices, weights] : relations_) {
       TIERING_EXPECT(
           dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
               static_cast<int64_t>(indptr.shape(0)) == config.num_nodes[static_cast<size_t>(dst)] + 1,
           "indptr: expected one entry per destination node and one more, found " +
               std::to_string(indptr.shape(0)));
-      config.relations.push_back({src, dst, indptr.data(), view_ids(indices, "indices")});
+      config.relations.push_back(
+          {src, dst, indptr.data(), view_ids(indices, "indices"), view_weights(weights)});
     }
     for (const auto& keys : node_keys_)
       config.node_keys.push_back(keys ? view_ids(*keys, "node_keys") : IdArray{});
-    sampler_ = std::make_unique<Sampler>(std::move(config));
+    nb::gil_scoped_release release;
+    sampler_ = std::make_unique<Sampler>(std::move(config), threads);
   }
 
   nb::tuple sample(const std::vector<LongIds>& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
@@ -90,17 +127,63 @@ class BoundSampler {
       for (auto& edges : hop) {
         nb::object positions = nb::none();
         if (want_positions) positions = to_numpy(std::move(edges.positions));
-        of_hop.append(
-            nb::make_tuple(to_numpy(std::move(edges.src)), to_numpy(std::move(edges.dst)), positions));
+        nb::object weights = nb::none();
+        if (sampler_->config().weighs_edges()) weights = to_numpy(std::move(edges.weights));
+        of_hop.append(nb::make_tuple(to_numpy(std::move(edges.src)), to_numpy(std::move(edges.dst)),
+                                     positions, weights));
       }
       hops.append(of_hop);
     }
     return nb::make_tuple(nodes, nb::cast(result.num_nodes), hops);
   }
 
-  void count_accesses(const std::vector<std::pair<LongIds, LongIds>>& seeds, uint64_t epoch, int64_t first,
-                      int64_t last, const std::vector<Counters>& features,
-                      const std::vector<Counters>& adjacency, int threads) {
+  void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
+                      const std::vector<Counters>& features, const std::vector<Counters>& adjacency,
+                      int threads) {
+    const EpochSeeds views = view_epoch(seeds);
+    const AccessCounts counts = view_counts(features, adjacency);
+    nb::gil_scoped_release release;
+    sampler_->count_accesses(views, epoch, first, last, counts, threads);
+  }
+
+  nb::object count_marks(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
+                         const std::vector<std::vector<std::optional<Marks>>>& maps, int64_t num_marks,
+                         const std::vector<Counters>& features, const std::vector<Counters>& adjacency,
+                         int threads) {
+    TIERING_EXPECT(num_marks >= 1 && num_marks <= 256, "num_marks: expected 1 to 256");
+    TIERING_EXPECT(first <= last, "last: expected " + std::to_string(first) + " or more");
+    const EpochSeeds views = view_epoch(seeds);
+    const std::vector<int64_t>& num_nodes = sampler_->config().num_nodes;
+    std::vector<MarkMap> found;
+    for (const auto& map : maps) {
+      TIERING_EXPECT(map.size() == num_nodes.size(), "marks: expected one array per node type");
+      found.emplace_back();
+      for (size_t t = 0; t < map.size(); ++t) {
+        TIERING_EXPECT(!map[t] || static_cast<int64_t>(map[t]->shape(0)) == num_nodes[t],
+                       "marks of type " + std::to_string(t) + ": expected one per node");
+        found.back().marks.push_back(map[t] ? map[t]->data() : nullptr);
+      }
+    }
+    const AccessCounts counts = view_counts(features, adjacency);
+    GrowingArray<int64_t> out;
+    const auto batches = static_cast<size_t>(last - first);
+    {
+      nb::gil_scoped_release release;
+      out.resize(static_cast<int64_t>(maps.size() * batches) * num_marks);
+      sampler_->count_marks(views, epoch, first, last, found, num_marks, out.data(),
+                            features.empty() ? nullptr : &counts, threads);
+    }
+    auto owned = std::make_unique<GrowingArray<int64_t>>(std::move(out));
+    int64_t* data = owned->data();
+    nb::capsule owner(owned.release(),
+                      [](void* p) noexcept { delete static_cast<GrowingArray<int64_t>*>(p); });
+    return nb::ndarray<nb::numpy, int64_t, nb::ndim<3>>(
+               data, {maps.size(), batches, static_cast<size_t>(num_marks)}, owner)
+        .cast();
+  }
+
+ private:
+  static EpochSeeds view_epoch(const Epoch& seeds) {
     EpochSeeds views;
     for (const auto& [ids, offsets] : seeds) {
       check_offsets(ids, offsets);
@@ -108,6 +191,20 @@ class BoundSampler {
       views.offsets.push_back(offsets.data());
       views.num_batches.push_back(static_cast<int64_t>(offsets.shape(0)) - 1);
     }
+    return views;
+  }
+
+  static void check_offsets(const LongIds& ids, const LongIds& offsets) {
+    TIERING_EXPECT(offsets.shape(0) > 0 && offsets(0) >= 0,
+                   "offsets: expected at least one entry, the first 0");
+    for (size_t i = 0; i + 1 < offsets.shape(0); ++i)
+      TIERING_EXPECT(offsets(i) <= offsets(i + 1), "offsets: entry " + std::to_string(i + 1) + " decreases");
+    TIERING_EXPECT(offsets(offsets.shape(0) - 1) <= static_cast<int64_t>(ids.shape(0)),
+                   "offsets: the last entry is beyond the " + std::to_string(ids.shape(0)) + " seeds");
+  }
+
+  AccessCounts view_counts(const std::vector<Counters>& features,
+                           const std::vector<Counters>& adjacency) const {
     const SamplerConfig& config = sampler_->config();
     AccessCounts counts;
     for (size_t t = 0; t < features.size(); ++t)
@@ -117,18 +214,7 @@ class BoundSampler {
       destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
     for (size_t r = 0; r < adjacency.size(); ++r)
       counts.adjacency.push_back(checked_counters(adjacency[r], destinations, r, "adjacency"));
-    nb::gil_scoped_release release;
-    sampler_->count_accesses(views, epoch, first, last, counts, threads);
-  }
-
- private:
-  static void check_offsets(const LongIds& ids, const LongIds& offsets) {
-    TIERING_EXPECT(offsets.shape(0) > 0 && offsets(0) >= 0,
-                   "offsets: expected at least one entry, the first 0");
-    for (size_t i = 0; i + 1 < offsets.shape(0); ++i)
-      TIERING_EXPECT(offsets(i) <= offsets(i + 1), "offsets: entry " + std::to_string(i + 1) + " decreases");
-    TIERING_EXPECT(offsets(offsets.shape(0) - 1) <= static_cast<int64_t>(ids.shape(0)),
-                   "offsets: the last entry is beyond the " + std::to_string(ids.shape(0)) + " seeds");
+    return counts;
   }
 
   static int64_t* checked_counters(const Counters& counters, const std::vector<int64_t>& sizes, size_t i,
@@ -160,12 +246,17 @@ nb::object bound_epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
 void bind_sampling(nb::module_& m) {
   nb::class_<BoundSampler>(m, "Sampler")
       .def(nb::init<std::vector<int64_t>, std::vector<Relation>, std::vector<std::vector<int64_t>>,
-                    const std::string&, std::vector<std::optional<AnyIds>>, uint64_t>(),
+                    const std::string&, std::vector<std::optional<AnyIds>>, uint64_t, const std::string&,
+                    const std::optional<Walks>&, int>(),
            nb::arg("num_nodes"), nb::arg("relations"), nb::arg("fanouts"), nb::arg("frontier"),
-           nb::arg("node_keys"), nb::arg("seed"))
+           nb::arg("node_keys"), nb::arg("seed"), nb::arg("rule") = "uniform", nb::arg("walks") = nb::none(),
+           nb::arg("threads") = 1)
       .def("sample", &BoundSampler::sample, nb::arg("seeds"), nb::arg("epoch"), nb::arg("batch"),
            nb::arg("want_positions") = false)
       .def("count_accesses", &BoundSampler::count_accesses, nb::arg("seeds"), nb::arg("epoch"),
-           nb::arg("first"), nb::arg("last"), nb::arg("features"), nb::arg("adjacency"), nb::arg("threads"));
+           nb::arg("first"), nb::arg("last"), nb::arg("features"), nb::arg("adjacency"), nb::arg("threads"))
+      .def("count_marks", &BoundSampler::count_marks, nb::arg("seeds"), nb::arg("epoch"), nb::arg("first"),
+           nb::arg("last"), nb::arg("maps"), nb::arg("num_marks"), nb::arg("features"), nb::arg("adjacency"),
+           nb::arg("threads"));
   m.def("epoch_order", &bound_epoch_order, nb::arg("n"), nb::arg("seed"), nb::arg("epoch"));
 }

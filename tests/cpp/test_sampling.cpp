@@ -87,7 +87,7 @@ void verify(const SamplerConfig& config, const SampledBatch& batch) {
         const int64_t begin = relation.indptr[known[dst][static_cast<size_t>(i)]];
         const int64_t end = relation.indptr[known[dst][static_cast<size_t>(i)] + 1];
         std::set<int64_t> places;
-        for (int64_t n = 0; n < UniformDraw::count(end - begin, fanout); ++n, ++k) {
+        for (int64_t n = 0; n < UniformDraw::most(end - begin, fanout); ++n, ++k) {
           const int64_t place = edges.positions[k];
           CHECK(place >= begin && place < end && places.insert(place).second);
           const int64_t id =
@@ -193,7 +193,7 @@ void test_draws() {
   for (const int64_t degree : {1, 2, 47, 48, 49, 50, 1000})
     for (const int64_t fanout : {-1, 1, 2, 47, 48, 49, 500, 999, 1000, 2000})
       for (uint64_t key = 0; key < 20; ++key) {
-        std::vector<int64_t> out(static_cast<size_t>(UniformDraw::count(degree, fanout)));
+        std::vector<int64_t> out(static_cast<size_t>(UniformDraw::most(degree, fanout)));
         draw(100, degree, fanout, Stream(1, key), out.data());
         const std::set<int64_t> unique(out.begin(), out.end());
         CHECK(unique.size() == out.size() && *unique.begin() >= 100 && *unique.rbegin() < 100 + degree);

@@ -1,38 +1,28 @@
-"""Hit rates: by hand on a small graph, the published figures on cnr-2000, the plot, bad input."""
+"""Hit rates: by hand on a small graph, the published figures on cnr-2000, unseen epochs, bad input."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from judged_graphs import import_graph, star_graph
 
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
-from tiering.graph.build import build_graph
 from tiering.order.by_score import order_nodes
+from tiering.placement import parse_capacities
 from tiering.reorder.adjacency import reorder_graph
-from tiering.sampling import NeighborSampler
+from tiering.sampling import NeighborSampler, SamplingOptions
 from tiering.scores import score_graph
-from tiering.scores.evaluate import Evaluation, count_epochs, evaluate, hit_rate_curve, named_scores
-from tiering.scores.plot import plot
-from tiering.sources.detect import open_dataset
-
-
-def import_graph(folder: Path, out: Path) -> Graph:
-    with open_dataset(folder) as dataset:
-        return build_graph(dataset, out)
+from tiering.scores.evaluate import Evaluation, evaluate, named_scores, unseen_epoch
 
 
 @pytest.fixture(scope="module")
 def star(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    """Nodes 1 .. 9 aggregate node 0; no features, no split."""
-    folder = tmp_path_factory.mktemp("star")
-    np.save(folder / "edge_index.npy", np.stack([np.zeros(9, np.int64), np.arange(1, 10)]))
-    return import_graph(folder, folder / "graph")
+    return star_graph(tmp_path_factory.mktemp("star"))
 
 
 def test_by_hand(star: Graph) -> None:
@@ -43,16 +33,18 @@ def test_by_hand(star: Graph) -> None:
     assert found.hit_rates["good"] == found.hit_rates["oracle"] == [0, 0.5, 0.75, 1, 1]
     assert found.hit_rates["bad"] == [0, 0, 0, 0, 1]
     assert [name for name, _ in found.rows()] == ["good", "bad", "oracle"]
+    assert found.scores["bad"].cached_rows == [0, 1, 2, 3, 10]
     assert found.to_json()["parameters"]["train_nodes"] == {"node": 2}
-    assert found.table().splitlines()[0].split() == ["rows", "cached", "0%", "10%", "20%", "30%", "100%"]
+    assert found.table().splitlines()[0].split() == ["bytes", "cached", "0%", "10%", "20%", "30%", "100%"]
     for curve in found.curves.values():
         assert curve[0] == 0 and curve[-1] == 1 and np.all(np.diff(curve) >= 0)
 
 
-def test_ties_go_to_the_lower_row() -> None:
-    rates = hit_rate_curve(np.array([4, 3, 2, 1]), np.array([1.0, 0, 1, 0]), np.array([1, 2, 3, 4]))
-    assert rates.tolist() == [0.4, 0.6, 0.9, 1.0]
-    assert hit_rate_curve(np.zeros(3, np.int64), np.zeros(3), np.array([0, 3])).tolist() == [0, 0]
+def test_ties_go_to_the_lower_row(star: Graph) -> None:
+    """Node 0 and node 1 have the score 1 and node 2 nothing: 0 comes first, then 1."""
+    equal = {"node": [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]}
+    found = evaluate(star, {"s": equal}, [1], batch_size=1, epochs=1, train=[1, 2], shares=[0.1, 0.2, 0.3])
+    assert found.hit_rates["s"] == [0.5, 0.75, 1]
 
 
 def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
@@ -65,11 +57,19 @@ def test_no_train_split_says_how_to_give_one(star: Graph) -> None:
     ("scores", "options", "words"),
     [
         ({"s": {"node": np.zeros(9)}}, {}, r"score 's', node type 'node': expected shape \(10,\)"),
-        ({"s": {"node": np.full(10, np.nan)}}, {}, "expected finite values, found nan at node 0"),
+        ({"s": {"node": np.full(10, np.nan)}}, {}, "expected finite values of 0 or more, found nan at node 0"),
+        ({"s": {"node": -np.ones(10)}}, {}, "expected finite values of 0 or more, found -1.0 at node 0"),
         ({"oracle": {"node": np.zeros(10)}}, {}, "another name"),
         ({}, {"epochs": 0}, "epochs: expected 1 or more"),
+        ({}, {"first_epoch": -1}, "first epoch: expected 0 or more"),
         ({}, {"shares": [1.5]}, "between 0 and 1, found 1.5"),
-        ({}, {"batch_size": 0}, "batch size: expected 1 or more"),
+        ({}, {"shares": []}, "1 to 50 capacities, found 0"),
+        ({}, {"shares": [0.5] * 51}, "1 to 50 capacities, found 51"),
+        ({}, {"batch_size": 0}, "batch size: expected a whole number, 1 or more"),
+        ({}, {"resamples": -1}, "resamples: expected 0 or more"),
+        ({}, {"row_bytes": 0}, "row bytes of 'node': expected a whole number of bytes from 1"),
+        ({}, {"row_bytes": {"paper": 4}}, "row bytes: no node type 'paper'; types: node"),
+        ({}, {"judge": "pyg"}, "judge: expected one of own, dgl, found 'pyg'"),
     ],
 )
 def test_bad_input(star: Graph, scores: Any, options: dict[str, Any], words: str) -> None:
@@ -77,21 +77,19 @@ def test_bad_input(star: Graph, scores: Any, options: dict[str, Any], words: str
         evaluate(star, scores, [2], train=[1], **options)
 
 
-def test_types_compete_on_one_scale(tmp_path: Path) -> None:
-    """Two types with features: `b`'s only row is read by every batch, each row of `a` by one batch."""
-    source = tmp_path / "source"
-    for name in ("a", "b", "b__to__a"):
-        (source / name).mkdir(parents=True)
-    np.save(source / "a/node_feat.npy", np.zeros((4, 2), np.float32))
-    np.save(source / "b/node_feat.npy", np.zeros((1, 3), np.float16))
-    np.save(source / "a/train_idx.npy", np.arange(4))
-    np.save(source / "b__to__a/edge_index.npy", np.array([[0, 0, 0, 0], [0, 1, 2, 3]]))
-    graph = import_graph(source, tmp_path / "graph")
-    found = evaluate(
-        graph, {"b first": {"b": [1.0]}}, [{"b:to:a": 1}], batch_size=1, epochs=1, shares=[0.2, 0.4], threads=2
-    )
-    assert found.num_rows == 5 and found.accesses == 8
-    assert found.hit_rates == {"b first": [0.5, 0.625], "oracle": [0.5, 0.625]}
+def test_sampling_options_stand_alone(star: Graph) -> None:
+    options = SamplingOptions([1], batch_size=1, seed=3)
+    whole = evaluate(star, {}, options, train=[1, 2])
+    assert whole.to_json() == evaluate(star, {}, [1], batch_size=1, seed=3, train=[1, 2]).to_json()
+    with pytest.raises(InputError, match="batch_size: expected inside the sampling options"):
+        evaluate(star, {}, options, train=[1, 2], batch_size=1)
+
+
+def test_sizes_are_refused_before_anything_is_sampled(star: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiering.scores.evaluate.judge_epochs", None)
+    for sizes in ({"gpu": "1GiB"}, {"gpu": "10%", "cpu": "10%"}):
+        with pytest.raises(InputError, match="every row counts as 1 B"):
+            evaluate(star, {}, [2], train=[1], tiers=parse_capacities(**sizes))
 
 
 def test_scores_of_another_graph_are_refused(star: Graph, tmp_path: Path) -> None:
@@ -103,6 +101,41 @@ def test_scores_of_another_graph_are_refused(star: Graph, tmp_path: Path) -> Non
     assert list(twice) == ["degree (degree)", "degree (again)"]
     with pytest.raises(InputError, match="computed on another graph"):
         named_scores(import_graph(other, tmp_path / "graph"), [degree])
+
+
+@pytest.fixture(scope="module")
+def tolokers(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return import_graph(shared_data / "tolokers", tmp_path_factory.mktemp("tolokers") / "graph")
+
+
+def test_the_exact_future_is_the_oracle(tolokers: Graph, tmp_path: Path) -> None:
+    """Pre-sampled with the run's own seed and epochs, a score serves what the oracle serves, to the last access."""
+    options: dict[str, Any] = {"fanouts": [10, 10], "batch_size": 256, "seed": 7}
+    future = score_graph(tolokers, "presample", tmp_path / "s", epochs=2, **options)
+    shares = [0.001, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8]
+    judged = {"sampling": options.pop("fanouts"), "shares": shares, "epochs": 2, **options}
+    found = evaluate(tolokers, {"future": future}, first_epoch=0, **judged)
+    assert found.hit_rates["future"] == found.hit_rates["oracle"]
+    assert found.curves["future"].tolist() == found.curves["oracle"].tolist()
+    assert found.overlap == ["future"] and found.to_json()["epochs"]["seen"] == {"future": [0, 2]}
+    unseen = evaluate(tolokers, {"past": future}, **judged)
+    assert unseen.epochs == range(2, 4) and unseen.overlap == []
+    past, best = unseen.hit_rates["past"], unseen.hit_rates["oracle"]
+    assert all(ours <= most for ours, most in zip(past, best, strict=True)) and past[3] < best[3]
+
+
+def test_epochs_judged_by_default_are_unseen(star: Graph, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"fanouts": [1], "train": [1, 2, 3], "batch_size": 2}
+    early = score_graph(star, "presample", tmp_path / "early", epochs=2, seed=0, **options)
+    late = score_graph(star, "presample", tmp_path / "late", epochs=3, first_epoch=4, seed=0, **options)
+    other = score_graph(star, "presample", tmp_path / "other", epochs=9, seed=1, **options)
+    wrpr = score_graph(star, "wrpr", tmp_path / "wrpr", train=[1, 2, 3])
+    assert unseen_epoch({"wrpr": wrpr, "vector": {"node": np.zeros(10)}}, 0) == 0
+    assert unseen_epoch({"early": early, "other": other}, 0) == 2
+    assert unseen_epoch({"early": early, "late": late, "other": other}, 0) == 7
+    assert unseen_epoch({"early": early, "other": other}, 1) == 9
+    between = evaluate(star, {"early": early, "late": late}, [1], train=[1, 2, 3], epochs=2, first_epoch=3)
+    assert between.overlap == ["late"]
 
 
 @pytest.fixture(scope="module")
@@ -144,19 +177,8 @@ def test_a_reordered_graph_makes_the_same_accesses(cnr: tuple[Graph, Evaluation]
 
 def test_threads_do_not_matter(cnr: tuple[Graph, Evaluation]) -> None:
     graph, found = cnr
-    again = evaluate(graph, {}, [10, 10, 10], batch_size=256, train="1%", shares=found.shares, threads=7)
-    assert again.hit_rates["oracle"] == found.hit_rates["oracle"]
-    counts, batches = count_epochs(
-        NeighborSampler(graph, [10, 10, 10]), {"node": np.arange(512)}, 256, range(2), threads=3
-    )
-    assert batches == 4 and counts.total > 0
-
-
-def test_plot(cnr: tuple[Graph, Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    assert plot(cnr[1], tmp_path / "curves.png").stat().st_size > 10_000
-    with pytest.raises(InputError, match="expected a file name ending in one of"):
-        plot(cnr[1], tmp_path / "curves.doc")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[plot\]'"):
-        plot(cnr[1], tmp_path / "again.png")
+    scores = {"reversed": {"node": np.arange(graph.num_nodes())}}
+    options: dict[str, Any] = {"batch_size": 256, "train": "1%", "shares": found.shares}
+    one, seven = (evaluate(graph, scores, [10, 10, 10], threads=n, **options).to_json(curves=True) for n in (1, 7))
+    assert one == seven
+    assert one["hit_rates"]["oracle"] == found.hit_rates["oracle"]

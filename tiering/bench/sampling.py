@@ -1,137 +1,86 @@
-"""Neighbour sampling beside DGL's NeighborSampler, on the same graph, seeds and fanouts, in one process."""
+"""Neighbour sampling beside DGL's and GraphBolt's: same graph, seeds, fanouts and threads, in turn in one run.
+
+Before anything is timed, every side samples all batches once and the numbers of edges are compared: a sampler that
+returns fewer edges is not faster.
+"""
 
 from __future__ import annotations
 
-import importlib
-import os
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import replace
+from math import sqrt
 
-import numpy as np
-
-from tiering import native
-from tiering.bench.harness import Comparison, compare
-from tiering.errors import InputError
-from tiering.sampling import NeighborSampler, Relation
-
-RELATION: Relation = ("node", "to", "node")
-
-
-class RmatGraph:
-    """A homogeneous power-law graph in memory (R-MAT), with the methods that the sampler asks for."""
-
-    def __init__(self, scale: int, num_edges: int, seed: int, threads: int) -> None:
-        src, dst = native.rmat_edges(scale, num_edges, seed=seed, threads=threads)
-        count = 1 << scale
-        self.node_types = ["node"]
-        self.relations = [RELATION]
-        self._count = count
-        self._csc = native.coo_to_csc(src, dst, count, count, threads, want_positions=False)[:2]
-
-    def num_nodes(self, node_type: str = "node") -> int:
-        """2^scale."""
-        return self._count
-
-    def csc(self, relation: Relation = RELATION) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """``(indptr, indices)``."""
-        return self._csc
+from tiering.bench.dgl_side import dgl_sides
+from tiering.bench.graphbolt_side import graphbolt_sides
+from tiering.bench.harness import Comparison
+from tiering.bench.peers import expect
+from tiering.bench.sampling_task import SamplingTask
+from tiering.bench.sizes import Sizes
+from tiering.sampling import make_sampler
 
 
-def sampling(
-    *,
-    scale: int = 22,
-    num_edges: int = 12 << 22,
-    fanouts: Sequence[int] = (10, 10, 10),
-    batch_size: int = 1000,
-    batches: int = 40,
-    threads: int = 2,
-    repeats: int = 5,
-    seed: int = 0,
-) -> Comparison:
-    """Sample `batches` batches with ours and with DGL in turn; the rate is sampled edges per second.
+def bench_sampling(sizes: Sizes) -> Comparison:
+    """Uniform, without replacement."""
+    return _compare("sampling", sizes, SamplingTask.of(sizes))
+
+
+def bench_replacement(sizes: Sizes) -> Comparison:
+    """Uniform, with replacement."""
+    return _compare("sampling-replacement", sizes, SamplingTask.of(sizes, "replacement"))
+
+
+def bench_weighted(sizes: Sizes) -> Comparison:
+    """By edge weights, without replacement. What is prepared once for the graph (running sums) is not timed."""
+    return _compare("sampling-weighted", sizes, SamplingTask.of(sizes, "weighted", batches=10))
+
+
+def bench_pinsage(sizes: Sizes) -> Comparison:
+    """Random walks with restart, 50 of up to 2 steps per node, top 10 visited; DGL walks the reversed graph.
+
+    Ids are scrambled: ours sets equal visits by lower id, DGL by higher, which must not mean hubs or leaves.
+    """
+    sizes = replace(sizes, scramble=True)
+    task = SamplingTask.of(sizes, "pinsage", (10, 10), batches=4, num_walks=50)
+    return _compare("sampling-pinsage", sizes, task)
+
+
+def bench_ladies(sizes: Sizes) -> Comparison:
+    """Layer-wise importance sampling, 2000 and 4000 nodes; neither peer has it."""
+    return _compare("sampling-ladies", sizes, SamplingTask.of(sizes, "ladies", (2000, 4000), batches=10))
+
+
+def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
+    """Sample all batches with each side in turn; the rate is sampled edges per second.
 
     Ours returns everything a training step needs (nodes, edges in local ids by hop) and samples whole batches side by
-    side on `threads` threads. DGL's sampler builds its blocks and is free to choose: its threads work on one batch
-    (``torch.set_num_threads``), and batches side by side are tried too (``dgl, batches side by side``).
-
-    Parameters
-    ----------
-    scale, num_edges
-        R-MAT graph with 2^scale nodes; by default 4.2 M nodes and 50 M edges.
-    fanouts
-        By hop from the seeds; DGL gets them reversed.
-    batches
-        Batches per repeat.
-    threads
-        Threads of each side.
+    side. The peers are timed in both ways of using threads: all in one batch, and batches side by side.
     """
-    if batches * batch_size > 1 << scale:
-        raise InputError(f"batches: expected at most {(1 << scale) // batch_size} of {batch_size}, found {batches}")
-    graph = RmatGraph(scale, num_edges, seed, threads)
-    nodes = np.random.default_rng(seed).permutation(graph.num_nodes())[: batches * batch_size]
-    seeds = nodes.astype(np.int64).reshape(batches, batch_size)
-    sampler = NeighborSampler(graph, list(fanouts), seed=seed)
+    sampler = make_sampler(task.graph(), task.options)
 
     def one(b: int) -> int:
-        return sampler.sample(seeds[b], batch=b).num_edges
+        return sampler.sample(task.seeds[b], batch=b).num_edges
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(task.threads))
+        batches, batch_size = task.seeds.shape
 
         def ours() -> int:
             return sum(pool.map(one, range(batches)))
 
         edges = ours()
-        parameters = {
-            "nodes": graph.num_nodes(),
-            "edges": num_edges,
-            "fanouts": list(fanouts),
-            "batch_size": batch_size,
-            "batches": batches,
-            "threads": threads,
+        peers = {
+            **stack.enter_context(dgl_sides(task)),
+            **stack.enter_context(graphbolt_sides(task, sizes.graphbolt_python)),
         }
-        with _dgl_sides(graph, seeds, fanouts, threads) as peers:
-            return compare("sampling", ours, peers, amount=edges, unit="edges", repeats=repeats, parameters=parameters)
+        for label, peer in peers.items():
+            if not isinstance(peer, str):
+                _expect_as_many(name, label, edges, peer())
+        about = {"fanouts": task.fanouts, "batch_size": batch_size, "batches": batches}
+        return sizes.compare(name, ours, peers, edges, **about)
 
 
-@contextmanager
-def _dgl_sides(
-    graph: RmatGraph, seeds: np.ndarray[Any, Any], fanouts: Sequence[int], threads: int
-) -> Iterator[dict[str, Callable[[], object] | str]]:
-    """DGL's sampler with all threads in one batch, and with batches side by side."""
-    os.environ.setdefault("DGLBACKEND", "pytorch")
-    try:
-        torch, dgl = importlib.import_module("torch"), importlib.import_module("dgl")
-    except ImportError as error:
-        yield {"dgl": f"not installed ({error})"}
-        return
-    indptr, indices = graph.csc()
-    arrays = (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), torch.empty(0, dtype=torch.int64))
-    peer = dgl.graph(("csc", arrays))
-    samplers = [dgl.dataloading.NeighborSampler(list(fanouts)[::-1]) for _ in range(threads)]
-    lists = [torch.from_numpy(batch) for batch in seeds]
-    for each in samplers:
-        each.sample_blocks(peer, lists[0])  # makes its tables on first use
-    before = torch.get_num_threads()
-
-    def in_turn() -> None:
-        torch.set_num_threads(threads)
-        for batch in lists:
-            samplers[0].sample_blocks(peer, batch)
-
-    def share(t: int) -> None:
-        torch.set_num_threads(1)
-        for batch in lists[t::threads]:
-            samplers[t].sample_blocks(peer, batch)
-
-    with ThreadPoolExecutor(threads) as pool:
-
-        def side_by_side() -> None:
-            list(pool.map(share, range(threads)))
-
-        name = f"dgl {dgl.__version__} NeighborSampler"
-        try:
-            yield {name: in_turn, f"{name}, batches side by side": side_by_side}
-        finally:
-            torch.set_num_threads(before)
+def _expect_as_many(name: str, label: str, ours: int, theirs: int) -> None:
+    """Which nodes are drawn is up to chance, so the numbers of edges agree only nearly."""
+    near = abs(theirs - ours) <= 0.02 * ours + 5 * sqrt(ours)
+    expect(name, near, f"number of edges ({label}): {ours} and {theirs}")

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.bench.harness import Comparison, Peer
+from tiering.bench.sizes import Sizes
 from tiering.errors import CapabilityError, InputError
 from tiering.io.storage import open_raw, reserve, storage_errors
 from tiering.units import format_bytes, parse_bytes
@@ -99,6 +100,11 @@ def random_rows(
         }  # fmt: skip
     sides = [peer for peer in peers.values() if peer.seconds or peer.note]
     return Comparison("ssd", parameters, ours, sides, _AMOUNT, "reads")
+
+
+def bench_ssd(sizes: Sizes) -> Comparison:
+    """`random_rows` in `sizes.folder`."""
+    return random_rows(sizes.folder, size=sizes.image_bytes, seconds=sizes.seconds, repeats=sizes.repeats)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import numpy as np
 from tiering.errors import FormatError, MissingError
 from tiering.formats.manifest import (
     MANIFEST,
-    VERSION,
     External,
     FileEntry,
     Manifest,
@@ -21,6 +20,7 @@ from tiering.formats.manifest import (
     parse_document,
     read_document,
     storage_dtype,
+    written_version,
 )
 from tiering.formats.problems import Problem, raise_problems
 from tiering.io.atomic import OutputDirectory, link_or_copy
@@ -245,7 +245,7 @@ class ArtifactWriter:
         """
         self._finish_mapped()
         manifest = Manifest(
-            self.path, self.kind, VERSION, self._files, self._parts, self.external,
+            self.path, self.kind, written_version(self.kind), self._files, self._parts, self.external,
             {"package": f"tiering {__version__}", **provenance}, body,
         )  # fmt: skip
         data = manifest.to_bytes()

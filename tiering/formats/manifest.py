@@ -22,7 +22,9 @@ from tiering.io.storage import open_raw, storage_errors
 
 MANIFEST = "manifest.json"
 KINDS = ("graph", "features", "scores", "order", "layout")
-VERSION = (1, 0)
+MAJOR = 1
+MINORS = {"scores": 1}
+"""Minor version of the kinds that have gained something since 1.0."""
 SUPPORTED_FEATURES: frozenset[str] = frozenset()
 """Names allowed in a manifest's ``requires``; any other is refused."""
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
@@ -30,6 +32,11 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}$")
 
 Relation = tuple[str, str, str]
 """(source type, name, destination type)."""
+
+
+def written_version(kind: str) -> tuple[int, int]:
+    """Format version, (major, minor), that this package writes."""
+    return MAJOR, MINORS.get(kind, 0)
 
 
 def valid_name(name: str) -> bool:
@@ -213,15 +220,12 @@ def document_problems(document: Any, kind: str | None = None) -> list[Problem]:
 
 def _version_problem(document: dict[str, Any]) -> Problem | None:
     match = re.fullmatch(r"(\d+)\.(\d+)", str(document.get("version")))
-    supported = f"{VERSION[0]}.{VERSION[1]}"
     if not match:
-        return Problem(
-            MANIFEST, f"expected a version such as {supported}, found {document.get('version')!r}", "version"
-        )
-    if int(match.group(1)) != VERSION[0]:
+        return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {document.get('version')!r}", "version")
+    if int(match.group(1)) != MAJOR:
         return Problem(
             MANIFEST,
-            f"format version {match.group(0)} cannot be read: this package reads {VERSION[0]}.x",
+            f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x",
             "version",
         )
     unknown = sorted(set(document.get("requires") or []) - SUPPORTED_FEATURES)

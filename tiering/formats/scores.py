@@ -8,11 +8,16 @@ import numpy as np
 
 from tiering.errors import MissingError
 from tiering.formats.artifact import Artifact
+from tiering.formats.graph import relation_folder
+from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.problems import Problem
+
+ADJACENCY = "adjacency"
+"""Name of the column per relation."""
 
 
 class Scores(Artifact):
-    """One float64 vector per node type and column (``feature``; later ``adjacency``)."""
+    """Accesses per epoch: of feature rows, one vector per node type; of adjacency lists, one per relation."""
 
     kind = "scores"
 
@@ -28,13 +33,36 @@ class Scores(Artifact):
 
     @property
     def columns(self) -> list[str]:
-        """Columns present."""
-        return list(self.manifest.body["columns"])
+        """Columns present: ``feature``, and ``adjacency`` where the method predicts it."""
+        return [*self.manifest.body["columns"], *([ADJACENCY] if self.relations else [])]
 
     @property
     def node_types(self) -> list[str]:
         """Node types, in the graph's order."""
         return list(self.manifest.body["node_types"])
+
+    @property
+    def relations(self) -> list[Relation]:
+        """Relations with a column ``adjacency``, by key; empty if the method predicts none."""
+        found = []
+        for name in sorted(self.manifest.files):
+            parts = name.split("/")
+            triple = tuple(parts[1].split("__")) if len(parts) == 3 else ()
+            if parts[0] == "relations" and parts[-1] == ADJACENCY and len(triple) == 3:
+                found.append((triple[0], triple[1], triple[2]))
+        return found
+
+    def counted_epochs(self, seed: int) -> range | None:
+        """Epochs of the run with `seed` whose accesses this score has counted: it is not to be judged on them.
+
+        ``None`` for another run's counts, and for a score computed from the graph alone.
+        """
+        provenance = self.manifest.provenance
+        options = provenance.get("options", {})
+        first, epochs = options.get("first_epoch"), options.get("epochs")
+        if provenance.get("seed") == seed and isinstance(first, int) and isinstance(epochs, int):
+            return range(first, first + epochs)
+        return None
 
     def values(self, node_type: str | None = None, column: str = "feature") -> np.ndarray[Any, Any]:
         """Score of every node of a type.
@@ -50,7 +78,7 @@ class Scores(Artifact):
         -------
         numpy.ndarray
             float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
-            types are on one scale.
+            types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
         """
         if node_type is None and len(self.node_types) == 1:
             node_type = self.node_types[0]
@@ -58,17 +86,56 @@ class Scores(Artifact):
             raise MissingError(
                 f"{self.path}: no scores for node type {node_type!r}; types: {', '.join(self.node_types)}"
             )
-        if column not in self.columns:
-            raise MissingError(f"{self.path}: no column {column!r}; columns: {', '.join(self.columns)}")
+        if column not in self.manifest.body["columns"]:
+            known = ", ".join(self.manifest.body["columns"])
+            raise MissingError(f"{self.path}: no column {column!r} per node type; columns: {known}")
         return self.manifest.array(f"nodes/{node_type}/{column}")
 
+    def adjacency(self, relation: Relation | str | None = None) -> np.ndarray[Any, Any]:
+        """How often each node's list of in-neighbours in a relation is expected to be read per epoch.
+
+        Parameters
+        ----------
+        relation
+            As in `tiering.formats.graph.Graph.relation`; may be left out where there is one.
+
+        Returns
+        -------
+        numpy.ndarray
+            float64, shape (nodes of the destination type,), indexed by original id, read-only.
+
+        Raises
+        ------
+        MissingError
+            If the method predicts no adjacency reads, or there is no such relation.
+        """
+        known = self.relations
+        if not known:
+            raise MissingError(
+                f"{self.path}: {self.method} predicts no reads of adjacency; score with presample, vip or hybrid"
+            )
+        exact = [each for each in known if relation in (each, relation_key(each))]
+        named = exact or [each for each in known if relation in (each[1], None)]
+        if len(named) != 1:
+            keys = ", ".join(map(relation_key, known))
+            raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
+        return self.manifest.array(f"{relation_folder(named[0])}/{ADJACENCY}")
+
     def _body_problems(self) -> list[Problem]:
-        return [
+        files = self.manifest.files
+        found = [
             Problem(f"manifest.json: files.nodes/{node_type}/{column}", "the column is not listed", "value")
             for node_type in self.node_types
-            for column in self.columns
-            if f"nodes/{node_type}/{column}" not in self.manifest.files
+            for column in self.manifest.body["columns"]
+            if f"nodes/{node_type}/{column}" not in files
         ]
+        for relation in self.relations if not found else []:
+            where = f"{relation_folder(relation)}/{ADJACENCY}"
+            if relation[0] not in self.node_types or relation[2] not in self.node_types:
+                found.append(Problem(f"manifest.json: files.{where}", "names an unknown node type", "value"))
+            elif files[where].shape != (expected := files[f"nodes/{relation[2]}/feature"].shape):
+                found.append(Problem(where, f"expected shape {expected}, found {files[where].shape}", "size"))
+        return found
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         found = []
@@ -82,13 +149,20 @@ class Scores(Artifact):
 
     def summary(self) -> dict[str, Any]:
         """Method, columns and the spread of the values."""
-        types = {}
-        for node_type in self.node_types:
-            values = self.values(node_type)
-            types[node_type] = {
-                "nodes": int(values.size),
-                "min": float(values.min()) if values.size else None,
-                "max": float(values.max()) if values.size else None,
-                "zeros": int(values.size - np.count_nonzero(values)),
-            }
-        return {**super().summary(), "method": self.method, "columns": self.columns, "node_types": types}
+        return {
+            **super().summary(),
+            "method": self.method,
+            "columns": self.columns,
+            "node_types": {node_type: _spread(self.values(node_type)) for node_type in self.node_types},
+            "relations": {relation_key(relation): _spread(self.adjacency(relation)) for relation in self.relations},
+        }
+
+
+def _spread(values: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {
+        "nodes": int(values.size),
+        "min": float(values.min()) if values.size else None,
+        "max": float(values.max()) if values.size else None,
+        "sum": float(values.sum()),
+        "zeros": int(values.size - np.count_nonzero(values)),
+    }

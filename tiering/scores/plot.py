@@ -1,35 +1,56 @@
-"""Draw an `Evaluation`: how skewed the accesses are, and what each score would have served."""
+"""Draw evaluations: how skewed the accesses are, what each score would have served, how depth spreads the accesses.
+
+The curves are those of the Data Tiering paper (Min et al., KDD'22): cumulative accesses over the nodes in the order of
+a score, one panel per way of sampling (figure 7) and one panel per score with a line per depth (figure 9); and hit
+rates over the capacity on a logarithmic scale, with the error bars as bands.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
-from tiering.scores.evaluate import ORACLE, Evaluation
+from tiering.scores.evaluation import ORACLE, Evaluation
 
 # Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+_DEPTHS = (0.0, 0.8)  # part of the colour map `cividis` for the depths: its end is too bright on white
 
 _BINS = 48  # points of the frequency curves
-_LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the axes begin, in percent
+_LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the logarithmic axes begin, in percent
+_COLUMNS = 4  # panels side by side
+_PANEL = (3.7, 3.3)  # inches
+_LABEL = 28  # characters
+_RATES = "Hit rate, with 95 % intervals"
 
 
-def plot(result: Evaluation, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Draw access frequency by rank, and hit rate by capacity.
+def plot(
+    results: Evaluation | Sequence[Evaluation],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    labels: Sequence[str] | None = None,
+) -> Path:
+    """Draw one evaluation, or several beside each other.
 
     Parameters
     ----------
-    result
-        From `tiering.scores.evaluate.evaluate`.
+    results
+        From `tiering.scores.evaluate.evaluate`. One: access frequency by rank, cumulative accesses, hit rate by
+        capacity. Several (fanouts of several depths, or several graphs): the latter two for each, and for each score
+        all of them in one panel.
     path
         File to write; the ending (``.png``, ``.svg``, ``.pdf``) chooses the format.
     title
         Heading; the sampling parameters by default.
+    labels
+        Names of several results; their fanouts by default.
 
     Returns
     -------
@@ -41,71 +62,198 @@ def plot(result: Evaluation, path: str | os.PathLike[str], *, title: str | None 
     CapabilityError
         If matplotlib is not installed.
     InputError
-        If the ending names no format that matplotlib writes.
+        If there is nothing to draw, labels do not fit, or the ending names no format that matplotlib writes.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise CapabilityError("plots need matplotlib: pip install 'tiering[plot]'") from error
     path = Path(path)
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
+    many = [results] if isinstance(results, Evaluation) else list(results)
+    names = [fanouts_label(result) for result in many] if labels is None else list(labels)
+    if not many or len(names) != len(many):
+        raise InputError(f"plot: expected results, and a label for each, found {len(many)} and {len(names)} labels")
+    figure = Figure(layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08))
     formats = FigureCanvasAgg(figure).get_supported_filetypes()
     if path.suffix.lower().lstrip(".") not in formats:
         raise InputError(f"{path}: expected a file name ending in one of {', '.join(sorted(formats))}")
-    left, right = figure.subplots(1, 2)
-    for name, style in _styles(result).items():
-        _draw_frequency(left, result, name, style)
-        capacity = 100 * result.curve_rows[1:] / result.num_rows
-        right.plot(capacity, 100 * result.curves[name][1:], label=name, **style)
-    _decorate(left, right, result)
-    figure.suptitle(title or _heading(result), fontsize=11)
+    if len(many) == 1:
+        _draw_one(figure, many[0])
+    else:
+        _draw_many(figure, many, names)
+    figure.suptitle(title or _heading(many), fontsize=11)
     figure.savefig(path, dpi=150)
     return path
 
 
+def draw_frequency(axes: Any, result: Evaluation) -> None:
+    """Accesses per row and epoch by rank, both logarithmic: how skewed the accesses are, and who finds the hot rows."""
+    for name, style in _styles(result).items():
+        rows, served = result.curve_rows[name], result.curves[name]
+        places = np.unique(np.searchsorted(rows, np.geomspace(1, max(result.num_rows, 1), _BINS)))
+        chosen = np.unique(np.concatenate([[0], places]))  # far enough apart to average the noise out
+        per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
+        ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
+        axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=name, **style)
+    _logarithmic(axes, result, _LEFT["rank"])
+    axes.set_yscale("log")
+    axes.set_xlabel("rank of the row, by score")
+    axes.set_ylabel("accesses per row and epoch")
+
+
+def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
+    """Share of all accesses that goes to the first rows by each score (figure 7 of the Data Tiering paper)."""
+    for name, style in _styles(result).items():
+        if names is None or name in names:
+            axes.plot(*_points(result, name, 0), label=name, **style)
+    _linear(axes, result)
+
+
+def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str], name: str) -> None:
+    """The same for one score and several ways of sampling, a line for each (figure 9 of the Data Tiering paper)."""
+    from matplotlib import colormaps
+
+    shades = np.linspace(*_DEPTHS, max(len(results), 2))
+    for i, (result, label) in enumerate(zip(results, labels, strict=True)):
+        style = {"color": colormaps["cividis"](shades[i]), "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.7}
+        axes.plot(*_points(result, name, 0), label=label, **style)
+    _linear(axes, results[0])
+
+
+def draw_hit_rates(axes: Any, result: Evaluation) -> None:
+    """Hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
+    for name, style in _styles(result).items():
+        axes.plot(*_points(result, name, 1), label=name, **style)
+        if name in result.bands:
+            low, high = 100 * result.bands[name][1:].T
+            axes.fill_between(_points(result, name, 1)[0], low, high, color=style["color"], alpha=0.25, linewidth=0)
+    _logarithmic(axes, result, _LEFT["capacity"])
+    axes.set_ylim(0, 100)
+    axes.yaxis.set_major_formatter(_percent)
+    axes.set_xlabel(f"{_unit(result)} in the fast tier")
+    axes.set_ylabel("accesses served (hit rate)")
+
+
+def fanouts_label(result: Evaluation) -> str:
+    """Fanouts of an evaluation in a few characters: ``10,10``; those per relation cut short."""
+    parts = []
+    for hop in result.parameters["fanouts"]:
+        parts.append(",".join(f"{r}={n}" for r, n in hop.items()) if isinstance(hop, dict) else str(hop))
+    text = (";" if any("=" in part for part in parts) else ",").join(parts)
+    return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
+
+
+def _draw_one(figure: Any, result: Evaluation) -> None:
+    figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
+    frequency, cumulative, rates = figure.subplots(1, 3)
+    draw_frequency(frequency, result)
+    draw_cumulative(cumulative, result)
+    draw_hit_rates(rates, result)
+    shown = _RATES if result.bands else "Hit rate"
+    for axes, title in ((frequency, "Access frequency"), (cumulative, "Cumulative accesses"), (rates, shown)):
+        axes.set_title(title, fontsize=10)
+    _legend(figure, rates)
+
+
+def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
+    names = [name for name in results[0].scores if all(name in result.scores for result in results)]
+
+    def cumulative(axes: Any, i: int) -> None:
+        draw_cumulative(axes, results[i])
+
+    def rates(axes: Any, i: int) -> None:
+        draw_hit_rates(axes, results[i])
+
+    def depths(axes: Any, i: int) -> None:
+        draw_depths(axes, results, labels, names[i])
+
+    blocks: list[tuple[str, Callable[[Any, int], None], list[str]]] = [
+        ("Cumulative accesses, by fanouts", cumulative, list(labels)),
+        ("Cumulative accesses, by score", depths, names),
+        (_RATES, rates, list(labels)),
+    ]
+    columns = min(_COLUMNS, max(len(titles) for _, _, titles in blocks))
+    heights = [-(-len(titles) // columns) for _, _, titles in blocks]
+    figure.set_size_inches(columns * _PANEL[0] + 0.4, sum(heights) * _PANEL[1] + len(blocks) * 0.7 + 0.3)
+    for part, (heading, draw, titles), height in zip(
+        figure.subfigures(len(blocks), 1, height_ratios=heights), blocks, heights, strict=True
+    ):
+        part.suptitle(heading, fontsize=11, fontweight="bold")
+        grid = part.subplots(height, columns, squeeze=False, sharey=True).ravel()
+        for i, axes in enumerate(grid):
+            if i >= len(titles):
+                axes.set_axis_off()
+                continue
+            draw(axes, i)
+            axes.set_title(titles[i], fontsize=10)
+            if i % columns:
+                axes.set_ylabel("")
+        _legend(part, grid[0])
+
+
 def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
-    """Line styles by name, the oracle first so that the others lie above it."""
+    """Line styles by name in the order the scores were given, the oracle first so that the others lie above it."""
     styles: dict[str, dict[str, Any]] = {ORACLE: {"color": "black", "linewidth": 2.2}}
-    for i, (name, _) in enumerate(result.rows()[:-1]):
+    for i, name in enumerate(name for name in result.scores if name != ORACLE):
         colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
         styles[name] = {"color": colour, "linestyle": dash, "linewidth": 1.7}
     return styles
 
 
-def _draw_frequency(axes: Any, result: Evaluation, name: str, style: dict[str, Any]) -> None:
-    """Mean accesses per row and epoch between points of the curve, far enough apart to average the noise out."""
-    chosen = np.unique(np.searchsorted(result.curve_rows, np.geomspace(1, result.num_rows, _BINS)))
-    rows, covered = result.curve_rows[chosen], result.curves[name][chosen]
-    rows, covered = np.concatenate([[0], rows]), np.concatenate([[0], covered])
-    per_row = np.diff(covered) * result.accesses / np.diff(rows) / result.parameters["epochs"]
-    axes.plot(100 * rows[1:] / result.num_rows, np.where(per_row > 0, per_row, np.nan), label=name, **style)
+def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
+    """Capacity and hit rate in percent, from the point `first` on."""
+    capacity = 100 * result.curve_bytes[first:] / max(result.num_bytes, 1)
+    return capacity, 100 * result.curves[name][first:]
 
 
-def _decorate(left: Any, right: Any, result: Evaluation) -> None:
-    for axes, begin in ((left, _LEFT["rank"]), (right, _LEFT["capacity"])):
-        axes.set_xscale("log")
-        axes.set_xlim(min(max(100 / result.num_rows, begin), 50), 100)
-        axes.grid(True, which="major", color="0.88", linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}%")
-    left.set_yscale("log")
-    left.set_xlabel("rank of the row, by score")
-    left.set_ylabel("accesses per row and epoch")
-    left.set_title("Access frequency", fontsize=10)
-    right.set_ylim(0, 100)
-    right.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
-    right.set_xlabel("feature rows in the fast tier")
-    right.set_ylabel("accesses served (hit rate)")
-    right.set_title("Hit rate", fontsize=10)
-    right.legend(frameon=False, loc="upper left")
+def _linear(axes: Any, result: Evaluation) -> None:
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(range(0, 101, 25))
+        axis.set_major_formatter(_percent)
+    axes.set_xlabel(f"{_unit(result)}, in the order of the score")
+    axes.set_ylabel("accesses, cumulative")
+    _decorate(axes)
 
 
-def _heading(result: Evaluation) -> str:
-    p = result.parameters
-    fanouts = ",".join(str(f) if isinstance(f, int) else "{...}" for f in p["fanouts"])
+def _logarithmic(axes: Any, result: Evaluation, begin: float) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(min(max(100 / max(result.num_rows, 1), begin), 50), 100)
+    axes.xaxis.set_major_formatter(_percent)
+    _decorate(axes)
+
+
+def _decorate(axes: Any) -> None:
+    axes.grid(True, which="major", color="0.88", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _percent(value: float, _: int | None = None) -> str:
+    return f"{value:g}%"
+
+
+def _unit(result: Evaluation) -> str:
+    sizes = {entry.row_bytes for entry in result.types.values()}
+    return "feature rows" if len(sizes) <= 1 else "feature bytes"
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    """One legend for a row of panels, below them."""
+    lines, names = axes.get_legend_handles_labels()
+    columns = min(len(names), 8)
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+
+
+def _heading(results: Sequence[Evaluation]) -> str:
+    p = results[0].parameters
+    fanouts = f"fanouts {fanouts_label(results[0])}, " if len(results) == 1 else ""
+    epochs = results[0].epochs
+    counted = f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
     return (
-        f"{result.num_rows:,} rows, {sum(p['train_nodes'].values()):,} training nodes, "
-        f"fanouts {fanouts}, batch size {p['batch_size']}, {p['epochs']} epochs"
+        f"{results[0].num_rows:,} rows, {sum(p['train_nodes'].values()):,} training nodes, {p['sampler']} sampling, "
+        f"{fanouts}batch size {p['batch_size']}, {counted}"
     )

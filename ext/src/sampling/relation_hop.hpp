@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <utility>
 
-#include "tiering/errors.hpp"
+#include "list_checks.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/node_table.hpp"
 #include "tiering/sampling/sampler.hpp"
@@ -72,14 +71,8 @@ class RelationHop {
     for (int64_t i = first; i < last; ++i) {
       __builtin_prefetch(task_.relation->indptr + nodes[i]);
       __builtin_prefetch(task_.relation->indptr + nodes[i] + 1);
-      if (task_.node_keys.narrow) __builtin_prefetch(task_.node_keys.narrow + nodes[i]);
-      if (task_.node_keys.wide) __builtin_prefetch(task_.node_keys.wide + nodes[i]);
+      task_.node_keys.prefetch(nodes[i]);
     }
-  }
-
-  uint64_t key_of(int64_t node) const {
-    if (task_.node_keys.narrow) return static_cast<uint64_t>(task_.node_keys.narrow[node]);
-    return static_cast<uint64_t>(task_.node_keys.wide ? task_.node_keys.wide[node] : node);
   }
 
   /// Step 1: choose which places of the block's neighbour lists are taken.
@@ -89,25 +82,25 @@ class RelationHop {
     int64_t begin[kBlockNodes], degree[kBlockNodes];
     block.first = first;
     block.size = last - first;
-    block.total = 0;
+    int64_t most = 0;
     for (int64_t i = 0; i < block.size; ++i) {
       const int64_t node = nodes[first + i];
       begin[i] = task_.relation->indptr[node];
       degree[i] = task_.relation->indptr[node + 1] - begin[i];
-      if (begin[i] < 0 || degree[i] < 0 || begin[i] + degree[i] > task_.relation->indices.size)
-        bad_column(node, begin[i], degree[i]);
-      block.taken[i] = Draw::count(degree[i], task_.fanout);
-      block.total += block.taken[i];
+      check_list(*task_.relation, node, begin[i], degree[i]);
+      most += Draw::most(degree[i], task_.fanout);
     }
     prefetch_lists(b + 1);
-    block.places->resize(2 * block.total);
+    block.places->resize(2 * most);
     int64_t* out = block.places->data();
     for (int64_t i = 0; i < block.size; ++i) {
-      draw_(begin[i], degree[i], task_.fanout, Stream(task_.stream, key_of(nodes[first + i])), out);
+      const Stream random(task_.stream, task_.node_keys.key_of(nodes[first + i]));
+      block.taken[i] = draw_(begin[i], degree[i], task_.fanout, random, out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
         __builtin_prefetch(indices_ + out[j], 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
     }
+    block.total = out - block.places->data();
   }
 
   /// Step 2: read the neighbours' ids.
@@ -128,9 +121,7 @@ class RelationHop {
   void look_up(Block& block) {
     const int64_t* places = block.places->data();
     const int64_t* ids = block.places->data() + block.total;
-    TIERING_EXPECT(
-        task_.sources->size() + block.total < INT32_MAX,
-        "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+    check_room(task_.sources->size(), block.total);
     task_.sources->make_room(block.total);
     if (task_.edges == nullptr) {
       for (int64_t j = 0; j < block.total; ++j) task_.sources->insert(ids[j]);
@@ -153,17 +144,10 @@ class RelationHop {
     edges.positions.set_size(at + block.total);
   }
 
-  [[noreturn]] void bad_column(int64_t node, int64_t begin, int64_t degree) const {
-    throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
-                     " to " + std::to_string(begin + degree) + ", but there are " +
-                     std::to_string(task_.relation->indices.size) + " indices");
-  }
-
   [[noreturn]] void bad_index(const int64_t* places, const int64_t* ids, int64_t total) const {
     int64_t j = 0;
     while (j + 1 < total && ids[j] >= 0 && ids[j] < task_.num_src) ++j;
-    throw InputError("indices[" + std::to_string(places[j]) + "]: source id " + std::to_string(ids[j]) +
-                     " is outside 0.." + std::to_string(task_.num_src - 1));
+    throw_bad_index(places[j], ids[j], task_.num_src);
   }
 
   const HopTask& task_;

@@ -1,20 +1,21 @@
-// Neighbour sampling, hop by hop.
+// Sampling, hop by hop.
 //
-// Returns    the batch's unique nodes per type in order of discovery, and per hop and relation its edges in
-// local ids. Approach   hop h: for every relation in list order, every frontier node of its destination type
-// draws from its list
-//            (relation_hop.hpp); ids are numbered by a hash table per type (node_table.hpp).
+// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in
+//            local ids.
+// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type
+//            chooses as the rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a
+//            hash table per type (node_table.hpp).
 // Frontier   a range of the destination type's list: everything known before the hop (all), or what the
-// previous hop
-//            added (only_new). Nodes that this hop finds never sample in this hop.
-// Random     a pure function of (seed, epoch, batch, hop, relation, node key, draw): random.hpp.
-// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions; nothing per
-// graph node. Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its
-// own. Results cannot
-//            depend on the number of threads: no batch sees another, and the access counts are sums of whole
-//            numbers.
+//            previous hop added (only_new). Nodes that this hop finds never sample in this hop.
+// Random     a pure function of (seed, epoch, batch, hop, edge group, node key, draw): random.hpp.
+// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with
+//            weights; nothing per graph node.
+// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results
+//            cannot depend on the number of threads: no batch sees another, and the access counts are sums of
+//            whole numbers.
 #include "tiering/sampling/sampler.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <string>
 #include <utility>
@@ -22,8 +23,11 @@
 #include "relation_hop.hpp"
 #include "tiering/errors.hpp"
 #include "tiering/parallel.hpp"
+#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
+#include "tiering/sampling/layer_hop.hpp"
 #include "tiering/sampling/node_table.hpp"
+#include "tiering/sampling/walk_hop.hpp"
 
 namespace tiering {
 
@@ -45,42 +49,77 @@ void check(const SamplerConfig& config) {
     TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
                        relation.dst_type < types,
                    "a relation names a node type outside 0.." + std::to_string(types - 1));
+  if (config.rule == Rule::walks) check_walks(config.walks, config.relations);
   for (const auto& hop : config.fanouts) {
-    TIERING_EXPECT(hop.size() == config.relations.size(), "fanouts: one entry per relation in every hop");
+    TIERING_EXPECT(hop.size() == config.num_groups(), "fanouts: one entry per relation in every hop");
     for (const int64_t fanout : hop)
       TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
   }
 }
 
-template <typename Index>
-void run_hop(const HopTask& task, const Index* indices, UniformDraw& draw, GrowingArray<int64_t>* scratch) {
-  RelationHop<Index, UniformDraw>(task, indices, draw, scratch).run();
+StreamUse stream_use(Rule rule) {
+  if (rule == Rule::walks) return StreamUse::walks;
+  return rule == Rule::layers ? StreamUse::layers : StreamUse::neighbours;
+}
+
+/// One hop in which every frontier node draws from its own list.
+template <typename Draw>
+void run_draws(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
+  const IdArray& indices = task.relation->indices;
+  if (indices.narrow != nullptr)
+    RelationHop<int32_t, Draw>(task, indices.narrow, draw, scratch).run();
+  else
+    RelationHop<int64_t, Draw>(task, indices.wide, draw, scratch).run();
+}
+
+void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks,
+                    int64_t* out) {
+  constexpr int64_t kAhead = 24;
+  uint8_t highest = 0;
+  for (int64_t i = 0; i < nodes.size(); ++i) {
+    if (i + kAhead < nodes.size()) __builtin_prefetch(marks + nodes[i + kAhead]);
+    const uint8_t mark = marks[nodes[i]];
+    highest = std::max(highest, mark);
+    if (mark < num_marks) ++out[mark];
+  }
+  TIERING_EXPECT(highest < num_marks, "marks: expected values below " + std::to_string(num_marks) +
+                                          ", found " + std::to_string(highest));
 }
 
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
 struct Sampler::Workspace {
-  explicit Workspace(const SamplerConfig& c) : config(c), tables(c.num_nodes.size()) {
-    edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.relations.size(), 0));
+  Workspace(const SamplerConfig& c, const std::vector<CumulativeWeights>& s)
+      : config(c), sums(s), tables(c.num_nodes.size()) {
+    edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.num_groups(), 0));
   }
 
   void start(const std::vector<SeedView>& seeds);
   void add_seeds(size_t type, SeedView seeds);
   void sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
               std::vector<std::vector<SampledEdges>>* hops);
-  void sample_relation(size_t hop, size_t relation, uint64_t stream, bool want_positions,
-                       SampledEdges* edges);
+  void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges);
+  void sample_lists(size_t relation, const HopTask& task);
+  void sample_walks(size_t metapath, const HopTask& task);
+  void sample_layer(size_t relation, const HopTask& task);
   std::vector<int64_t> sizes() const;
   void add_counts(const AccessCounts& counts, bool shared) const;
 
   const SamplerConfig& config;
+  const std::vector<CumulativeWeights>& sums;
   std::vector<NodeTable> tables;                 // per type
   std::vector<std::vector<int64_t>> num_nodes;   // sizes after 0, 1, ... hops
   std::vector<Frontiers> frontiers;              // per hop
   std::vector<std::vector<int64_t>> edge_hints;  // edges of the last batch: room for the next
-  UniformDraw draw;
+  UniformDraw uniform;
+  ReplacementDraw replacement;
+  WeightedDraw weighted;
   GrowingArray<int64_t> scratch[3];
+  WalkHop walks;
+  LayerHop layer;
+  const std::vector<int64_t*>* reads = nullptr;  // counters of the lists that walks read, per relation
+  bool shared_reads = false;
 };
 
 void Sampler::Workspace::start(const std::vector<SeedView>& seeds) {
@@ -121,30 +160,30 @@ void Sampler::Workspace::sample(const std::vector<SeedView>& seeds, uint64_t epo
     const std::vector<int64_t> now = num_nodes.back();
     frontiers.push_back(
         {config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
-    if (hops != nullptr) hops->emplace_back(config.relations.size());
-    for (size_t r = 0; r < config.relations.size(); ++r) {
-      const uint64_t stream = fold_key(StreamUse::neighbours, {config.seed, epoch, batch, hop, r});
-      sample_relation(hop, r, stream, want_positions, hops == nullptr ? nullptr : &(*hops)[hop][r]);
+    if (hops != nullptr) hops->emplace_back(config.num_groups());
+    for (size_t g = 0; g < config.num_groups(); ++g) {
+      const uint64_t stream = fold_key(stream_use(config.rule), {config.seed, epoch, batch, hop, g});
+      sample_group(hop, g, stream, want_positions, hops == nullptr ? nullptr : &(*hops)[hop][g]);
     }
     before = now;
     num_nodes.push_back(sizes());
   }
 }
 
-void Sampler::Workspace::sample_relation(size_t hop, size_t r, uint64_t stream, bool want_positions,
-                                         SampledEdges* edges) {
-  const RelationView& relation = config.relations[r];
-  const auto src = static_cast<size_t>(relation.src_type), dst = static_cast<size_t>(relation.dst_type);
+void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions,
+                                      SampledEdges* edges) {
+  const size_t src = config.src_type(group), dst = config.dst_type(group);
   const Frontiers& frontier = frontiers.back();
-  const int64_t fanout = config.fanouts[hop][r];
+  const int64_t fanout = config.fanouts[hop][group];
   if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
   if (edges != nullptr) {
-    const int64_t expected = edge_hints[hop][r] + edge_hints[hop][r] / 16;
+    const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
     edges->src.make_room(expected);
     edges->dst.make_room(expected);
     if (want_positions) edges->positions.make_room(expected);
+    if (config.weighs_edges()) edges->weights.make_room(expected);
   }
-  const HopTask task{.relation = &relation,
+  const HopTask task{.relation = config.rule == Rule::walks ? nullptr : &config.relations[group],
                      .num_src = config.num_nodes[src],
                      .node_keys = config.node_keys[dst],
                      .fanout = fanout,
@@ -155,11 +194,58 @@ void Sampler::Workspace::sample_relation(size_t hop, size_t r, uint64_t stream, 
                      .destinations = &tables[dst],
                      .edges = edges,
                      .want_positions = want_positions};
-  if (relation.indices.narrow != nullptr)
-    run_hop(task, relation.indices.narrow, draw, scratch);
+  if (config.rule == Rule::walks)
+    sample_walks(group, task);
+  else if (config.rule == Rule::layers)
+    sample_layer(group, task);
   else
-    run_hop(task, relation.indices.wide, draw, scratch);
-  if (edges != nullptr) edge_hints[hop][r] = edges->src.size();
+    sample_lists(group, task);
+  if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
+}
+
+void Sampler::Workspace::sample_lists(size_t relation, const HopTask& task) {
+  if (config.rule == Rule::uniform) {
+    run_draws(task, uniform, scratch);
+  } else if (config.rule == Rule::replacement) {
+    run_draws(task, replacement, scratch);
+  } else {
+    weighted.use(sums[relation].data());
+    run_draws(task, weighted, scratch);
+  }
+}
+
+void Sampler::Workspace::sample_walks(size_t metapath, const HopTask& task) {
+  walks.run({.relations = &config.relations,
+             .num_nodes = &config.num_nodes,
+             .rule = &config.walks,
+             .metapath = &config.walks.metapaths[metapath],
+             .start_keys = task.node_keys,
+             .end_keys = config.node_keys[config.src_type(metapath)],
+             .fanout = task.fanout,
+             .stream = task.stream,
+             .frontier_begin = task.frontier_begin,
+             .frontier_end = task.frontier_end,
+             .sources = task.sources,
+             .destinations = task.destinations,
+             .edges = task.edges,
+             .reads = reads,
+             .shared_reads = shared_reads});
+}
+
+void Sampler::Workspace::sample_layer(size_t relation, const HopTask& task) {
+  const size_t src = config.src_type(relation);
+  layer.run({.relation = task.relation,
+             .num_src = task.num_src,
+             .source_keys = config.node_keys[src],
+             .fanout = task.fanout,
+             .stream = task.stream,
+             .frontier_begin = task.frontier_begin,
+             .frontier_end = task.frontier_end,
+             .known = frontiers.back().end[src],
+             .sources = task.sources,
+             .destinations = task.destinations,
+             .edges = task.edges,
+             .want_positions = task.want_positions});
 }
 
 namespace {
@@ -184,6 +270,7 @@ void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) con
   for (size_t t = 0; t < tables.size(); ++t)
     if (counts.features[t] != nullptr)
       count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
+  if (config.rule == Rule::walks) return;  // counted step by step, as `reads`
   for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
     for (size_t r = 0; r < config.relations.size(); ++r) {
       if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
@@ -199,7 +286,7 @@ class Sampler::Lease {
   explicit Lease(Sampler& sampler) : sampler_(sampler) {
     const std::lock_guard lock(sampler_.mutex_);
     if (sampler_.idle_.empty()) {
-      workspace_ = std::make_unique<Workspace>(sampler_.config_);
+      workspace_ = std::make_unique<Workspace>(sampler_.config_, sampler_.sums_);
     } else {
       workspace_ = std::move(sampler_.idle_.back());
       sampler_.idle_.pop_back();
@@ -213,19 +300,29 @@ class Sampler::Lease {
   Lease& operator=(const Lease&) = delete;
 
   Workspace* operator->() { return workspace_.get(); }
+  Workspace* get() { return workspace_.get(); }
 
  private:
   Sampler& sampler_;
   std::unique_ptr<Workspace> workspace_;
 };
 
-Sampler::Sampler(SamplerConfig config) : config_(std::move(config)) { check(config_); }
+Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config)) {
+  check(config_);
+  if (config_.rule != Rule::weighted) return;
+  for (size_t r = 0; r < config_.relations.size(); ++r) {
+    const RelationView& relation = config_.relations[r];
+    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)],
+                       "weights of relation " + std::to_string(r), threads);
+  }
+}
 
 Sampler::~Sampler() = default;
 
 SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
                              bool want_positions) {
   Lease workspace(*this);
+  workspace->reads = nullptr;
   SampledBatch result;
   workspace->sample(seeds, epoch, batch, want_positions, &result.hops);
   result.num_nodes = workspace->num_nodes;
@@ -233,14 +330,13 @@ SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch,
   return result;
 }
 
-void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                             const AccessCounts& counts, int threads) {
+template <typename Visit>
+void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                          const AccessCounts* counts, int threads, Visit&& visit) {
   const size_t types = config_.num_nodes.size();
   TIERING_EXPECT(
       seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
       "seeds: expected one list per node type");
-  TIERING_EXPECT(counts.features.size() == types && counts.adjacency.size() == config_.relations.size(),
-                 "counts: expected one array per node type and one per relation");
   for (const int64_t batches : seeds.num_batches)
     TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches " + std::to_string(first) +
                                                                        " to " + std::to_string(last) +
@@ -253,8 +349,41 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
       of_batch.push_back({seeds.ids[t] + offsets[b], offsets[b + 1] - offsets[b]});
     }
     Lease workspace(*this);
+    workspace->reads = counts == nullptr ? nullptr : &counts->adjacency;
+    workspace->shared_reads = threads > 1;
     workspace->sample(of_batch, epoch, static_cast<uint64_t>(b), false, nullptr);
-    workspace->add_counts(counts, threads > 1);
+    if (counts != nullptr) workspace->add_counts(*counts, threads > 1);
+    visit(*workspace.get(), b);
+  });
+}
+
+void Sampler::check_counts(const AccessCounts& counts) const {
+  TIERING_EXPECT(counts.features.size() == config_.num_nodes.size() &&
+                     counts.adjacency.size() == config_.relations.size(),
+                 "counts: expected one array per node type and one per relation");
+}
+
+void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                             const AccessCounts& counts, int threads) {
+  check_counts(counts);
+  for_batches(seeds, epoch, first, last, &counts, threads, [](const Workspace&, int64_t) {});
+}
+
+void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                          const AccessCounts* counts, int threads) {
+  if (counts != nullptr) check_counts(*counts);
+  const size_t types = config_.num_nodes.size();
+  for (const auto& map : maps)
+    TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
+  std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
+  for_batches(seeds, epoch, first, last, counts, threads, [&](const Workspace& workspace, int64_t b) {
+    for (size_t m = 0; m < maps.size(); ++m) {
+      int64_t* const of_batch = out + (static_cast<int64_t>(m) * (last - first) + b - first) * num_marks;
+      for (size_t t = 0; t < types; ++t)
+        if (maps[m].marks[t] != nullptr)
+          count_marks_of(workspace.tables[t].nodes(), maps[m].marks[t], num_marks, of_batch);
+    }
   });
 }
 

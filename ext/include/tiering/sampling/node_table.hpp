@@ -60,6 +60,15 @@ class NodeTable {
     return static_cast<int32_t>(local);
   }
 
+  /// Local id of `id`, -1 where it is not known.
+  int32_t find(int64_t id) const {
+    const uint64_t* const slots = slots_.data();
+    const uint64_t tag = tag_of(id);
+    uint64_t at = home(id);
+    while (slots[at] != kEmpty && !matches(slots[at], tag, id)) at = (at + 1) & mask_;
+    return slots[at] == kEmpty ? -1 : static_cast<int32_t>(slots[at] & kLocalBits);
+  }
+
   /// Hands the list over to the caller; start() must come next.
   GrowingArray<int64_t> take_nodes() {
     expected_ = nodes_.size();

@@ -24,7 +24,7 @@ inline uint64_t mix64(uint64_t x) {
 inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio, odd
 
 /// What a stream of random numbers is for: keeps the numbers of different uses apart.
-enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2 };
+enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2, walks = 3, layers = 4 };
 
 /// Folds the words of a key into one, in order.
 inline uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
@@ -37,6 +37,9 @@ inline uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
 class Stream {
  public:
   Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
+
+  /// Leaves out the next `count` numbers.
+  void skip(uint64_t count) { state_ += kGolden * count; }
 
   /// Next 64 random bits.
   uint64_t next() { return mix64(state_ += kGolden); }

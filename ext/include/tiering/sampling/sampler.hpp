@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tiering/sampling/growing_array.hpp"
+#include "tiering/sampling/walk_rule.hpp"
 
 namespace tiering {
 
@@ -17,6 +18,25 @@ struct IdArray {
   int64_t size = 0;
 
   bool absent() const { return narrow == nullptr && wide == nullptr; }
+  /// Entry i as a random key; i itself where the array is absent.
+  uint64_t key_of(int64_t i) const {
+    if (narrow != nullptr) return static_cast<uint64_t>(narrow[i]);
+    return static_cast<uint64_t>(wide != nullptr ? wide[i] : i);
+  }
+  void prefetch(int64_t i) const {
+    if (narrow != nullptr) __builtin_prefetch(narrow + i);
+    if (wide != nullptr) __builtin_prefetch(wide + i);
+  }
+};
+
+/// Read-only array of float32 or float64 weights that somebody else owns.
+struct WeightArray {
+  const float* narrow = nullptr;  // exactly one of the two is set when the array is there
+  const double* wide = nullptr;
+  int64_t size = 0;
+
+  bool absent() const { return narrow == nullptr && wide == nullptr; }
+  double operator[](int64_t i) const { return narrow != nullptr ? static_cast<double>(narrow[i]) : wide[i]; }
 };
 
 /// One relation's adjacency as CSC: column = destination, indices = its in-neighbours.
@@ -25,32 +45,57 @@ struct RelationView {
   int dst_type = 0;
   const int64_t* indptr = nullptr;  // num_nodes[dst_type] + 1
   IdArray indices;                  // values in [0, num_nodes[src_type])
+  WeightArray weights = {};         // along indices; only the weighted rule reads them
 };
 
 /// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1
 /// (PyG).
 enum class Frontier { all, only_new };
 
+/// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
+/// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
+/// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
+enum class Rule { uniform, replacement, weighted, walks, layers };
+
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
   std::vector<RelationView> relations;        //
-  std::vector<std::vector<int64_t>> fanouts;  // hop x relation; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbours, 0 = skip
   Frontier frontier = Frontier::all;
+  Rule rule = Rule::uniform;
+  WalkRule walks;                  // for Rule::walks
   std::vector<IdArray> node_keys;  // per node type: random key of node v, v itself where absent
   uint64_t seed = 0;
+
+  /// Edges come in groups: one per relation; with random walks one per metapath.
+  size_t num_groups() const { return rule == Rule::walks ? walks.metapaths.size() : relations.size(); }
+  /// Node types that the edges of a group come from and go to.
+  size_t src_type(size_t group) const { return static_cast<size_t>(last_step(group).src_type); }
+  size_t dst_type(size_t group) const { return static_cast<size_t>(first_step(group).dst_type); }
+  /// Whether edges come with weights.
+  bool weighs_edges() const { return rule == Rule::walks || rule == Rule::layers; }
+
+ private:
+  const RelationView& first_step(size_t group) const {
+    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].front()) : group];
+  }
+  const RelationView& last_step(size_t group) const {
+    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].back()) : group];
+  }
 };
 
-/// Edges sampled at one hop of one relation, grouped by destination in frontier order.
+/// Edges sampled at one hop of one group, sorted by destination in frontier order.
 struct SampledEdges {
   GrowingArray<int32_t> src;        // place in nodes[src_type]
   GrowingArray<int32_t> dst;        // place in nodes[dst_type]
   GrowingArray<int64_t> positions;  // place in the relation's indices; filled on request
+  GrowingArray<float> weights;      // filled by rules that weigh their edges
 };
 
 struct SampledBatch {
   std::vector<GrowingArray<int64_t>> nodes;     // per type: ids in order of discovery, seeds first
   std::vector<std::vector<int64_t>> num_nodes;  // (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<SampledEdges>> hops;  // hop x relation
+  std::vector<std::vector<SampledEdges>> hops;  // hop x edge group
 };
 
 struct SeedView {
@@ -68,12 +113,20 @@ struct EpochSeeds {
 /// Counters that count_accesses() adds to; a null pointer is not counted.
 struct AccessCounts {
   std::vector<int64_t*> features;   // per type: +1 for every unique node of a batch
-  std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node samples there
+  std::vector<int64_t*> adjacency;  // per relation: +1 for every time a node's list is read
 };
+
+/// Marks of the nodes, to count a batch's nodes by: per type one byte per node, below num_marks.
+struct MarkMap {
+  std::vector<const uint8_t*> marks;  // per type; null: its nodes are not counted
+};
+
+class CumulativeWeights;
 
 class Sampler {
  public:
-  explicit Sampler(SamplerConfig config);
+  /// `threads` work on what the rule prepares (weighted: sums over all edges).
+  explicit Sampler(SamplerConfig config, int threads = 1);
   ~Sampler();
 
   /// Samples one batch. A seed that comes twice counts once, where it came first.
@@ -86,13 +139,28 @@ class Sampler {
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
                       const AccessCounts& counts, int threads);
 
+  /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
+  /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
+  void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
+                   const AccessCounts* counts, int threads);
+
   const SamplerConfig& config() const { return config_; }
 
  private:
+  void check_counts(const AccessCounts& counts) const;
+
   struct Workspace;
   class Lease;
 
+  /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
+  /// visit(workspace, batch) for each; whole batches in parallel.
+  template <typename Visit>
+  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
+                   const AccessCounts* counts, int threads, Visit&& visit);
+
   SamplerConfig config_;
+  std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
   std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };

@@ -1,0 +1,147 @@
+"""Print evaluations: hit rates, the same by node type, what a tier plan moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tiering.units import format_bytes, format_count
+
+from .output import print_line, print_table
+from .output import share as percentage
+
+if TYPE_CHECKING:
+    from tiering.scores.evaluation import Curve, Evaluation
+    from tiering.scores.traffic import Traffic
+
+_LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
+
+
+def print_evaluation(result: Evaluation, several: bool = False) -> None:
+    """Print all tables of one evaluation.
+
+    Parameters
+    ----------
+    several
+        Whether it is one of several: says which.
+    """
+    from tiering.scores.plot import fanouts_label
+
+    heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
+    bars = any(curve.intervals for curve in result.scores.values())
+    meaning = ", ± half of its 95 % interval" if bars else ""
+    capacities = [f"{100 * share:g} %" for share in result.shares]
+    cached = "rows cached" if _one_size(result) else "bytes cached"
+    rows = [(name, *_rates(result.scores[name])) for name in result.names()]
+    print_table(f"{heading}hare of feature reads served, in %{meaning}", (cached, *capacities), rows)
+    if len(result.types) > 1:
+        _print_types(result, capacities)
+    if result.tiers is not None:
+        _print_tiers(result)
+    print_line(_summary(result))
+    if several:
+        print_line("")
+
+
+def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
+    """What the user should know about how the numbers came about: assumptions, epochs that a score has seen."""
+    first = results[0]
+    if any(entry.row_bytes_from == "assumed" for entry in first.types.values()):
+        yield "the graph has no features: every row counts as 1 B, sizes are rows; --row-bytes says what a row has"
+    for name in first.overlap:
+        seen = first.seen[name]
+        yield (
+            f"{name} has counted epochs {seen.start} to {seen.stop - 1} of this very run: where they are judged, its "
+            "hit rate is no prediction"
+        )
+
+
+def _print_types(result: Evaluation, capacities: Sequence[str]) -> None:
+    rows = []
+    for node_type, entry in result.types.items():
+        for i, name in enumerate(result.names()):
+            parts = (percentage(entry.accesses, result.accesses), percentage(entry.rows, result.num_rows))
+            head = ("", name, "", "") if i else (node_type, name, *parts)
+            rows.append((*head, *_rates(entry.scores[name])))
+    title = "By node type: share of the type's own reads served at the same capacities, in %"
+    print_table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2)
+
+
+def _print_tiers(result: Evaluation) -> None:
+    plans = result.tiers or {}
+    sizes = result.capacities or {}
+    used = [tier for tier in ("gpu", "peer", "cpu", "ssd") if any(plan.rows(tier) for plan in plans.values())]
+    links = [link for link in _LINKS if any(plan.moved()[link] for plan in plans.values())]
+    unit = "Rows" if _assumed(result) else "Bytes"
+    rows = [(name, *(_moved(plans[name], link, None, _assumed(result)) for link in links)) for name in result.names()]
+    print_table(f"{unit} moved per epoch, with {_sizes(sizes)}", ("score", *(_LINKS[link] for link in links)), rows)
+    names, types = result.names(), list(result.types)
+    if len(types) > 1:
+        rows = [
+            (name if t == types[0] else "", t, *(_moved(plans[name], link, t, _assumed(result)) for link in links))
+            for name in names
+            for t in types
+        ]
+        title = f"{unit} moved per epoch, by node type"
+        print_table(title, ("score", "type", *(_LINKS[link] for link in links)), rows, left=2)
+    _print_rows(result, used)
+
+
+def _print_rows(result: Evaluation, used: Sequence[str]) -> None:
+    """Rows of each type in each tier; the same for all scores where there is one type."""
+    plans, names, types = result.tiers or {}, result.names(), list(result.types)
+    if len(types) == 1:
+        rows = [tuple(format_count(plans[names[0]].rows(tier)) for tier in used)]
+        print_table("Rows in each tier", used, rows, left=0)
+        return
+    rows = [
+        (name if t == types[0] else "", t, *(format_count(plans[name].rows(tier, t)) for tier in used))
+        for name in names
+        for t in types
+    ]
+    print_table("Rows in each tier", ("score", "type", *used), rows, left=2)
+
+
+def _rates(curve: Curve) -> Iterator[str]:
+    for i, rate in enumerate(curve.hit_rates):
+        ends = None if curve.intervals is None else curve.intervals[i]
+        yield f"{100 * rate:.1f}{_half(ends)}"
+
+
+def _half(ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return ""
+    half = 50 * (ends[1] - ends[0])
+    return f" ±{half:.1f}" if half >= 0.05 or half == 0 else f" ±{half:.2f}"
+
+
+def _moved(plan: Traffic, link: str, node_type: str | None, rows: bool) -> str:
+    moved, part = plan.moved(node_type)[link], plan.shares(node_type)[link]
+    ends = None if plan.intervals is None or node_type is not None else plan.intervals[link]
+    return f"{format_count(round(moved)) if rows else format_bytes(moved)}  {100 * part:.1f}{_half(ends)} %"
+
+
+def _sizes(sizes: dict[str, Any]) -> str:
+    peers = f"{sizes['num_peers']}x{sizes['peer']}" if sizes["peer"] else None
+    named = {"gpu": sizes["gpu"], "peer": peers, "cpu": sizes["cpu"], "ssd": "for the rest" if sizes["ssd"] else None}
+    return ", ".join(f"{tier} {size}" for tier, size in named.items() if size)
+
+
+def _summary(result: Evaluation) -> str:
+    epochs = result.epochs
+    which = f"epoch {epochs.start}" if len(epochs) == 1 else f"epochs {epochs.start} to {epochs.stop - 1}"
+    judge = result.parameters["judge"]
+    by = "" if judge == "own" else f", sampled by {judge}"
+    return (
+        f"{format_count(result.accesses)} reads in {format_count(result.batches)} batches of {which}{by} "
+        f"({format_count(round(result.accesses / max(1, result.batches)))} rows a batch); "
+        f"{format_count(result.touched)} of {format_count(result.num_rows)} rows were read at least once"
+    )
+
+
+def _one_size(result: Evaluation) -> bool:
+    return len({entry.row_bytes for entry in result.types.values()}) <= 1
+
+
+def _assumed(result: Evaluation) -> bool:
+    return any(entry.row_bytes_from == "assumed" for entry in result.types.values())

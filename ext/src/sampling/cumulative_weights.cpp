@@ -1,0 +1,81 @@
+#include "tiering/sampling/cumulative_weights.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <sstream>
+
+#include "tiering/errors.hpp"
+#include "tiering/parallel.hpp"
+
+namespace tiering {
+
+namespace {
+
+bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
+
+[[noreturn]] void bad_weight(const std::string& what, int64_t edge, double weight) {
+  std::ostringstream text;
+  text << what << ": expected finite weights of 0 or more, found " << weight << " at edge " << edge;
+  throw InputError(text.str());
+}
+
+/// Fixed-point sums of one column; returns whether any weight is positive.
+bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t* sums) {
+  double heaviest = 0;
+  for (int64_t e = begin; e < end; ++e) heaviest = std::max(heaviest, weights[e]);
+  if (heaviest == 0) {
+    std::fill(sums + begin, sums + end, 0);
+    return false;
+  }
+  const int bits = 64 - __builtin_clzll(static_cast<uint64_t>(end - begin));
+  uint64_t sum = 0;
+  for (int64_t e = begin; e < end; ++e) {
+    const double weight = weights[e];
+    if (weight > 0)
+      sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
+    sums[e] = sum;
+  }
+  return true;
+}
+
+}  // namespace
+
+CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_columns,
+                                     const std::string& what, int threads) {
+  const WeightArray& weights = relation.weights;
+  const int64_t edges = relation.indices.size;
+  TIERING_EXPECT(!weights.absent(), what + ": the relation has no edge weights");
+  TIERING_EXPECT(weights.size == edges, what + ": expected " + std::to_string(edges) +
+                                            " weights, one per edge, found " + std::to_string(weights.size));
+  TIERING_EXPECT(relation.indptr[0] == 0 && relation.indptr[num_columns] == edges,
+                 what + ": indptr does not span the " + std::to_string(edges) + " indices");
+  sums_ = Buffer<uint64_t>(edges);
+  std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
+  std::atomic<bool> positive{false};
+  run_team(threads, [&](int t) {
+    const auto [first, last] = even_cut(edges, threads, t);
+    for (int64_t e = first; e < last; ++e)
+      if (!valid(weights[e])) {
+        bad[static_cast<size_t>(t)] = e;
+        return;
+      }
+  });
+  for (const int64_t edge : bad)  // the first of all edges, whatever the number of threads
+    if (edge >= 0) bad_weight(what, edge, weights[edge]);
+  run_team(threads, [&](int t) {
+    bool any = false;
+    const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
+    for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
+      TIERING_EXPECT(relation.indptr[v] <= relation.indptr[v + 1],
+                     what + ": indptr decreases at column " + std::to_string(v));
+      if (relation.indptr[v] < relation.indptr[v + 1])
+        any |= sum_column(weights, relation.indptr[v], relation.indptr[v + 1], sums_.data());
+    }
+    if (any) positive = true;
+  });
+  TIERING_EXPECT(edges == 0 || positive,
+                 what + ": all " + std::to_string(edges) + " weights are 0, so no edge can be drawn");
+}
+
+}  // namespace tiering

@@ -1,0 +1,177 @@
+// Layer-wise importance sampling (Zou et al., NeurIPS 2019).
+//
+// Candidates   the in-neighbours u of the frontier, with importance pi(u) = sum of 1 / indegree(v)^2 over the
+//              edges u -> v into the frontier, summed in frontier order.
+// Draw         `fanout` candidates without replacement, each next one with probability in proportion to pi among
+//              the rest: every candidate has a clock that rings after an exponential time of rate pi, and the
+//              first `fanout` to ring are taken (Efraimidis & Spirakis, 2006). A clock's random number depends
+//              on the node's key alone.
+// Edges        all edges into the frontier from drawn or known nodes, weighted by (1 / indegree(v)) / pi(u) and
+//              scaled to sum 1 per destination; 1 / indegree(v) is common to a destination and drops out.
+// Arithmetic   doubles, each operation rounded by itself (no fused multiply-add): same bits on every machine.
+#include "tiering/sampling/layer_hop.hpp"
+
+#include <algorithm>
+
+#include "list_checks.hpp"
+#include "tiering/sampling/exponential.hpp"
+#include "tiering/sampling/random.hpp"
+
+namespace tiering {
+
+void LayerHop::run(const LayerTask& task) {
+  task_ = &task;
+  candidates_.start(task.num_src);
+  importance_.set_size(0);
+  edge_source_.set_size(0);
+  if (task.relation->indices.narrow != nullptr)
+    collect(task.relation->indices.narrow);
+  else
+    collect(task.relation->indices.wide);
+  draw();
+  keep_known();
+  number_kept();
+  if (task.edges != nullptr) write_edges();
+}
+
+/// Finds the candidates. Edges go through two chunks by turns: while one waits for its slots of the hash table,
+/// the other is added.
+template <typename Index>
+void LayerHop::collect(const Index* indices) {
+  const RelationView& relation = *task_->relation;
+  const auto& nodes = task_->destinations->nodes();
+  chunks_[0].size = chunks_[1].size = 0;
+  int filling = 0;
+  for (int64_t i = task_->frontier_begin; i < task_->frontier_end; ++i) {
+    if (i + kAhead < task_->frontier_end) {
+      __builtin_prefetch(relation.indptr + nodes[i + kAhead]);
+      __builtin_prefetch(relation.indptr + nodes[i + kAhead] + 1);
+    }
+    if (i + kAhead / 2 < task_->frontier_end) {
+      const int64_t begin = relation.indptr[nodes[i + kAhead / 2]];
+      __builtin_prefetch(indices + std::clamp<int64_t>(begin, 0, relation.indices.size));
+    }
+    const int64_t begin = relation.indptr[nodes[i]], degree = relation.indptr[nodes[i] + 1] - begin;
+    check_list(relation, nodes[i], begin, degree);
+    const double share = 1.0 / (static_cast<double>(degree) * static_cast<double>(degree));
+    for (int64_t done = 0; done < degree;) {
+      if (chunks_[filling].size == kChunk) add(chunks_[filling ^= 1]);
+      Chunk& chunk = chunks_[filling];
+      const int64_t size = std::min(degree - done, kChunk - chunk.size);
+      read_ids(indices, begin + done, size, share, chunk);
+      done += size;
+    }
+  }
+  add(chunks_[filling ^ 1]);
+  add(chunks_[filling]);
+}
+
+template <typename Index>
+void LayerHop::read_ids(const Index* indices, int64_t first, int64_t size, double share, Chunk& chunk) {
+  for (int64_t j = 0; j < size; ++j) {
+    const auto id = static_cast<int64_t>(indices[first + j]);
+    if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(task_->num_src)) [[unlikely]]
+      throw_bad_index(first + j, id, task_->num_src);
+    candidates_.prefetch(id);
+    chunk.ids[chunk.size + j] = id;
+    chunk.shares[chunk.size + j] = share;
+  }
+  chunk.size += size;
+}
+
+void LayerHop::add(Chunk& chunk) {
+  check_room(candidates_.size(), chunk.size);
+  candidates_.make_room(chunk.size);
+  importance_.make_room(chunk.size + 1);
+  int64_t count = importance_.size();
+  const int64_t at = edge_source_.size();
+  if (task_->edges != nullptr) edge_source_.make_room(chunk.size);
+  for (int64_t j = 0; j < chunk.size; ++j) {
+    importance_[count] = 0.0;  // in case the candidate is new
+    const int32_t candidate = candidates_.insert(chunk.ids[j]);
+    importance_[candidate] += chunk.shares[j];
+    count = candidates_.size();
+    if (task_->edges != nullptr) edge_source_[at + j] = candidate;
+  }
+  importance_.set_size(count);
+  if (task_->edges != nullptr) edge_source_.set_size(at + chunk.size);
+  chunk.size = 0;
+}
+
+void LayerHop::draw() {
+  const int64_t count = candidates_.size(), wanted = task_->fanout;
+  const bool all = wanted < 0 || wanted >= count;
+  state_.resize(count);
+  std::fill_n(state_.data(), count, all ? kKept : kLeftOut);
+  if (all) return;
+  clocks_.resize(count);
+  for (int64_t c = 0; c < count; ++c) {
+    if (c + kAhead < count) task_->source_keys.prefetch(candidates_.nodes()[c + kAhead]);
+    Stream random(task_->stream, task_->source_keys.key_of(candidates_.nodes()[c]));
+    clocks_[c] = {exponential(random.next()) / importance_[c], c};
+  }
+  const auto earlier = [](const Clock& a, const Clock& b) {
+    return a.rings != b.rings ? a.rings < b.rings : a.candidate < b.candidate;
+  };
+  std::nth_element(clocks_.data(), clocks_.data() + wanted, clocks_.data() + count, earlier);
+  for (int64_t i = 0; i < wanted; ++i) state_[clocks_[i].candidate] = kKept;
+}
+
+void LayerHop::keep_known() {
+  const auto& nodes = task_->sources->nodes();
+  for (int64_t i = 0; i < task_->known; ++i) {
+    if (i + kAhead < task_->known) candidates_.prefetch(nodes[i + kAhead]);
+    const int32_t candidate = candidates_.find(nodes[i]);
+    if (candidate >= 0) state_[candidate] = kKept;
+  }
+}
+
+/// Looks the kept candidates up among the known nodes, in order of discovery.
+void LayerHop::number_kept() {
+  const auto& nodes = candidates_.nodes();
+  const int64_t count = candidates_.size();
+  int64_t kept = 0;
+  for (int64_t c = 0; c < count; ++c) kept += state_[c] == kKept;
+  check_room(task_->sources->size(), kept);
+  task_->sources->make_room(kept);
+  for (int64_t c = 0; c < count; ++c) {
+    if (c + kAhead < count && state_[c + kAhead] == kKept) task_->sources->prefetch(nodes[c + kAhead]);
+    if (state_[c] == kKept) state_[c] = task_->sources->insert(nodes[c]);
+  }
+}
+
+int64_t LayerHop::count_edges() const {
+  int64_t kept = 0;
+  for (const int32_t candidate : edge_source_) kept += state_[candidate] != kLeftOut;
+  return kept;
+}
+
+void LayerHop::write_edges() {
+  SampledEdges& edges = *task_->edges;
+  const int64_t total = count_edges();
+  edges.src.resize(total);
+  edges.dst.resize(total);
+  edges.weights.resize(total);
+  if (task_->want_positions) edges.positions.resize(total);
+  const auto& nodes = task_->destinations->nodes();
+  int64_t at = 0;
+  const int32_t* candidate = edge_source_.data();
+  for (int64_t i = task_->frontier_begin; i < task_->frontier_end; ++i) {
+    const int64_t begin = task_->relation->indptr[nodes[i]], end = task_->relation->indptr[nodes[i] + 1];
+    const int64_t first = at;
+    double sum = 0.0;
+    row_.resize(end - begin);
+    for (int64_t place = begin; place < end; ++place, ++candidate) {
+      if (state_[*candidate] == kLeftOut) continue;
+      edges.src[at] = state_[*candidate];
+      edges.dst[at] = static_cast<int32_t>(i);
+      if (task_->want_positions) edges.positions[at] = place;
+      const double weight = 1.0 / importance_[*candidate];
+      row_[at++ - first] = weight;
+      sum += weight;
+    }
+    for (int64_t k = first; k < at; ++k) edges.weights[k] = static_cast<float>(row_[k - first] / sum);
+  }
+}
+
+}  // namespace tiering

@@ -1,0 +1,33 @@
+// What the samplers say about adjacency that is not sound.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tiering/errors.hpp"
+#include "tiering/sampling/sampler.hpp"
+
+namespace tiering {
+
+/// Throws unless the list of `node` lies within the relation's indices.
+inline void check_list(const RelationView& relation, int64_t node, int64_t begin, int64_t degree) {
+  if (begin >= 0 && degree >= 0 && begin + degree <= relation.indices.size) [[likely]]
+    return;
+  throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
+                   " to " + std::to_string(begin + degree) + ", but there are " +
+                   std::to_string(relation.indices.size) + " indices");
+}
+
+/// Throws that indices[place] is no node of the source type.
+[[noreturn]] inline void throw_bad_index(int64_t place, int64_t id, int64_t num_src) {
+  throw InputError("indices[" + std::to_string(place) + "]: source id " + std::to_string(id) +
+                   " is outside 0.." + std::to_string(num_src - 1));
+}
+
+/// Throws unless a table of `size` nodes may take `extra` more.
+inline void check_room(int64_t size, int64_t extra) {
+  TIERING_EXPECT(size + extra < INT32_MAX,
+                 "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+}
+
+}  // namespace tiering

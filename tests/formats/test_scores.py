@@ -1,0 +1,82 @@
+"""The scores artifact: both columns, what readers refuse, and the version before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.errors import FormatError, MissingError
+from tiering.formats.scores import Scores
+
+HERE = Path(__file__).resolve().parent
+EXAMPLE = HERE.parents[1] / "data_specs" / "examples" / "scores"
+OLD = HERE / "golden" / "scores-1.0"
+
+
+def test_columns_of_the_example() -> None:
+    scores = Scores.open(EXAMPLE)
+    assert scores.manifest.version == (1, 1)
+    assert scores.columns == ["feature", "adjacency"]
+    assert scores.relations == [("author", "writes", "paper"), ("paper", "cites", "paper")]
+    assert scores.values("paper").tolist() == [0.5, 0.25, 2.0, 0.0]
+    for relation in ("cites", "paper:cites:paper", ("paper", "cites", "paper")):
+        assert scores.adjacency(relation).tolist() == [1.0, 1.5, 0.0, 0.0]
+    assert scores.summary()["relations"]["paper:cites:paper"]["sum"] == 2.5
+    assert scores.counted_epochs(0) is None
+    with pytest.raises(MissingError, match=r"no single relation None; relations: author:writes:paper, paper:cites"):
+        scores.adjacency()
+    with pytest.raises(MissingError, match="no column 'adjacency' per node type; columns: feature"):
+        scores.values("paper", "adjacency")
+
+
+def test_version_1_0_still_opens() -> None:
+    scores = Scores.open(OLD)
+    assert tiering.check(OLD, "full") == []
+    assert scores.manifest.version == (1, 0)
+    assert scores.columns == ["feature"] and scores.relations == []
+    assert scores.values("author").tolist() == [0.5, 0.75]
+    assert scores.summary()["relations"] == {}
+    with pytest.raises(MissingError, match="degree predicts no reads of adjacency; score with presample, vip or hyb"):
+        scores.adjacency("cites")
+
+
+def test_a_reader_of_1_0_understands_1_1() -> None:
+    """It sees no field that it does not know: the new column is files alone."""
+    old, new = (json.loads((path / "manifest.json").read_text()) for path in (OLD, EXAMPLE))
+    assert set(old) == set(new) and set(old["body"]) == set(new["body"])
+    assert new["requires"] == [] and new["body"]["columns"] == ["feature"]
+
+
+def test_info_shows_both_columns(tiering_cli) -> None:
+    shown = tiering_cli("info", EXAMPLE).ok().out
+    assert "paper:cites:paper" in shown and "Reads of adjacency" in shown
+    assert "Reads of adjacency" not in tiering_cli("info", OLD).ok().out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("paper__cites__paper", "paper__cites__venue", "names an unknown node type"),
+        ("paper__cites__paper", "paper__cites__author", r"expected shape \(2,\), found \(4,\)"),
+    ],
+)
+def test_adjacency_that_does_not_fit_the_types(tmp_path: Path, old: str, new: str, message: str) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "scores")
+    manifest = tmp_path / "scores" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(old, new))
+    (tmp_path / "scores/relations" / old).rename(tmp_path / "scores/relations" / new)
+    with pytest.raises(FormatError, match=message):
+        Scores.open(tmp_path / "scores")
+
+
+def test_negative_reads_are_found(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "scores")
+    file = tmp_path / "scores/relations/paper__cites__paper/adjacency"
+    np.array([0.0, -1, 0, 0]).tofile(file)
+    problems = [str(problem) for problem in tiering.check(tmp_path / "scores")]
+    assert len(problems) == 1 and "negative or not finite, first at node 1" in problems[0]

@@ -1,0 +1,270 @@
+"""Layer-wise sampling against its definition: by hand, by exact enumeration, and against a plain numpy sampler."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, relabelled
+
+from tiering.errors import InputError
+from tiering.sampling import AccessCounts, LayerSampler, SamplingOptions, make_sampler
+
+
+def by_successive_draws(importance: dict[int, float], n: int) -> dict[frozenset[int], float]:
+    """Probability of every set of n when one after the other is drawn in proportion to importance."""
+    sets: dict[frozenset[int], float] = Counter()
+    for order in itertools.permutations(importance, n):
+        p, left = 1.0, sum(importance.values())
+        for u in order:
+            p *= importance[u] / left
+            left -= importance[u]
+        sets[frozenset(order)] += p
+    return sets
+
+
+# Columns 0: 2, 3, 4 and 4 again; 1: 4, 5. Importance 2: 1/16, 3: 1/16, 4: 2/16 + 1/4, 5: 1/4.
+FORK = homogeneous(6, np.array([[2, 3, 4, 4, 4, 5], [0, 0, 0, 0, 1, 1]]))
+IMPORTANCE = {2: 1 / 16, 3: 1 / 16, 4: 2 / 16 + 1 / 4, 5: 1 / 4}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_sets_come_up_as_often_as_defined(n: int) -> None:
+    sampler, rounds = LayerSampler(FORK, [n], seed=1), 6000
+    found = Counter(frozenset(sampler.sample([0, 1], batch=b).nodes["node"][2:].tolist()) for b in range(rounds))
+    expected = by_successive_draws(IMPORTANCE, n)
+    assert set(found) <= set(expected)
+    assert stats.chisquare([found[s] for s in expected], [p * rounds for p in expected.values()]).pvalue > 1e-4
+
+
+def test_edges_and_weights_by_hand() -> None:
+    """Drawn 4 and 2: column 0 keeps 2, 4, 4 with 1 / importance 16, 8/3, 8/3; column 1 keeps 4 alone."""
+    sampler = LayerSampler(FORK, [2])
+    for b in range(50):
+        batch = sampler.sample([0, 1], batch=b, positions=True)
+        if set(batch.nodes["node"].tolist()) == {0, 1, 2, 4}:
+            break
+    edges = batch.hops[0][HOMOGENEOUS]
+    assert batch.nodes["node"].tolist() == [0, 1, 2, 4]
+    assert (edges.src.tolist(), edges.dst.tolist()) == ([2, 3, 3, 3], [0, 0, 0, 1])
+    assert edges.positions is not None and edges.positions.tolist() == [0, 2, 3, 4]
+    assert edges.weights is not None and edges.weights.dtype == np.float32
+    assert edges.weights.tolist() == pytest.approx([3 / 4, 1 / 8, 1 / 8, 1.0])
+
+
+def test_known_nodes_are_kept() -> None:
+    """0 <- 1, 2, 3 and 1 <- 0, 2: with seeds 0 and 1 the edges 1 -> 0 and 0 -> 1 stay whoever is drawn."""
+    graph = homogeneous(4, np.array([[1, 2, 3, 0, 2], [0, 0, 0, 1, 1]]))
+    importance = {1: 1 / 9, 2: 1 / 9 + 1 / 4, 3: 1 / 9, 0: 1 / 4}
+    for b in range(30):
+        batch = LayerSampler(graph, [1]).sample([0, 1], batch=b)
+        edges, nodes = batch.hops[0][HOMOGENEOUS], batch.nodes["node"]
+        kept = [(1, 0), *((u, 0) for u in nodes[2:]), (0, 1), *((2, 1) for u in nodes[2:] if u == 2)]
+        assert list(zip(nodes[edges.src].tolist(), nodes[edges.dst].tolist(), strict=True)) == kept
+        inverse = np.array([1 / importance[u] for u, _ in kept])
+        into = np.array([v for _, v in kept])
+        assert edges.weights is not None
+        assert edges.weights.tolist() == pytest.approx(
+            [w / inverse[into == v].sum() for w, v in zip(inverse, into, strict=True)]
+        )
+
+
+def judge(graph: ToyGraph, batch: Any, sizes: list[int], frontier: str) -> None:
+    """Everything about a batch but its randomness, with dense matrices; one relation."""
+    (relation,) = graph.relations
+    indptr, indices = graph.csc(relation)
+    degree = np.diff(indptr)
+    counts = [0, *(n["node"] for n in batch.num_nodes)]
+    nodes = batch.nodes["node"]
+    for hop, n in enumerate(sizes):
+        known, after = nodes[: counts[hop + 1]], nodes[: counts[hop + 2]]
+        asking = range(0 if frontier == "all" else counts[hop], counts[hop + 1])
+        importance = np.zeros(degree.size)
+        for i in asking:
+            np.add.at(importance, indices[indptr[nodes[i]] : indptr[nodes[i] + 1]], 1 / max(degree[nodes[i]], 1) ** 2)
+        candidates = np.flatnonzero(importance)
+        fresh = np.setdiff1d(after, known)
+        assert np.isin(fresh, candidates).all()
+        if n == -1 or n >= candidates.size:
+            assert np.isin(candidates, after).all()
+        else:
+            drawn_known = np.isin(candidates, known).sum()
+            assert n - drawn_known <= fresh.size <= n
+        edges, k = batch.hops[hop][relation], 0
+        for i in asking:
+            places = np.arange(indptr[nodes[i]], indptr[nodes[i] + 1])
+            places = places[np.isin(indices[places], after)]
+            part = slice(k, k := k + places.size)
+            assert edges.positions[part].tolist() == places.tolist() and np.all(edges.dst[part] == i)
+            assert nodes[edges.src[part]].tolist() == indices[places].tolist()
+            inverse = 1 / importance[indices[places]]
+            np.testing.assert_allclose(edges.weights[part], inverse / inverse.sum(), rtol=2e-7)
+        assert k == len(edges)
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize("sizes", [[20, 20, 20], [1, 3, 500], [-1, 2]])
+def test_structure(frontier: Any, sizes: list[int]) -> None:
+    graph = random_graph(400, 3000, seed=2)
+    for b in range(3):
+        batch = LayerSampler(graph, sizes, frontier=frontier).sample(np.arange(0, 400, 40), batch=b, positions=True)
+        judge(graph, batch, sizes, frontier)
+
+
+def numpy_ladies(matrix: Any, seeds: Any, sizes: list[int], rng: np.random.Generator) -> tuple[Any, list[Any]]:
+    """Found nodes, and per hop the dense weights [dst, src], frontier `all`; matrix[v, u] = edges u -> v."""
+    known, blocks = np.zeros(len(matrix), bool), []
+    known[seeds] = True
+    share = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+    squares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1) ** 2
+    for n in sizes:
+        importance = squares[known].sum(0)
+        p = importance / importance.sum()
+        drawn = rng.choice(len(p), min(n, int((p > 0).sum())), replace=False, p=p)
+        kept = known.copy()
+        kept[drawn] = True
+        weights = np.where(known[:, None] & kept & (p > 0), share / np.where(p > 0, n * p, 1), 0)
+        blocks.append(weights / np.maximum(weights.sum(1, keepdims=True), 1e-300))
+        known |= kept
+    return known, blocks
+
+
+def test_agrees_with_numpy() -> None:
+    """Inclusion of nodes and mean weights over many draws, as differences in standard deviations."""
+    graph, seeds, sizes, rounds = random_graph(80, 500, seed=4), np.array([1, 5, 60, 79]), [6, 8, 10], 1500
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    matrix = np.zeros((80, 80))
+    np.add.at(matrix, (np.repeat(np.arange(80), np.diff(indptr)), indices), 1)
+    rng, sampler = np.random.default_rng(0), LayerSampler(graph, sizes)
+    nodes, weights = np.zeros((2, rounds, 80)), np.zeros((2, rounds, 80, 80))
+    for b in range(rounds):
+        nodes[0, b], blocks = numpy_ladies(matrix, seeds, sizes, rng)
+        weights[0, b] = blocks[-1]
+        batch = sampler.sample(seeds, batch=b)
+        ids, edges = batch.nodes["node"], batch.hops[-1][HOMOGENEOUS]
+        nodes[1, b, ids] = 1
+        np.add.at(weights[1, b], (ids[edges.dst], ids[edges.src]), edges.weights)
+    for theirs, ours in (nodes, weights):
+        error = np.sqrt((theirs.var(0) + ours.var(0)) / rounds)
+        tossed = error > 1e-3
+        z = (ours.mean(0) - theirs.mean(0))[tossed] / error[tossed]
+        assert tossed.sum() > 40 and abs(z.mean()) < 0.5 and z.std() < 1.2 and np.abs(z).max() < 5
+        assert np.allclose(ours.mean(0)[error == 0], theirs.mean(0)[error == 0])
+
+
+def bipartite() -> ToyGraph:
+    """Papers 0..1, authors 0..3: a0, a1 and a2 write p0, a2 and a3 write p1; p1 cites p0."""
+    writes = np.array([[0, 1, 2, 2, 3], [0, 0, 0, 1, 1]])
+    return ToyGraph(
+        {"paper": 2, "author": 4},
+        {("author", "writes", "paper"): writes, ("paper", "cites", "paper"): np.array([[1], [0]])},
+    )
+
+
+def test_relations_draw_by_themselves() -> None:
+    sampler = LayerSampler(bipartite(), [{"writes": 1, "cites": 1}, {"writes": 0, "cites": -1}])
+    found: Counter[int] = Counter()
+    for b in range(3000):
+        batch = sampler.sample({"paper": [0]}, batch=b)
+        assert batch.nodes["paper"].tolist() == [0, 1] and batch.nodes["author"].size == 1
+        assert [len(hop["author", "writes", "paper"]) for hop in batch.hops] == [1, 0]
+        found[int(batch.nodes["author"][0])] += 1
+    assert stats.chisquare([found[a] for a in range(3)]).pvalue > 1e-4
+    assert found[3] == 0
+    both = Counter(int(sampler.sample({"paper": [0, 1]}, batch=b).nodes["author"][0]) for b in range(3000))
+    expected = np.array([1 / 9, 1 / 9, 1 / 9 + 1 / 4, 1 / 4])  # summed over both papers' lists
+    assert stats.chisquare([both[a] for a in range(4)], 3000 * expected / expected.sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_counts_do_not_depend_on_threads(frontier: Any) -> None:
+    graph = random_graph(2000, 30_000)
+    sampler = LayerSampler(graph, [50, 50, 50], frontier=frontier, seed=7)
+    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
+    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
+    expected = AccessCounts.zeros(graph)
+    for b, seeds in enumerate(plan):
+        batch = sampler.sample(seeds, epoch=2, batch=b)
+        nodes, sizes = batch.nodes["node"], [0, *(n["node"] for n in batch.num_nodes)]
+        expected.features["node"][nodes] += 1
+        for hop in range(3):
+            expected.adjacency[HOMOGENEOUS][nodes[0 if frontier == "all" else sizes[hop] : sizes[hop + 1]]] += 1
+    for counts in (one, two, seven):
+        assert counts.adjacency[HOMOGENEOUS].tolist() == expected.adjacency[HOMOGENEOUS].tolist()
+        assert counts.features["node"].tolist() == expected.features["node"].tolist()
+
+
+def test_every_part_of_the_key_matters() -> None:
+    graph = random_graph(2000, 30_000)
+
+    def draw(seed: int = 0, **key: int) -> list[int]:
+        return LayerSampler(graph, [30, 30], seed=seed).sample(np.arange(50), **key).nodes["node"].tolist()
+
+    found = [draw(), draw(seed=1), draw(epoch=1), draw(batch=1)]
+    assert all(a != b for a, b in itertools.combinations(found, 2)) and draw(epoch=1) == found[2]
+
+
+def test_relabelled_graph_samples_the_images() -> None:
+    rng = np.random.default_rng(5)
+    graph = random_graph(500, 4000)
+    new_to_old = {"node": rng.permutation(500).astype(np.int32)}
+    image = relabelled(graph, new_to_old)
+    train = rng.choice(500, 60, replace=False)
+    a = LayerSampler(graph, [40, 40], seed=3).sample(train)
+    c = LayerSampler(image, [40, 40], seed=3).sample(np.argsort(new_to_old["node"])[train])
+    assert new_to_old["node"][c.nodes["node"]].tolist() == a.nodes["node"].tolist()
+    for left, right in zip(a.hops, c.hops, strict=True):
+        for name in ("src", "dst", "weights"):
+            assert getattr(left[HOMOGENEOUS], name).tolist() == getattr(right[HOMOGENEOUS], name).tolist()
+
+
+def test_isolated_nodes_and_wide_indices() -> None:
+    graph = homogeneous(4, np.array([[1], [0]]))
+    batch = LayerSampler(graph, [10, 10]).sample([3, 2, 0])
+    assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
+    assert batch.hops[1][HOMOGENEOUS].weights.tolist() == [1.0]  # type: ignore[union-attr]
+    assert len(LayerSampler(graph, [10]).sample([3]).hops[0][HOMOGENEOUS]) == 0
+    narrow, wide = random_graph(300, 2000), random_graph(300, 2000)
+    indptr, indices = narrow.csc(HOMOGENEOUS)
+    wide._csc[HOMOGENEOUS] = (indptr, indices.astype(np.int64))
+    a, b = (LayerSampler(g, [9, 9]).sample(np.arange(20)) for g in (narrow, wide))
+    assert a.nodes["node"].tolist() == b.nodes["node"].tolist()
+
+
+def test_errors() -> None:
+    for sizes, words in (([], "expected one entry per hop"), ([0], "expected 1 or more"), ([2.5], "a whole number")):
+        with pytest.raises(InputError, match=words):
+            LayerSampler(FORK, sizes)
+    with pytest.raises(InputError, match="frontier: expected"):
+        LayerSampler(FORK, [1], frontier="old")  # type: ignore[arg-type]
+    bad = homogeneous(2, np.array([[1], [0]]))
+    bad._csc[HOMOGENEOUS][1][0] = 9
+    with pytest.raises(InputError, match=r"indices\[0\]: source id 9 is outside 0..1"):
+        LayerSampler(bad, [1]).sample([0])
+
+
+def test_made_from_options() -> None:
+    made = make_sampler(FORK, SamplingOptions([2], sampler="ladies", seed=4))
+    direct = LayerSampler(FORK, [2], seed=4)
+    for b in range(5):
+        assert (
+            made.sample([0, 1], batch=b).nodes["node"].tolist() == direct.sample([0, 1], batch=b).nodes["node"].tolist()
+        )
+
+
+def test_golden_batch() -> None:
+    """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
+    places = np.arange(160)
+    graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
+    batch = LayerSampler(graph, [4, 3], seed=42).sample([7, 3], epoch=1, batch=2, positions=True)
+    edges = batch.hops[0][HOMOGENEOUS]
+    assert batch.nodes["node"].tolist() == [7, 3, 8, 10, 0, 18, 14]
+    assert edges.positions is not None and edges.weights is not None
+    assert edges.positions.tolist() == [56, 57, 58, 60, 61, 62, 63, 25, 26, 27, 28, 30, 31]
+    words = edges.weights.view(np.uint32).tolist()
+    a, b, c, d = 0x3E17B426, 0x3DE38E39, 0x3E430C31, 0x3E124925
+    assert words == [a, a, a, a, a, b, a, c, d, d, c, c, d]

@@ -1,0 +1,346 @@
+"""Random walks against their definition, walked out by hand or by exact enumeration, and against DGL's."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, relabelled
+
+from tiering.errors import InputError
+from tiering.sampling import AccessCounts, RandomWalkSampler, SamplingOptions, make_sampler
+
+# Column: its in-neighbours. Asymmetric, with a parallel edge (1 from 2 twice), a loop and a dead end (4).
+ASYMMETRIC = homogeneous(6, np.array([[1, 2, 2, 2, 3, 0, 3, 4, 5], [0, 0, 1, 1, 1, 2, 3, 3, 0]]))
+
+
+def visits_of(graph: ToyGraph, start: int, length: int, restart: Fraction) -> dict[tuple[int, ...], Fraction]:
+    """Probability of every list of visited nodes of one walk, by enumeration."""
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    lists: dict[tuple[int, ...], Fraction] = Counter()
+
+    def walk(node: int, visited: tuple[int, ...], probability: Fraction) -> None:
+        neighbours = indices[indptr[node] : indptr[node + 1]].tolist()
+        if len(visited) == length or not neighbours:
+            lists[visited] += probability
+            return
+        for u in neighbours:
+            ends = restart if len(visited) + 1 < length else Fraction(0)
+            if ends:
+                lists[(*visited, u)] += probability * ends / len(neighbours)
+            walk(u, (*visited, u), probability * (1 - ends) / len(neighbours))
+
+    walk(start, (), Fraction(1))
+    return {visited: p for visited, p in lists.items() if p}
+
+
+def drawn(sampler: RandomWalkSampler, start: int, batches: int) -> Counter[tuple[tuple[int, int], ...]]:
+    """How often each list of (neighbour, weight) comes up."""
+    found: Counter[tuple[tuple[int, int], ...]] = Counter()
+    for b in range(batches):
+        batch = sampler.sample([start], batch=b)
+        edges = batch.hops[0][sampler.edge_relations[0]]
+        assert edges.weights is not None and edges.weights.dtype == np.float32 and not edges.dst.any()
+        ids = batch.nodes["node"][edges.src]
+        found[tuple(zip(ids.tolist(), edges.weights.astype(int).tolist(), strict=True))] += 1
+    return found
+
+
+def check(found: Counter[Any], expected: dict[Any, Fraction], batches: int) -> None:
+    assert set(found) <= set(expected) and sum(expected.values()) == 1
+    keys = [k for k in expected if expected[k] * batches >= 5]
+    rare = batches - sum(found[k] for k in keys)
+    rare_expected = batches - sum(float(expected[k]) * batches for k in keys)
+    observed = [found[k] for k in keys] + ([rare] if rare_expected > 1e-9 else [])
+    wanted = [float(expected[k]) * batches for k in keys] + ([rare_expected] if rare_expected > 1e-9 else [])
+    if len(wanted) > 1:
+        assert stats.chisquare(observed, wanted).pvalue > 1e-4
+
+
+def top(visits: Counter[int], k: int) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(visits.items(), key=lambda item: (-item[1], item[0]))[:k])
+
+
+@pytest.mark.parametrize("restart", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize(("start", "length"), [(0, 1), (0, 3), (1, 2), (3, 4)])
+def test_one_walk(start: int, length: int, restart: float) -> None:
+    expected: dict[Any, Fraction] = Counter()
+    for visited, p in visits_of(ASYMMETRIC, start, length, Fraction(restart)).items():
+        expected[top(Counter(visited), 10)] += p
+    sampler = RandomWalkSampler(ASYMMETRIC, [10], num_walks=1, walk_length=length, restart=restart, seed=2)
+    check(drawn(sampler, start, 4000), expected, 4000)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_most_visited_of_three_walks(k: int) -> None:
+    """All threefold lists of walks enumerated: counts add up, ties go to the lower id, the top k stay."""
+    single = visits_of(ASYMMETRIC, 0, 2, Fraction(1, 2))
+    expected: dict[Any, Fraction] = Counter()
+    for a, p in single.items():
+        for b, q in single.items():
+            for c, r in single.items():
+                expected[top(Counter(a + b + c), k)] += p * q * r
+    sampler = RandomWalkSampler(ASYMMETRIC, [k], num_walks=3, walk_length=2, restart=0.5)
+    check(drawn(sampler, 0, 6000), expected, 6000)
+
+
+def test_a_path_by_hand() -> None:
+    """2 -> 1 -> 0: without restart every walk from 0 visits 1 and 2 once; 2 has no list."""
+    graph = homogeneous(3, np.array([[2, 1], [1, 0]]))
+    sampler = RandomWalkSampler(graph, [5, 1], num_walks=7, walk_length=3, restart=0)
+    batch = sampler.sample([2, 0])
+    first, second = (hop[sampler.edge_relations[0]] for hop in batch.hops)
+    assert sampler.edge_relations == [HOMOGENEOUS]
+    assert batch.nodes["node"].tolist() == [2, 0, 1]
+    assert (first.src.tolist(), first.dst.tolist()) == ([2, 0], [1, 1])
+    assert first.weights is not None and first.weights.tolist() == [7.0, 7.0]
+    assert (second.src.tolist(), second.dst.tolist()) == ([2, 0], [1, 2])
+    assert batch.num_nodes == [{"node": 2}, {"node": 3}, {"node": 3}]
+
+
+def test_ties_go_by_original_id() -> None:
+    graph = homogeneous(4, np.array([[1, 2, 3], [0, 0, 0]]))
+    image = relabelled(graph, {"node": np.array([0, 3, 2, 1], np.int32)})
+    for b in range(20):
+        for g, name in ((graph, [0, 1, 2, 3]), (image, [0, 3, 2, 1])):
+            sampler = RandomWalkSampler(g, [2], num_walks=6, walk_length=1)
+            batch = sampler.sample([0], batch=b)
+            edges = batch.hops[0][HOMOGENEOUS]
+            assert edges.weights is not None
+            named = [name[v] for v in batch.nodes["node"][edges.src]]
+            if edges.weights[0] == edges.weights[-1]:
+                assert named == sorted(named)
+
+
+PAPERS: tuple[tuple[str, str, str], tuple[str, str, str]] = (("author", "writes", "paper"), ("paper", "by", "author"))
+
+
+def papers(keys: Any = None) -> ToyGraph:
+    """Papers 0..3 by authors 0..2: 0 by a0; 1 by a0, a1; 2 by a1; 3 by a2, who is listed nowhere else."""
+    writes = np.array([[0, 0, 1, 1, 2], [0, 1, 1, 2, 3]])
+    relations = {PAPERS[0]: writes, PAPERS[1]: writes[::-1, :4], ("paper", "cites", "paper"): np.array([[3], [0]])}
+    return ToyGraph({"paper": 4, "author": 3}, relations, keys)
+
+
+def test_metapath_by_hand() -> None:
+    """paper <- author <- paper: from paper 0 over its one author to papers 0 and 1."""
+    sampler = RandomWalkSampler(papers(), [4], num_walks=100, walk_length=1, metapaths=[PAPERS])
+    joined = ("paper", "writes/by", "paper")
+    assert sampler.edge_relations == [joined]
+    batch = sampler.sample({"paper": [0, 3]})
+    edges = batch.hops[0][joined]
+    assert edges.weights is not None and edges.weights.sum() == 100 and 50 <= edges.weights[0] < 75
+    assert sorted(batch.nodes["paper"][edges.src].tolist()) == [0, 1]
+    assert edges.dst.tolist() == [0, 0]  # paper 3: its author's list is empty, so no walk arrives
+    assert batch.nodes["author"].size == 0 and sorted(batch.nodes["paper"].tolist()) == [0, 1, 3]
+
+
+def test_metapath_visits() -> None:
+    """Two rounds from paper 0, never ending early: round one visits 0 or 1; from 1 the odds are 3:4:1 of 8."""
+    sampler = RandomWalkSampler(papers(), [-1], num_walks=4000, walk_length=2, restart=0, metapaths=[["writes", "by"]])
+    batch = sampler.sample({"paper": [0]})
+    edges = batch.hops[0][sampler.edge_relations[0]]
+    assert edges.weights is not None
+    visits = dict(zip(batch.nodes["paper"][edges.src].tolist(), edges.weights.tolist(), strict=True))
+    assert sum(visits.values()) == 8000 and set(visits) == {0, 1, 2}
+    # P(round 2 at 0) = 1/2 * 1/2 + 1/2 * 1/4 = 3/8, at 1: 1/2 * 1/2 + 1/2 * 1/2 = 1/2, at 2: 1/2 * 1/4 = 1/8
+    for paper, mean in ((0, 4000 * (1 / 2 + 3 / 8)), (1, 4000 * (1 / 2 + 1 / 2)), (2, 4000 / 8)):
+        assert abs(visits[paper] - mean) < 5 * np.sqrt(2 * 4000 / 4)
+
+
+def test_default_metapaths_and_one_way_ones() -> None:
+    assert RandomWalkSampler(papers(), [3]).edge_relations == [("paper", "cites", "paper")]
+    sampler = RandomWalkSampler(papers(), [{"writes": 2, "cites": 0}], walk_length=1, metapaths=[["writes"], ["cites"]])
+    batch = sampler.sample({"paper": [1]})
+    assert sorted(batch.nodes["author"].tolist()) == [0, 1] and batch.nodes["paper"].tolist() == [1]
+
+
+def reads_by_hand(graph: ToyGraph, sampler: RandomWalkSampler, plan: Any) -> AccessCounts:
+    """Counts where every walk has one step and every node a list of one entry: all walks go the same way."""
+    counts = AccessCounts.zeros(graph)
+    for b, seeds in enumerate(plan):
+        batch = sampler.sample(seeds, epoch=plan.epoch, batch=b)
+        counts.features["node"][batch.nodes["node"]] += 1
+        for v in batch.seeds["node"]:
+            counts.adjacency[HOMOGENEOUS][v] += sampler.num_walks
+            counts.adjacency[HOMOGENEOUS][(v + 1) % 10] += sampler.num_walks
+    return counts
+
+
+def test_every_step_counts_as_a_read() -> None:
+    ring = homogeneous(10, np.stack([(np.arange(10) + 1) % 10, np.arange(10)]))
+    sampler = RandomWalkSampler(ring, [2], num_walks=9, walk_length=2, restart=0)
+    plan = sampler.batches([0, 1, 5, 7], 2, 3)
+    counts, expected = sampler.count_accesses(plan, threads=2), reads_by_hand(ring, sampler, plan)
+    assert counts.features["node"].tolist() == expected.features["node"].tolist()
+    assert counts.adjacency[HOMOGENEOUS].tolist() == expected.adjacency[HOMOGENEOUS].tolist()
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_counts_do_not_depend_on_threads(frontier: Any) -> None:
+    graph = random_graph(2000, 30_000)
+    sampler = RandomWalkSampler(graph, [5, 3], num_walks=30, walk_length=3, frontier=frontier, seed=7)
+    plan = sampler.batches(np.arange(0, 2000, 3), 16, epoch=2)
+    one, two, seven = (sampler.count_accesses(plan, threads=n) for n in (1, 2, 7))
+    for other in (two, seven):
+        assert one.adjacency[HOMOGENEOUS].tolist() == other.adjacency[HOMOGENEOUS].tolist()
+        assert one.features["node"].tolist() == other.features["node"].tolist()
+    assert one.total == sum(sampler.sample(s, epoch=2, batch=b).nodes["node"].size for b, s in enumerate(plan))
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_who_walks(frontier: Any) -> None:
+    graph = random_graph(500, 3000, seed=3)
+    sampler = RandomWalkSampler(graph, [3, 3, 3], num_walks=10, frontier=frontier)
+    batch = sampler.sample([3, 400, 7])
+    sizes = [0, *(n["node"] for n in batch.num_nodes)]
+    indptr, _ = graph.csc(HOMOGENEOUS)
+    for hop, edges in enumerate(batch.hops):
+        first = 0 if frontier == "all" else sizes[hop]
+        walkers = [i for i in range(first, sizes[hop + 1]) if np.diff(indptr)[batch.nodes["node"][i]]]
+        assert list(dict.fromkeys(edges[HOMOGENEOUS].dst.tolist())) == walkers
+
+
+def test_relabelled_graph_samples_the_images() -> None:
+    rng = np.random.default_rng(5)
+    nodes = {"paper": 300, "author": 120}
+    cites, writes, by = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
+    edges = {
+        r: np.stack([rng.integers(0, nodes[r[0]], 1500), rng.integers(0, nodes[r[2]], 1500)])
+        for r in (cites, writes, by)
+    }
+    graph = ToyGraph(nodes, edges)
+    new_to_old = {t: rng.permutation(n).astype(np.int32) for t, n in nodes.items()}
+    image = relabelled(graph, new_to_old)
+    train = rng.choice(300, 50, replace=False)
+    images = np.argsort(new_to_old["paper"])[train]
+    a, c = (
+        RandomWalkSampler(g, [4, 4], num_walks=20, metapaths=[[cites], [writes, by]], seed=3).sample({"paper": t})
+        for g, t in ((graph, train), (image, images))
+    )
+    assert new_to_old["paper"][c.nodes["paper"]].tolist() == a.nodes["paper"].tolist()
+    for left, right in zip(a.hops, c.hops, strict=True):
+        for relation in left:
+            for name in ("src", "dst", "weights"):
+                assert getattr(left[relation], name).tolist() == getattr(right[relation], name).tolist()
+
+
+def test_isolated_nodes_and_many_walks() -> None:
+    graph = homogeneous(4, np.array([[1], [0]]))
+    sampler = RandomWalkSampler(graph, [10, 10], num_walks=3000, walk_length=1, restart=0)
+    batch = sampler.sample([3, 2, 0])
+    assert batch.nodes["node"].tolist() == [3, 2, 0, 1]
+    assert batch.hops[0][HOMOGENEOUS].weights.tolist() == [3000.0]  # type: ignore[union-attr]
+    assert len(sampler.sample([3]).hops[1][HOMOGENEOUS]) == 0
+
+
+def test_wide_indices() -> None:
+    graph = random_graph(300, 2000)
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    wide = homogeneous(300, np.empty((2, 0), np.int64))
+    wide._csc[HOMOGENEOUS] = (indptr, indices.astype(np.int64))
+    a, b = (RandomWalkSampler(g, [4, 4], num_walks=9).sample(np.arange(50)) for g in (graph, wide))
+    assert a.nodes["node"].tolist() == b.nodes["node"].tolist()
+
+
+def dgl_sampler(graph: ToyGraph, k: int, walks: int, length: int, restart: float) -> Any:
+    """DGL walks along the edges: hand it the graph reversed, columns as rows."""
+    dgl, torch = importlib.import_module("dgl"), importlib.import_module("torch")
+    dgl.seed(0)
+    indptr, indices = graph.csc(HOMOGENEOUS)
+    peer = dgl.graph(("csr", (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), [])))
+    return torch, dgl.sampling.RandomWalkNeighborSampler(peer, length, restart, walks, k)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("walks", "length", "restart", "k"), [(5, 3, 0.5, 2), (3, 2, 0.2, 1), (20, 4, 0.0, 50)])
+def test_agrees_with_dgl(walks: int, length: int, restart: float, k: int) -> None:
+    """Mean visits per edge over many draws: the difference in standard deviations of the mean."""
+    pytest.importorskip("dgl")
+    graph, rounds = random_graph(60, 300, seed=1), 400
+    torch, peer = dgl_sampler(graph, k, walks, length, restart)
+    ours, theirs = np.zeros((2, rounds, 60, 60))  # visits[dst, src]
+    sampler = RandomWalkSampler(graph, [k], num_walks=walks, walk_length=length, restart=restart)
+    for b in range(rounds):
+        found = peer(torch.arange(60))
+        src, dst = (e.numpy() for e in found.edges())
+        theirs[b, dst, src] = found.edata["weights"].numpy()
+        batch = sampler.sample(np.arange(60), batch=b)
+        edges = batch.hops[0][HOMOGENEOUS]
+        ours[b, edges.dst, batch.nodes["node"][edges.src]] = edges.weights
+    error = np.sqrt((ours.var(0) + theirs.var(0)) / rounds)
+    if k == 50:  # nothing is cut off, so ties, which go the other way in DGL, do not matter
+        tossed = error > 1e-9
+        z = (ours.mean(0) - theirs.mean(0))[tossed] / error[tossed]
+        assert tossed.sum() > 200 and abs(z.mean()) < 0.2 and z.std() < 1.15 and np.abs(z).max() < 5
+    for kept in (lambda v: v.sum(2), lambda v: v.max(2)):
+        a, b = kept(ours), kept(theirs)
+        spread = np.sqrt((a.var(0) + b.var(0)) / rounds)
+        assert np.all(np.abs(a.mean(0) - b.mean(0)) <= 4.5 * spread + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"num_walks": 0}, "num_walks: expected 1"),
+        ({"num_walks": 1.5}, "num_walks: expected a whole number"),
+        ({"walk_length": 0}, "walk_length: expected 1"),
+        ({"num_walks": 2**20, "walk_length": 2**10}, r"num_walks \* walk_length: expected at most 16777216"),
+        ({"restart": 1.5}, "restart: expected a probability"),
+        ({"restart": float("nan")}, "restart: expected a probability"),
+        ({"restart": "often"}, "restart: expected a probability"),
+        ({"metapaths": []}, "metapaths: expected a list of lists"),
+        ({"metapaths": [[]]}, "metapaths: expected a list of lists"),
+        ({"metapaths": ["cites"]}, "metapaths: expected a list of lists"),
+        ({"metapaths": [["sites"]]}, "metapath 0: no single relation 'sites'"),
+        ({"metapaths": [["by", "writes"], ["writes", "writes"]]}, "metapath 1: walks go against the edges; author:wri"),
+        ({"metapaths": [["writes"]]}, "metapath 0: starts from 'paper' and ends at 'author'; walks of 2 steps"),
+        ({"metapaths": [["cites"], ["cites"]]}, "metapaths: paper:cites:paper comes twice"),
+        ({"fanouts": [{"writes": 1}]}, "no single relation 'writes'; relations: paper:cites:paper"),
+        ({"frontier": "old"}, "frontier: expected"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        RandomWalkSampler(papers(), **{"fanouts": [3], **arguments})
+
+
+def test_other_errors() -> None:
+    with pytest.raises(InputError, match="no relation joins nodes of one type"):
+        RandomWalkSampler(ToyGraph({"a": 1, "b": 1}, {("a", "to", "b"): np.zeros((2, 1), np.int64)}), [1])
+    with pytest.raises(InputError, match="positions: an edge of a random walk"):
+        RandomWalkSampler(ASYMMETRIC, [1]).sample([0], positions=True)
+    bad = homogeneous(2, np.array([[1], [0]]))
+    bad._csc[HOMOGENEOUS][1][0] = 9
+    with pytest.raises(InputError, match=r"indices\[0\]: source id 9 is outside 0..1; run `tiering check"):
+        RandomWalkSampler(bad, [1]).sample([0])
+
+
+def test_made_from_options() -> None:
+    options = SamplingOptions([3, 2], sampler="pinsage", num_walks=11, walk_length=3, restart=0.25, seed=4)
+    made = make_sampler(ASYMMETRIC, options)
+    direct = RandomWalkSampler(ASYMMETRIC, [3, 2], num_walks=11, walk_length=3, restart=0.25, seed=4)
+    assert made.sample([0]).nodes["node"].tolist() == direct.sample([0]).nodes["node"].tolist()
+    walks = {"num_walks": 11, "walk_length": 3, "restart": 0.25, "metapaths": None}
+    assert walks.items() <= options.record().items()
+    paths = SamplingOptions([3], sampler="pinsage", metapaths=[[PAPERS[0], "by"]]).record()["metapaths"]
+    assert paths == [["author:writes:paper", "by"]]
+    assert "num_walks" not in SamplingOptions([3]).record()
+
+
+def test_golden_batch() -> None:
+    """Fixed bytes: a change here changes every user's batches and belongs into the changelog."""
+    places = np.arange(160)
+    graph = homogeneous(20, np.stack([(places * 7 + places**2) % 20, places // 8]))
+    batch = RandomWalkSampler(graph, [2, 2], num_walks=10, seed=42).sample([7, 3], epoch=1, batch=2)
+    edges = [hop[HOMOGENEOUS] for hop in batch.hops]
+    assert batch.nodes["node"].tolist() == [7, 3, 8, 10, 18, 4]
+    assert [e.weights.tolist() for e in edges] == [  # type: ignore[union-attr]
+        [6.0, 4.0, 7.0, 4.0],
+        [3.0, 3.0, 6.0, 3.0, 5.0, 4.0, 7.0, 3.0, 6.0, 4.0, 7.0, 3.0],
+    ]

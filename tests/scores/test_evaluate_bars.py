@@ -1,0 +1,124 @@
+"""Intervals against a plain bootstrap of per-batch hits, and what they are where there is little to resample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from judged_graphs import import_graph, star_graph, two_types
+
+from tiering.formats.graph import Graph
+from tiering.formats.train_set import resolve_train
+from tiering.placement import parse_capacities
+from tiering.sampling import NeighborSampler, batches
+from tiering.scores import score_graph
+from tiering.scores.bootstrap import MAX_GROUPS, Bootstrap, group_of
+from tiering.scores.evaluate import evaluate
+
+
+@pytest.fixture(scope="module")
+def cnr(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return import_graph(shared_data / "cnr-2000", tmp_path_factory.mktemp("cnr") / "graph")
+
+
+def plain_interval(hits: npt.NDArray[Any], found: npt.NDArray[Any], draws: int) -> tuple[float, float]:
+    """One ratio, one draw at a time."""
+    random = np.random.default_rng(99)
+    ratios = []
+    for _ in range(draws):
+        chosen = random.integers(0, len(hits), len(hits))
+        ratios.append(hits[chosen].sum() / found[chosen].sum())
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def test_against_a_plain_bootstrap(cnr: Graph, tmp_path: Path) -> None:
+    """Hits of each batch are counted again from the batch itself, with sets."""
+    degree = score_graph(cnr, "degree", tmp_path / "degree")
+    shares, tiers = [0.01, 0.1], parse_capacities("1%", cpu="9%", ssd=True)
+    result = evaluate(
+        cnr, {"degree": degree}, [10, 10], batch_size=64, train="1%", epochs=2, shares=shares, tiers=tiers,
+        resamples=2000, seed=3,
+    )  # fmt: skip
+    order = np.argsort(-degree.values(), kind="stable")
+    train = resolve_train(cnr, "1%", 3)
+    sampler = NeighborSampler(cnr, [10, 10], seed=3)
+    for at, share in enumerate(shares):
+        cached = set(order[: int(share * order.size)].tolist())
+        hits, found = [], []
+        for epoch in range(2):
+            plan = batches(train, 64, epoch, seed=3)
+            for b in range(len(plan)):
+                nodes = sampler.sample(plan[b], epoch=epoch, batch=b).nodes["node"]
+                hits.append(len(cached & set(nodes.tolist())))
+                found.append(nodes.size)
+        low, high = plain_interval(np.array(hits), np.array(found), 2000)
+        ours = result.scores["degree"].intervals
+        assert ours is not None and result.hit_rates["degree"][at] == sum(hits) / sum(found)
+        assert ours[at] == pytest.approx((low, high), abs=0.15 * (high - low))
+    # One row size: the gpu tier's share of the bytes is the hit rate at its capacity, and so is its interval.
+    assert result.tiers is not None and result.tiers["degree"].intervals is not None
+    assert result.tiers["degree"].intervals["gpu_memory"] == pytest.approx(ours[0])
+    links = result.tiers["degree"]
+    for link, (low, high) in (links.intervals or {}).items():
+        assert low <= links.shares()[link] <= high
+    assert result.scores["oracle"].intervals is None and "oracle" not in result.bands
+    assert result.tiers["oracle"].intervals is None
+
+
+def test_intervals_of_types_and_links(tmp_path: Path) -> None:
+    """Every batch reads one row of `a` (8 bytes) and one of `b` (2 bytes).
+
+    The tier holds b0 alone: 3 of 4 batches read it, so its hit rate moves between 0 and 1/2 in halves of the draws'
+    shares, and its share of the bytes is 2/10 of the share of the batches drawn that read it.
+    """
+    graph = two_types(tmp_path / "source")
+    score = {"s": {"b": [1.0, 0.0]}}
+    found = evaluate(graph, score, [1], batch_size=1, epochs=1, shares=[2 / 36], tiers=parse_capacities("2"))
+    curve, types = found.scores["s"], found.types
+    assert curve.hit_rates == [3 / 8] and curve.intervals is not None
+    low, high = curve.intervals[0]
+    assert low == 1 / 8 and high == 1 / 2
+    assert types["b"].scores["s"].intervals == [(2 * low, 2 * high)]
+    assert types["a"].scores["s"].intervals == [(0, 0)]
+    assert found.tiers is not None and found.tiers["s"].intervals is not None
+    assert found.tiers["s"].shares()["gpu_memory"] == pytest.approx(3 * 2 / 40)
+    assert found.tiers["s"].intervals["gpu_memory"] == pytest.approx((0.2 * 2 * low, 0.2 * 2 * high))
+
+
+def test_few_batches(tmp_path: Path) -> None:
+    """One batch has no spread: no interval. Two have one. None are asked for: none, and the same rates."""
+    star = star_graph(tmp_path / "star")
+    score = {"s": {"node": np.arange(10)[::-1]}}
+    options: dict[str, Any] = {"train": [1, 2], "epochs": 1, "shares": [0.1, 0.2]}
+    one = evaluate(star, score, [1], batch_size=2, **options)
+    assert one.batches == 1 and one.scores["s"].intervals is None and one.bands == {}
+    assert one.to_json()["intervals"] == {"s": [None, None]}
+    two = evaluate(star, score, [1], batch_size=1, **options)
+    # Both read node 0 and themselves: at 1 row always a half; at 2 rows (0 and 1) 1/2, 3/4 or 1.
+    assert two.scores["s"].intervals == [(0.5, 0.5), (0.5, 1.0)]
+    none = evaluate(star, score, [1], batch_size=1, resamples=0, **options)
+    assert none.scores["s"].intervals is None and none.hit_rates == two.hit_rates
+
+
+def test_same_seed_same_intervals() -> None:
+    random = np.random.default_rng(0)
+    parts = random.integers(0, 100, (50, 7))
+    wholes = parts.sum(axis=1) + 100
+    first, again, other = (Bootstrap(50, 200, seed).interval(parts, wholes) for seed in (1, 1, 2))
+    assert first is not None and again is not None and other is not None
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert np.all(first[:, 0] < parts.sum(axis=0) / wholes.sum()) and first.shape == (7, 2)
+    nothing = Bootstrap(3, 10).interval(np.zeros((3, 1), int), np.zeros(3, int))
+    assert nothing is not None and nothing.tolist() == [[0, 0]]
+
+
+def test_many_batches_are_resampled_in_runs() -> None:
+    total = 3 * MAX_GROUPS + 5
+    groups = group_of(np.arange(total), total)
+    assert groups[0] == 0 and groups[-1] == MAX_GROUPS - 1
+    assert np.all(np.diff(groups) >= 0) and set(np.bincount(groups)) <= {3, 4}
+    assert group_of(np.arange(5), 5).tolist() == [0, 1, 2, 3, 4]

@@ -1,0 +1,83 @@
+"""Plots: one evaluation, several depths, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_graphs import import_graph, star_graph
+
+from tiering.errors import CapabilityError, InputError
+from tiering.scores.evaluate import Evaluation, evaluate
+from tiering.scores.plot import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, fanouts_label, plot
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def depths(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
+    graph = import_graph(shared_data / "cora", tmp_path_factory.mktemp("cora") / "graph")
+    scores: dict[str, Any] = {f"score {k}": {"node": np.roll(np.arange(graph.num_nodes()), k)} for k in range(5)}
+    return [evaluate(graph, scores, [10] * hops, batch_size=32, epochs=2) for hops in (2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_one(depths: list[Evaluation], tmp_path: Path, ending: str) -> None:
+    assert plot(depths[0], tmp_path / f"one.{ending}").stat().st_size > 10_000
+
+
+def test_several(depths: list[Evaluation], tmp_path: Path) -> None:
+    text = plot(depths, tmp_path / "many.svg", title="Four depths").read_text()
+    for words in ("Four depths", "10,10,10,10,10", "score 4", "Cumulative accesses, by score", "95 % intervals"):
+        assert f"<!-- {words} -->" in text or words in text
+    plot(depths[:2], tmp_path / "two.png", labels=["a graph", "another"])
+
+
+def test_lines_are_the_curves(depths: list[Evaluation]) -> None:
+    """The cumulative panel of a score runs through its hit rates; every line is labelled."""
+    from matplotlib.figure import Figure
+
+    axes = Figure().subplots(1, 4)
+    draw_cumulative(axes[0], depths[0], ["score 3", "oracle"])
+    names = [line.get_label() for line in axes[0].get_lines()]
+    assert sorted(names) == ["oracle", "score 3"]
+    line = axes[0].get_lines()[names.index("score 3")]
+    np.testing.assert_allclose(line.get_ydata(), 100 * depths[0].curves["score 3"])
+    np.testing.assert_allclose(line.get_xdata(), 100 * depths[0].curve_bytes / depths[0].num_bytes)
+    draw_depths(axes[1], depths, [fanouts_label(each) for each in depths], "score 3")
+    assert [line.get_label() for line in axes[1].get_lines()][1] == "10,10,10"
+    draw_hit_rates(axes[2], depths[0])
+    assert len(axes[2].collections) == 5  # bands of all scores but the oracle
+    draw_frequency(axes[3], depths[0])
+    highest = np.nanmax(axes[3].get_lines()[0].get_ydata())
+    assert 0 < highest <= depths[0].batches / 2
+
+
+def test_nothing_was_read_twice(tmp_path: Path) -> None:
+    """A graph of 10 nodes and one batch draws, too."""
+    found = evaluate(star_graph(tmp_path / "star"), {}, [1], train=[1], epochs=1)
+    assert plot(found, tmp_path / "star.png").exists()
+
+
+def test_labels_of_fanouts(tmp_path: Path) -> None:
+    star = star_graph(tmp_path / "star")
+    (relation,) = star.relations
+    name = ":".join(relation)
+    for fanouts, text in (([3, -1], "3,-1"), ([{relation: 3}], f"{name}=3"), ([{relation: 3}, 2], f"{name}=3;2")):
+        found = evaluate(star, {}, fanouts, train=[1], epochs=1)
+        assert fanouts_label(found) == text if len(text) <= 28 else text[:27] + "…"
+
+
+def test_refusals(depths: list[Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="expected a file name ending in one of"):
+        plot(depths[0], tmp_path / "curves.doc")
+    with pytest.raises(InputError, match="a label for each"):
+        plot(depths, tmp_path / "a.png", labels=["one"])
+    with pytest.raises(InputError, match="expected results"):
+        plot([], tmp_path / "a.png")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[plot\]'"):
+        plot(depths[0], tmp_path / "again.png")

@@ -1,0 +1,172 @@
+"""Types that compete by accesses per byte, and the traffic of a tier plan: worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_graphs import import_graph, star_graph, two_types
+
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.placement import Table, parse_capacities, plan_tiers
+from tiering.scores.evaluate import evaluate
+
+# Per byte: a0 4/8 = .5, a1 .375, a2 .25, a3 .125; b0 .5/2 = .25, b1 1/2 = .5. Equal ones by type, then node:
+# the line is a0 b1 a1 a2 b0 a3, and its bytes add up to 8 10 18 26 28 36.
+SCORE = {"a": [4.0, 3.0, 2.0, 1.0], "b": [0.5, 1.0]}
+# Reads per byte: a 1/8 each, b0 3/2, b1 1/2: the oracle's line is b0 b1 a0 a1 a2 a3, bytes 2 4 12 20 28 36.
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return two_types(tmp_path_factory.mktemp("two") / "source")
+
+
+def judged(graph: Graph, **options: Any) -> Any:
+    return evaluate(graph, {"s": SCORE}, [2], **{"batch_size": 1, "epochs": 1, **options})
+
+
+def test_capacity_is_a_share_of_the_bytes(graph: Graph) -> None:
+    """9 of 36 bytes hold a0 alone (b1 would make 10); 18 hold a0, b1, a1. The oracle's b0 b1 are 4, with a0 12."""
+    found = judged(graph, shares=[0, 0.25, 0.5, 1])
+    assert (found.num_rows, found.num_bytes, found.accesses, found.batches) == (6, 36, 8, 4)
+    assert found.hit_rates == {"s": [0, 1 / 8, 3 / 8, 1], "oracle": [0, 4 / 8, 5 / 8, 1]}
+    assert found.scores["s"].cached_rows == [0, 1, 3, 6]
+    assert found.scores["oracle"].cached_rows == [0, 2, 3, 6]
+
+
+def test_by_type(graph: Graph) -> None:
+    """At 9 bytes the cache holds a0: one of a's 4 reads. At 18 it holds a0, a1, b1: 2 of 4, and 1 of b's 4."""
+    types = judged(graph, shares=[0.25, 0.5]).types
+    assert list(types) == ["a", "b"]
+    assert [(t.rows, t.row_bytes, t.row_bytes_from, t.accesses, t.touched) for t in types.values()] == [
+        (4, 8, "features", 4, 4),
+        (2, 2, "features", 4, 2),
+    ]
+    assert types["a"].scores["s"].hit_rates == [1 / 4, 2 / 4] and types["a"].scores["s"].cached_rows == [1, 2]
+    assert types["b"].scores["s"].hit_rates == [0, 1 / 4] and types["b"].scores["s"].cached_rows == [0, 1]
+    assert types["b"].scores["oracle"].hit_rates == [1, 1]
+
+
+def test_traffic(graph: Graph) -> None:
+    """gpu 10 B: a0, b1. peer 2 x 8 B: a1, a2 (b0 would make 10 on the first). cpu 2 B: b0. ssd: a3.
+
+    Reads: gpu 8 + 2 = 10 bytes; peer 8 + 8, half of it from the GPU that asks; cpu 3 x 2 = 6; ssd 8.
+    """
+    tiers = parse_capacities("10", "2x8", "2", ssd=True)
+    found = judged(graph, tiers=tiers, shares=[0.5])
+    plan = found.tiers["s"]
+    assert plan.ranges == {
+        "a": {"gpu": (0, 1), "peer": (1, 3), "cpu": (3, 3), "ssd": (3, 4)},
+        "b": {"gpu": (0, 1), "peer": (1, 1), "cpu": (1, 2), "ssd": (2, 2)},
+    }
+    assert plan.moved() == {"gpu_memory": 18, "peer_link": 8, "host_link": 6, "ssd": 8}
+    assert plan.shares() == pytest.approx({"gpu_memory": 0.45, "peer_link": 0.2, "host_link": 0.15, "ssd": 0.2})
+    assert plan.moved("a") == {"gpu_memory": 16, "peer_link": 8, "host_link": 0, "ssd": 8}
+    assert plan.moved("b") == {"gpu_memory": 2, "peer_link": 0, "host_link": 6, "ssd": 0}
+    assert [plan.rows(tier) for tier in ("gpu", "peer", "cpu", "ssd")] == [2, 2, 1, 1]
+    document = found.to_json()["tiers"]
+    assert document["capacities"] == {"gpu": "10", "peer": "8", "num_peers": 2, "cpu": "2", "ssd": True}
+    assert document["scores"]["s"]["tiers"]["cpu"] == {"rows": 1, "bytes": 2, "reads_per_epoch": 3}
+    assert document["scores"]["s"]["links"]["ssd"]["bytes_per_epoch"] == 8
+    # Everything that is read comes from somewhere.
+    for entry in document["scores"].values():
+        assert sum(link["bytes_per_epoch"] for link in entry["links"].values()) == 40
+
+
+def test_traffic_is_per_epoch(graph: Graph) -> None:
+    one, three = (judged(graph, tiers=parse_capacities("10"), shares=[0.5], epochs=n).tiers["s"] for n in (1, 3))
+    assert one.moved() == three.moved() == {"gpu_memory": 10, "peer_link": 0, "host_link": 30, "ssd": 0}
+
+
+def test_the_plan_is_that_of_the_layout(graph: Graph) -> None:
+    """Ranges are what `plan_tiers` gives for the sorted scores of each type, ties across types included."""
+    tables = [Table(t, len(v), size, np.sort(v)[::-1]) for (t, v), size in zip(SCORE.items(), (8, 2), strict=True)]
+    for gpu in ("8", "10", "12", "18", "26", "50%"):
+        tiers = parse_capacities(gpu, ssd=True)
+        found = judged(graph, tiers=tiers, shares=[0.5]).tiers["s"]
+        assert found.ranges == plan_tiers(tables, tiers)
+
+
+def test_rows_of_one_size_are_counted(tmp_path: Path) -> None:
+    """Without features every row counts as 1 byte, so a size is a number of rows; with 4 bytes each it is bytes."""
+    star = star_graph(tmp_path / "star")
+    options: dict[str, Any] = {"batch_size": 1, "epochs": 1, "train": [1, 2], "shares": [0.1, 0.2]}
+    score = {"s": {"node": np.arange(10)[::-1]}}
+    found = evaluate(star, score, [1], tiers=parse_capacities("1"), **options)
+    assert found.types["node"].row_bytes_from == "assumed"
+    assert found.tiers is not None and found.tiers["s"].moved()["gpu_memory"] == 2
+    four = evaluate(star, score, [1], tiers=parse_capacities("4"), row_bytes=4, **options)
+    assert (four.num_bytes, four.types["node"].row_bytes_from) == (40, "given")
+    assert four.tiers is not None and four.tiers["s"].moved()["gpu_memory"] == 8
+    assert four.hit_rates == found.hit_rates
+    with pytest.raises(
+        InputError, match=r"larger than all feature data \(10 B\).*every row counts as 1 B.*--row-bytes"
+    ):
+        evaluate(star, score, [1], tiers=parse_capacities("8GiB"), **options)
+
+
+def test_types_without_features(tmp_path: Path) -> None:
+    """They do not compete, unless the caller says what a row of theirs has."""
+    graph = two_types(tmp_path / "source", featureless=True)
+    plain = judged(graph, shares=[0.5])
+    assert list(plain.types) == ["a"] and plain.accesses == 4 and plain.num_bytes == 32
+    given = judged(graph, shares=[0.5], row_bytes=2)
+    assert [t.row_bytes_from for t in given.types.values()] == ["features", "given"]
+    assert given.hit_rates["s"] == [3 / 8]
+    # What a mapping names is overruled: rows of `a` with 2 bytes and of `b` with 2 make one line by score.
+    halved = judged(graph, shares=[0.5], row_bytes={"a": 2, "b": 2})
+    assert halved.num_bytes == 12 and halved.scores["s"].cached_rows == [3]  # a0 a1 a2
+    assert halved.hit_rates["s"] == [3 / 8]
+
+
+def test_a_type_that_the_score_does_not_know_comes_last(graph: Graph) -> None:
+    found = evaluate(graph, {"b": {"b": [1, 1]}}, [2], batch_size=1, epochs=1, shares=[4 / 36, 12 / 36])
+    assert found.hit_rates["b"] == [4 / 8, 5 / 8]
+    assert found.types["a"].scores["b"].cached_rows == [0, 1]
+
+
+def test_a_type_that_nothing_reaches(tmp_path: Path) -> None:
+    """Only `c` has features, and it is nobody's neighbour: nothing is read, every rate is 0, no number is missing."""
+    source = tmp_path / "source"
+    for name in ("a", "c", "a__to__a", "a__to__c"):
+        (source / name).mkdir(parents=True)
+    np.save(source / "a/train_idx.npy", np.arange(3))
+    np.save(source / "c/node_feat.npy", np.zeros((5, 2), np.float32))
+    np.save(source / "a__to__a/edge_index.npy", np.array([[0, 1], [1, 2]]))
+    np.save(source / "a__to__c/edge_index.npy", np.array([[0, 1], [0, 4]]))
+    graph = import_graph(source, tmp_path / "graph")
+    found = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, tiers=parse_capacities("50%"))
+    assert found.accesses == 0 and found.hit_rates["s"] == found.hit_rates["oracle"] == [0.0] * 6
+    assert found.scores["s"].intervals == [(0.0, 0.0)] * 6
+    document = json.dumps(found.to_json(curves=True), allow_nan=False)
+    assert json.loads(document)["tiers"]["scores"]["s"]["links"]["host_link"]["share"] == 0
+    both = evaluate(graph, {"s": {"c": np.ones(5)}}, [2], batch_size=1, epochs=1, row_bytes=8, shares=[0.5])
+    assert both.types["c"].accesses == 0 and both.types["a"].scores["oracle"].hit_rates == [1.0]
+
+
+def test_many_types_fill_more_than_one_map(tmp_path: Path) -> None:
+    """Marks by type and capacity need more than 256 values: the intervals still belong to the right type."""
+    source = tmp_path / "source"
+    names = [f"t{k:02}" for k in range(12)]
+    for k, name in enumerate(names):
+        (source / name).mkdir(parents=True)
+        np.save(source / name / "node_feat.npy", np.zeros((3, k + 1), np.float32))
+        if k:
+            (source / f"{name}__to__t00").mkdir()
+            np.save(source / f"{name}__to__t00" / "edge_index.npy", np.array([[0, 1, 2], [0, 1, 2]]))
+    np.save(source / "t00/train_idx.npy", np.arange(3))
+    graph = import_graph(source, tmp_path / "graph")
+    shares = np.linspace(0.02, 1, 40).tolist()
+    score = {name: [3.0, 2.0, 1.0] for name in names}
+    found = evaluate(graph, {"s": score}, [1], batch_size=1, epochs=4, shares=shares)
+    for entry in found.types.values():
+        curve = entry.scores["s"]
+        assert curve.intervals is not None and entry.accesses == 12
+        for rate, (low, high) in zip(curve.hit_rates, curve.intervals, strict=True):
+            assert low <= rate <= high
+            assert (low == high) == (rate in (0, 1))

@@ -1,0 +1,38 @@
+"""Deterministic sampling: the same samplers for scoring, evaluation and training.
+
+A batch is a pure function of the graph, the seeds and ``(seed, epoch, batch)``: the number of threads, the order
+of the calls and the machine do not matter. Random numbers are keyed by the *original* node id, so a reordered
+graph samples the images of the very same batches.
+"""
+
+from tiering.sampling.base import FrontierRule, Sampler, Seeds
+from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
+from tiering.sampling.fanouts import Fanout, resolve_fanouts
+from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.layer import LayerSampler
+from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
+from tiering.sampling.plan import EpochPlan, batches, epoch_order
+from tiering.sampling.walk import RandomWalkSampler
+
+__all__ = [
+    "SAMPLERS",
+    "AccessCounts",
+    "EpochPlan",
+    "Fanout",
+    "FrontierRule",
+    "LayerSampler",
+    "NeighborSampler",
+    "RandomWalkSampler",
+    "Relation",
+    "SampledBatch",
+    "SampledEdges",
+    "SampledGraph",
+    "Sampler",
+    "SamplingOptions",
+    "Seeds",
+    "batches",
+    "epoch_order",
+    "make_sampler",
+    "resolve_fanouts",
+]

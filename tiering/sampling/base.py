@@ -1,0 +1,265 @@
+"""What all samplers have in common: batches, epochs, and counts of what they read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import InputError
+from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
+from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
+from tiering.sampling.plan import EpochPlan, id_array, key_word
+from tiering.sampling.plan import batches as cut_batches
+from tiering.units import parse_threads
+
+Seeds = npt.ArrayLike | Mapping[str, npt.ArrayLike]
+"""Node ids: an array where the graph has one node type, else a mapping from node type to array."""
+FrontierRule = Literal["all", "new"]
+
+
+class Sampler:
+    """Base of the samplers: a batch is a pure function of the graph, the seeds and ``(seed, epoch, batch)``.
+
+    Parameters
+    ----------
+    graph
+        A graph artifact, or anything with the methods of `tiering.sampling.graph.SampledGraph`; if it has
+        ``node_keys(type)``, these original ids key the random numbers.
+    fanouts
+        hop x relation, resolved.
+    frontier
+        Who samples at a hop: ``"all"`` nodes found so far, or ``"new"`` ones.
+    seed
+        Seed of the run, 0 to 2^64 - 1.
+    rule
+        Name of the rule in the core.
+    edge_relations
+        What the edges of a hop are grouped by, where it is not the graph's relations.
+    weights
+        Edge weights per relation, for rules that draw by them.
+    walks
+        For random walks: number, length, probability of ending early, and metapaths as places of relations.
+    threads
+        Threads that prepare the rule (sums of weights).
+
+    Notes
+    -----
+    `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 40 bytes
+    per unique node, and 8 per edge (16 with positions, 4 more with weights), beside the graph.
+    """
+
+    def __init__(
+        self,
+        graph: SampledGraph,
+        fanouts: Sequence[Sequence[int]],
+        *,
+        frontier: FrontierRule = "all",
+        seed: int = 0,
+        rule: str = "uniform",
+        edge_relations: Sequence[Relation] | None = None,
+        weights: Mapping[Relation, np.ndarray[Any, Any]] | None = None,
+        walks: tuple[int, int, float, list[list[int]]] | None = None,
+        threads: int | str | None = None,
+    ) -> None:
+        if frontier not in ("all", "new"):
+            raise InputError(f"frontier: expected 'all' or 'new', found {frontier!r}")
+        self.graph = graph
+        self.frontier = frontier
+        self.seed = key_word(seed, "seed")
+        self.node_types = list(graph.node_types)
+        self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
+        self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
+        self.fanouts = [list(hop) for hop in fanouts]
+        place = {t: i for i, t in enumerate(self.node_types)}
+        given = weights or {}
+        try:
+            self._native = native.Sampler(
+                num_nodes=[graph.num_nodes(t) for t in self.node_types],
+                relations=[(place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r)) for r in self.relations],
+                fanouts=self.fanouts,
+                frontier=frontier,
+                node_keys=[checked_node_keys(graph, t) for t in self.node_types],
+                seed=self.seed,
+                rule=rule,
+                walks=walks,
+                threads=parse_threads(threads),
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
+
+    def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
+        """Sample one batch.
+
+        Parameters
+        ----------
+        seeds
+            Node ids to start from. One that comes twice counts once, where it came first.
+        epoch, batch
+            Key of the random numbers, 0 or more.
+        positions
+            Also return every edge's place in the relation's ``indices`` (to look up weights, edge ids).
+
+        Raises
+        ------
+        InputError
+            If a seed is no node of the graph.
+        """
+        lists = self._per_type(seeds, "seeds")
+        try:
+            nodes, sizes, hops = self._native.sample(
+                lists, key_word(epoch, "epoch"), key_word(batch, "batch"), positions
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
+        return SampledBatch(
+            dict(zip(self.node_types, nodes, strict=True)),
+            [dict(zip(self.node_types, counts, strict=True)) for counts in sizes],
+            [{r: SampledEdges(*edges) for r, edges in zip(self.edge_relations, hop, strict=True)} for hop in hops],
+            epoch,
+            batch,
+        )
+
+    def batches(
+        self, train: Seeds, batch_size: int, epoch: int, *, drop_last: bool = False, shuffle: bool = True
+    ) -> EpochPlan:
+        """Batches of an epoch with this sampler's seed; see `tiering.sampling.batches`.
+
+        Raises
+        ------
+        InputError
+            If `train` is empty, or holds ids that are no nodes of the graph.
+        """
+        lists = dict(zip(self.node_types, self._per_type(train, "training nodes"), strict=True))
+        return cut_batches(lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle)
+
+    def count_accesses(
+        self,
+        plan: EpochPlan,
+        counts: AccessCounts | None = None,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        threads: int | None = None,
+    ) -> AccessCounts:
+        """Sample batches ``[first, last)`` of an epoch and count what they read.
+
+        Parameters
+        ----------
+        plan
+            From `batches`.
+        counts
+            Counters to add to; new ones if left out.
+        threads
+            Batches sampled at the same time; all processors by default. The result does not depend on it.
+
+        Returns
+        -------
+        AccessCounts
+            `counts`.
+        """
+        counts = AccessCounts.zeros(self.graph) if counts is None else counts
+        last = len(plan) if last is None else last
+        try:
+            self._native.count_accesses(
+                self._epoch(plan),
+                key_word(plan.epoch, "epoch"),
+                first,
+                last,
+                [counts.features[t] for t in self.node_types],
+                [counts.adjacency[r] for r in self.relations],
+                parse_threads(threads),
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
+        return counts
+
+    def count_marks(
+        self,
+        plan: EpochPlan,
+        maps: Sequence[Mapping[str, npt.NDArray[np.uint8]]],
+        num_marks: int,
+        counts: AccessCounts | None = None,
+        *,
+        first: int = 0,
+        last: int | None = None,
+        threads: int | None = None,
+    ) -> IdArray:
+        """Sample batches ``[first, last)`` of an epoch and count the unique nodes of each batch by their mark.
+
+        Parameters
+        ----------
+        plan
+            From `batches`.
+        maps
+            Each marks nodes: per node type, uint8 of shape (num_nodes,), values below `num_marks`. Nodes of types
+            that a map leaves out are not counted.
+        num_marks
+            Number of marks, 1 to 256.
+        counts
+            Counters to add the accesses to on the way, as `count_accesses` does.
+        threads
+            As in `count_accesses`.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64, shape (maps, last - first, num_marks).
+        """
+        last = len(plan) if last is None else last
+        marks = [[None if (m := each.get(t)) is None else np.ascontiguousarray(m, np.uint8) for t in self.node_types]
+                 for each in maps]  # fmt: skip
+        try:
+            return self._native.count_marks(
+                self._epoch(plan),
+                key_word(plan.epoch, "epoch"),
+                first,
+                last,
+                marks,
+                num_marks,
+                [] if counts is None else [counts.features[t] for t in self.node_types],
+                [] if counts is None else [counts.adjacency[r] for r in self.relations],
+                parse_threads(threads),
+            )
+        except ValueError as error:
+            raise self._explain(error) from None
+
+    def _epoch(self, plan: EpochPlan) -> list[tuple[IdArray, IdArray]]:
+        """Seeds and offsets per node type, as the core takes them."""
+        none = np.empty(0, np.int64)
+        idle = np.zeros(len(plan) + 1, np.int64)
+        return [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
+
+    def _per_type(self, ids: Seeds, what: str) -> list[IdArray]:
+        """One checked array per node type, empty where nothing was given."""
+        if not isinstance(ids, Mapping):
+            if len(self.node_types) != 1:
+                raise InputError(
+                    f"{what}: the graph has several node types; expected a mapping from node type to ids, "
+                    f"types: {', '.join(self.node_types)}"
+                )
+            ids = {self.node_types[0]: ids}
+        if unknown := [t for t in ids if t not in self.node_types]:
+            raise InputError(f"{what}: no node type {unknown[0]!r}; types: {', '.join(self.node_types)}")
+        lists = []
+        for node_type in self.node_types:
+            label = f"{what} of type {node_type!r}"
+            array = id_array(ids.get(node_type, ()), label)
+            count = self.graph.num_nodes(node_type)
+            if array.size and not 0 <= array.min() <= array.max() < count:
+                at = int(np.flatnonzero((array < 0) | (array >= count))[0])
+                raise InputError(f"{label}: entry {at} is {array[at]}; expected ids 0 .. {count - 1}")
+            lists.append(array)
+        return lists
+
+    def _explain(self, error: ValueError) -> InputError:
+        """The core's message with names instead of numbers."""
+        path = getattr(self.graph, "path", "graph")
+        text = re.sub(r"\brelation (\d+)", lambda m: "relation " + ":".join(self.relations[int(m[1])]), str(error))
+        if text.startswith("weights of"):
+            return InputError(f"{path}: {text}; correct the weights and import again, or use another sampler")
+        return InputError(f"{path}: {text}; run `tiering check --full` on the graph")

@@ -1,0 +1,66 @@
+"""Fanouts as users give them, resolved to numbers per hop and relation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tiering.errors import InputError
+from tiering.sampling.graph import Relation
+
+Fanout = int | Mapping[Any, int]
+"""Neighbours per node at one hop: one number for all relations, or one per relation."""
+
+
+def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) -> list[list[int]]:
+    """Fanouts as hop x relation, checked.
+
+    Raises
+    ------
+    InputError
+        If there is no hop, a number is out of range, or a mapping misses a relation or names an unknown one.
+    """
+    if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
+        raise InputError(f"fanouts: expected one entry per hop such as [10, 10, 10], found {fanouts!r}")
+    return [_hop_fanouts(relations, fanout, f"fanouts of hop {hop}") for hop, fanout in enumerate(fanouts)]
+
+
+def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> list[int]:
+    if not isinstance(fanout, Mapping):
+        return [_fanout(fanout, what, lowest=1)] * len(relations)
+    found: dict[Relation, int] = {}
+    for key, value in fanout.items():
+        found[match_relation(relations, key, what)] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
+    if missing := [":".join(r) for r in relations if r not in found]:
+        raise InputError(
+            f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "
+            "give 0 to skip a relation"
+        )
+    return [found[r] for r in relations]
+
+
+def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
+    """The relation that `key` names: a tuple, ``"src:name:dst"``, or a name that is unique.
+
+    Raises
+    ------
+    InputError
+        If no relation or several are meant; `what` says where the key stands.
+    """
+    exact = [r for r in relations if key == r or key == ":".join(r)]
+    named = exact or [r for r in relations if key == r[1]]
+    if len(named) != 1:
+        known = ", ".join(":".join(r) for r in relations)
+        raise InputError(f"{what}: no single relation {key!r}; relations: {known}")
+    return named[0]
+
+
+def _fanout(value: Any, what: str, lowest: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"{what}: expected a whole number, found {value!r}") from None
+    if number != -1 and not lowest <= number < 2**31:
+        raise InputError(f"{what}: expected {lowest} or more, or -1 for all neighbours, found {number}")
+    return number

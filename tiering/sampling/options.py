@@ -1,0 +1,140 @@
+"""How training samples: one description for scoring, evaluation, the loader and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tiering.errors import InputError
+from tiering.sampling.base import FrontierRule, Sampler
+from tiering.sampling.fanouts import Fanout, resolve_fanouts
+from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.layer import LayerSampler
+from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.walk import RandomWalkSampler
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """A sampler and the batches it is asked for.
+
+    Raises
+    ------
+    InputError
+        If there is no such sampler or frontier rule, the batch size is not positive, or the seed does not fit.
+    """
+
+    fanouts: Sequence[Fanout]
+    """Per hop, the seeds' own hop first; see the samplers. ``ladies``: nodes per layer."""
+    batch_size: int = 1024
+    """Training nodes per batch, at least 1."""
+    frontier: str = "all"
+    """Who samples at a hop: ``all`` nodes found so far, or ``new`` ones."""
+    sampler: str = "uniform"
+    """One of `SAMPLERS`."""
+    seed: int = 0
+    """Seed of the run, 0 to 2^64 - 1."""
+    num_walks: int = 200
+    """``pinsage``: walks that each node starts; see `tiering.sampling.RandomWalkSampler`."""
+    walk_length: int = 2
+    """``pinsage``: steps of a walk at most."""
+    restart: float = 0.5
+    """``pinsage``: probability that a walk ends after a step."""
+    metapaths: Sequence[Sequence[Any]] | None = None
+    """``pinsage``: relations of a step, in the order walked; ``None``: every relation within one type."""
+
+    def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise InputError(f"sampler: expected one of {', '.join(SAMPLERS)}, found {self.sampler!r}")
+        if self.frontier not in ("all", "new"):
+            raise InputError(f"frontier: expected 'all' or 'new', found {self.frontier!r}")
+        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise InputError(f"batch size: expected a whole number, 1 or more, found {self.batch_size!r}")
+
+    def record(self) -> dict[str, Any]:
+        """What matters to the sampler, without the seed, as JSON holds it."""
+        fanouts = [hop if isinstance(hop, int) else {_key(r): n for r, n in hop.items()} for hop in self.fanouts]
+        own = {"fanouts": fanouts, "batch_size": self.batch_size, "frontier": self.frontier, "sampler": self.sampler}
+        return {**own, **(self._walks() if self.sampler == "pinsage" else {})}
+
+    def _walks(self) -> dict[str, Any]:
+        paths = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
+        own = {"num_walks": self.num_walks, "walk_length": self.walk_length, "restart": self.restart}
+        return {**own, "metapaths": paths}
+
+    def to_json(self) -> dict[str, Any]:
+        """`record`, and the seed."""
+        return {**self.record(), "seed": self.seed}
+
+
+def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    """Make the sampler that `options` describe.
+
+    Raises
+    ------
+    InputError
+        If the fanouts do not fit the relations, or the graph lacks what the sampler needs.
+    """
+    return SAMPLERS[options.sampler](graph, options)
+
+
+def _uniform(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return NeighborSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
+
+
+def _replacement(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return NeighborSampler(
+        graph, options.fanouts, rule="replacement", frontier=_rule(options), seed=options.seed
+    )  # fmt: skip
+
+
+def _weighted(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return NeighborSampler(graph, options.fanouts, rule="weighted", frontier=_rule(options), seed=options.seed)
+
+
+def _full(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
+    for hop, numbers in enumerate(resolve_fanouts(relations, options.fanouts)):
+        if bad := [number for number in numbers if number not in (-1, 0)]:
+            raise InputError(
+                f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a relation), "
+                f"found {bad[0]}; for two hops write -1,-1"
+            )
+    return _uniform(graph, options)
+
+
+def _pinsage(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return RandomWalkSampler(
+        graph,
+        options.fanouts,
+        num_walks=options.num_walks,
+        walk_length=options.walk_length,
+        restart=options.restart,
+        metapaths=options.metapaths,
+        frontier=_rule(options),
+        seed=options.seed,
+    )
+
+
+def _ladies(graph: SampledGraph, options: SamplingOptions) -> Sampler:
+    return LayerSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
+
+
+def _rule(options: SamplingOptions) -> FrontierRule:
+    return cast(FrontierRule, options.frontier)
+
+
+def _key(relation: Any) -> str:
+    return relation if isinstance(relation, str) else ":".join(relation)
+
+
+SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {
+    "uniform": _uniform,
+    "replacement": _replacement,
+    "weighted": _weighted,
+    "full": _full,
+    "pinsage": _pinsage,
+    "ladies": _ladies,
+}
+"""Samplers by name."""

@@ -1,0 +1,169 @@
+"""Random walks with restart: the nodes that walks visit most often become the neighbours."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tiering.errors import InputError
+from tiering.sampling.base import FrontierRule, Sampler, Seeds
+from tiering.sampling.batch import SampledBatch
+from tiering.sampling.fanouts import Fanout, match_relation, resolve_fanouts
+from tiering.sampling.graph import Relation, SampledGraph
+
+MOST_VISITS = 2**24
+"""Most visits that one node's walks may make: what the float32 of an edge weight counts exactly."""
+
+
+class RandomWalkSampler(Sampler):
+    """PinSAGE: every frontier node walks at random, and the nodes visited most often become its neighbours.
+
+    A frontier node starts `num_walks` walks. A walk takes up to `walk_length` steps, each from a node v to one of v's
+    in-neighbours, all edges of the list equally likely; with metapaths, a step follows all relations of a metapath in
+    turn. The node where a step ends counts as visited, the start too if a walk comes back. After every step but the
+    last the walk ends with probability `restart`; it ends, too, where a list is empty. The `fanout` most visited nodes
+    become neighbours, most visits first, equal visits by lower original id; edges weigh their visits.
+
+    Parameters
+    ----------
+    graph
+        As for `NeighborSampler`.
+    fanouts
+        One entry per hop: neighbours per node, as for `NeighborSampler`, with metapaths in the place of relations.
+        -1 takes every visited node.
+    num_walks
+        Walks per frontier node, at least 1.
+    walk_length
+        Steps of a walk at most, at least 1; `num_walks` * `walk_length` up to 2^24.
+    restart
+        Probability that a walk ends after a step, 0 to 1.
+    metapaths
+        Lists of relations in the order walked, so against the edges: ``[("author", "writes", "paper"), ("paper",
+        "written_by", "author")]`` walks from a paper to one of its authors, and on to one of that author's papers.
+        Each must end at the node type it starts from, unless `walk_length` is 1. ``None``: one metapath for every
+        relation within a node type.
+    frontier, seed
+        As for `NeighborSampler`.
+
+    Attributes
+    ----------
+    edge_relations
+        Relation of the edges per metapath: (type it ends at, names joined by ``/``, type it starts from).
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range, or a metapath does not fit the graph.
+
+    Notes
+    -----
+    Adjacency counts add one for every list that a walk reads. The edges have no places in ``indices``, so
+    ``positions=True`` is refused.
+
+    DGL's ``RandomWalkNeighborSampler`` walks along the edges, this one against them, in the direction messages come
+    from: give DGL the reversed graph. Else the definition is the same (``num_random_walks`` is `num_walks`,
+    ``num_traversals`` is `walk_length`, ``termination_prob`` is `restart`); DGL sets equal visits by higher id.
+    """
+
+    def __init__(
+        self,
+        graph: SampledGraph,
+        fanouts: Sequence[Fanout],
+        *,
+        num_walks: int = 200,
+        walk_length: int = 2,
+        restart: float = 0.5,
+        metapaths: Sequence[Sequence[Any]] | None = None,
+        frontier: FrontierRule = "all",
+        seed: int = 0,
+    ) -> None:
+        relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
+        self.num_walks = _count(num_walks, "num_walks")
+        self.walk_length = _count(walk_length, "walk_length")
+        if self.num_walks * self.walk_length > MOST_VISITS:
+            raise InputError(
+                f"num_walks * walk_length: expected at most {MOST_VISITS}, found {num_walks}*{walk_length}"
+            )
+        self.restart = _probability(restart)
+        self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
+        groups = [_joined(path) for path in self.metapaths]
+        if twice := [":".join(group) for i, group in enumerate(groups) if group in groups[:i]]:
+            raise InputError(f"metapaths: {twice[0]} comes twice")
+        place = {r: i for i, r in enumerate(relations)}
+        super().__init__(
+            graph,
+            resolve_fanouts(groups, fanouts),
+            frontier=frontier,
+            seed=seed,
+            rule="walks",
+            edge_relations=groups,
+            walks=(self.num_walks, self.walk_length, self.restart, [[place[r] for r in p] for p in self.metapaths]),
+        )
+
+    def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
+        """Sample one batch; see `Sampler.sample`. Edges come with weights: visits, float32.
+
+        Raises
+        ------
+        InputError
+            If a seed is no node of the graph, or positions are asked for.
+        """
+        if positions:
+            raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
+        return super().sample(seeds, epoch=epoch, batch=batch)
+
+
+def _count(value: int, what: str) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InputError(f"{what}: expected a whole number, found {value!r}") from None
+    if not 1 <= number <= MOST_VISITS:
+        raise InputError(f"{what}: expected 1 to {MOST_VISITS}, found {number}")
+    return number
+
+
+def _probability(value: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"restart: expected a probability, found {value!r}") from None
+    if not 0.0 <= number <= 1.0:
+        raise InputError(f"restart: expected a probability, 0 to 1, found {value!r}")
+    return number
+
+
+def _joined(path: Sequence[Relation]) -> Relation:
+    return path[-1][0], "/".join(relation[1] for relation in path), path[0][2]
+
+
+def _resolve_metapaths(
+    relations: Sequence[Relation], metapaths: Sequence[Sequence[Any]] | None, walk_length: int
+) -> list[list[Relation]]:
+    if metapaths is None:
+        found = [[r] for r in relations if r[0] == r[2]]
+        if not found:
+            known = ", ".join(":".join(r) for r in relations)
+            raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
+        return found
+    if isinstance(metapaths, str) or not metapaths or any(isinstance(p, str) or not p for p in metapaths):
+        raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
+    paths = []
+    for number, given in enumerate(metapaths):
+        what = f"metapath {number}"
+        path = [match_relation(relations, key, what) for key in given]
+        for first, then in itertools.pairwise(path):
+            if first[0] != then[2]:
+                raise InputError(
+                    f"{what}: walks go against the edges; {':'.join(first)} leads to {first[0]!r}, "
+                    f"but {':'.join(then)} starts from {then[2]!r}"
+                )
+        if walk_length > 1 and path[-1][0] != path[0][2]:
+            raise InputError(
+                f"{what}: starts from {path[0][2]!r} and ends at {path[-1][0]!r}; walks of {walk_length} steps "
+                "need the same type at both ends, or give walk_length 1"
+            )
+        paths.append(path)
+    return paths

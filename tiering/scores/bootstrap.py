@@ -1,0 +1,88 @@
+"""Error bars: how far a hit rate would move on other batches of the same kind, by resampling the batches.
+
+The score is fixed and does not know the batches, so its hit rate is a ratio of two sums over independent batches.
+The bootstrap draws as many batches again, with replacement, and forms the ratio of each draw; the middle 95 % of these
+ratios are the interval. The oracle gets none: it is chosen on these very batches, so it is exact for them and biased
+upwards for any others; resampling cannot show that bias.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = "npt.NDArray[np.float64]"
+RESAMPLES = 200
+"""Draws by default."""
+LEVEL = 0.95
+"""Share of the draws that an interval covers."""
+MAX_GROUPS = 4096
+"""Batches are resampled one by one up to this number, beyond it in runs of consecutive ones: memory stays bounded."""
+
+
+class Bootstrap:
+    """Seeded draws of groups of batches; all intervals of one evaluation use the same draws.
+
+    Parameters
+    ----------
+    groups
+        Number of groups. With fewer than 2 there is no spread to see, and no interval.
+    resamples
+        Draws, 0 or more; 0 for no intervals.
+    seed
+        Of the draws.
+
+    Notes
+    -----
+    Cost: one product of (resamples, groups) by (groups, ratios). With few groups an interval is too narrow, by about
+    the factor ``sqrt((groups - 1) / groups)``.
+    """
+
+    def __init__(self, groups: int, resamples: int = RESAMPLES, seed: int = 0) -> None:
+        self._weights: FloatArray | None = None
+        if groups >= 2 and resamples:
+            random = np.random.default_rng(seed)
+            drawn = random.multinomial(groups, np.full(groups, 1 / groups), size=resamples)
+            self._weights = drawn.astype(np.float64)
+
+    def ratios(self, parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> FloatArray | None:
+        """``parts.sum(0) / wholes.sum()`` in every draw.
+
+        Parameters
+        ----------
+        parts
+            Whole numbers, shape (groups, k): numerator of each of k ratios in each group.
+        wholes
+            Whole numbers, shape (groups,): denominator in each group.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            float64, shape (resamples, k); 0 where the denominator is. Sums below 2^53 are exact, so the result does
+            not depend on the order of summation.
+        """
+        if self._weights is None:
+            return None
+        totals = self._weights @ wholes.astype(np.float64)
+        found: FloatArray = (self._weights @ parts.astype(np.float64)) / np.maximum(totals, 1)[:, None]
+        return found
+
+    def interval(self, parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> FloatArray | None:
+        """`middle` of the `ratios`: float64, shape (k, 2)."""
+        found = self.ratios(parts, wholes)
+        return None if found is None else middle(found)
+
+
+def middle(ratios: FloatArray) -> FloatArray:
+    """Ends of the middle 95 % of the draws (rows): float64, shape (columns, 2)."""
+    tail = (1 - LEVEL) / 2
+    ends: FloatArray = np.quantile(ratios, [tail, 1 - tail], axis=0).T
+    return ends
+
+
+def group_of(batches: npt.NDArray[np.int64], total: int) -> npt.NDArray[np.int64]:
+    """Group of each batch number out of `total`: each its own, or `MAX_GROUPS` runs of nearly equal length."""
+    groups = min(total, MAX_GROUPS)
+    return batches * groups // max(total, 1)

@@ -1,0 +1,216 @@
+"""What an evaluation found: numbers, their order in tables, their JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tiering.scores.rows import FloatArray, IntArray
+from tiering.scores.traffic import Traffic
+
+ORACLE = "oracle"
+"""Name of the ranking by true counts in every result."""
+
+Ends: TypeAlias = "list[tuple[float, float]] | None"
+"""Per capacity the lower and upper end of a 95 % interval; ``None`` where there is none."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One score's hit rates over a set of rows (all that compete, or those of one type)."""
+
+    hit_rates: list[float]
+    """Per capacity: share of the accesses to these rows that is served."""
+    intervals: Ends
+    """Their 95 % intervals (`tiering.scores.bootstrap`); ``None`` for the oracle and with fewer than 2 batches."""
+    cached_rows: list[int]
+    """Per capacity: how many of these rows lie in the cache."""
+
+
+@dataclass(frozen=True)
+class TypeResult:
+    """What happens to the rows of one node type at the common capacities."""
+
+    rows: int
+    """Rows of the type."""
+    row_bytes: int
+    """Bytes of one."""
+    row_bytes_from: str
+    """``features``: the graph's feature table; ``given``: by the caller; ``assumed``: nobody said, 1 counts as 1."""
+    accesses: int
+    """Accesses to them, over all epochs."""
+    touched: int
+    """Rows accessed at least once."""
+    scores: dict[str, Curve]
+    """Per score, and `ORACLE` last."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Hit rates of each score beside the oracle's."""
+
+    shares: list[float]
+    """Capacities as shares of the bytes of all rows that compete."""
+    scores: dict[str, Curve]
+    """Per score, and `ORACLE` last: all rows together."""
+    types: dict[str, TypeResult]
+    """Per competing node type."""
+    tiers: dict[str, Traffic] | None
+    """Per score, and `ORACLE` last: what the tiers asked for would move; ``None`` if none were."""
+    capacities: dict[str, Any] | None
+    """Sizes of the tiers as given: ``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd``."""
+    curve_bytes: IntArray = field(repr=False)
+    """Capacities of the curves in bytes, ascending from 0 to `num_bytes`."""
+    curves: dict[str, FloatArray] = field(repr=False)
+    """Per score, and `ORACLE`: hit rate at each of `curve_bytes`."""
+    curve_rows: dict[str, IntArray] = field(repr=False)
+    """Per score, and `ORACLE`: rows that fit into each of `curve_bytes`."""
+    bands: dict[str, FloatArray] = field(repr=False)
+    """Per score that has intervals: float64, shape (len(curve_bytes), 2)."""
+    num_bytes: int
+    """Bytes of all rows that compete."""
+    batches: int
+    """Batches sampled, over all epochs."""
+    seen: dict[str, range]
+    """Per pre-sampled score of the same run (seed): the epochs it has counted."""
+    parameters: dict[str, Any]
+    """How training samples, epochs judged, judge, training nodes per type, node types that compete."""
+
+    @property
+    def hit_rates(self) -> dict[str, list[float]]:
+        """Per score, and `ORACLE` last: share of accesses served at each capacity."""
+        return {name: curve.hit_rates for name, curve in self.scores.items()}
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that compete: of all node types with features (or a given size), or of all types if none has any."""
+        return sum(entry.rows for entry in self.types.values())
+
+    @property
+    def accesses(self) -> int:
+        """Accesses to them, over all epochs."""
+        return sum(entry.accesses for entry in self.types.values())
+
+    @property
+    def touched(self) -> int:
+        """Rows that were accessed at least once."""
+        return sum(entry.touched for entry in self.types.values())
+
+    @property
+    def epochs(self) -> range:
+        """Epochs judged."""
+        first = int(self.parameters["first_epoch"])
+        return range(first, first + int(self.parameters["epochs"]))
+
+    @property
+    def overlap(self) -> list[str]:
+        """Scores that have counted some of the epochs judged: their hit rates are no predictions."""
+        judged = self.epochs
+        return [name for name, seen in self.seen.items() if max(seen.start, judged.start) < min(seen.stop, judged.stop)]
+
+    def names(self) -> list[str]:
+        """Scores, best first at the middle capacity, the oracle last."""
+        middle = len(self.shares) // 2
+        names = [name for name in self.scores if name != ORACLE]
+        return [*sorted(names, key=lambda name: -self.scores[name].hit_rates[middle]), ORACLE]
+
+    def rows(self) -> list[tuple[str, list[float]]]:
+        """Name and hit rates of each score in the order of `names`."""
+        return [(name, self.scores[name].hit_rates) for name in self.names()]
+
+    def table(self) -> str:
+        """Hit rates as text, one line per score."""
+        width = max(len("bytes cached"), *(len(name) for name in self.scores))
+        head = f"{'bytes cached':<{width}}" + "".join(f"{100 * share:>8.4g}%" for share in self.shares)
+        lines = [f"{name:<{width}}" + "".join(f"{rate:>9.3f}" for rate in rates) for name, rates in self.rows()]
+        return "\n".join([head, *lines])
+
+    def to_json(self, *, curves: bool = False) -> dict[str, Any]:
+        """JSON form.
+
+        Parameters
+        ----------
+        curves
+            Add the points that `tiering.scores.plot` draws.
+
+        Returns
+        -------
+        dict
+            ``shares``: capacities as shares of ``num_bytes``. ``hit_rates``, ``intervals``, ``cached_rows``: by score,
+            one entry per capacity; an interval is ``[low, high]`` or ``null``, and there are none for ``oracle``.
+            ``num_rows``, ``num_bytes``, ``touched_rows``; ``accesses``, ``batches``, ``rows_per_batch``.
+            ``types``: by node type ``rows``, ``row_bytes``, ``row_bytes_from``, ``accesses``, ``access_share``,
+            ``touched_rows``, and ``hit_rates``, ``intervals``, ``cached_rows`` of its own rows.
+            ``tiers``: ``null``, or ``capacities`` and by score ``links`` (``gpu_memory``, ``peer_link``,
+            ``host_link``, ``ssd``: ``bytes_per_epoch``, ``share`` of all bytes, ``interval`` of the share), ``tiers``
+            (``gpu``, ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by
+            node type without intervals.
+            ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``), ``overlap`` (names of scores).
+            ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``, and ``rows``, ``hit_rates`` and
+            ``intervals`` by score, one entry per point.
+        """
+        found: dict[str, Any] = {
+            "shares": self.shares,
+            **_curves_json(self.scores),
+            "num_rows": self.num_rows,
+            "num_bytes": self.num_bytes,
+            "touched_rows": self.touched,
+            "accesses": self.accesses,
+            "batches": self.batches,
+            "rows_per_batch": self.accesses / max(1, self.batches),
+            "types": {name: self._type_json(entry) for name, entry in self.types.items()},
+            "tiers": self._tiers_json(),
+            "epochs": {
+                "first": self.epochs.start,
+                "count": len(self.epochs),
+                "seen": {name: [seen.start, seen.stop] for name, seen in self.seen.items()},
+                "overlap": self.overlap,
+            },
+            "parameters": self.parameters,
+        }
+        if curves:
+            found["curves"] = {
+                "bytes": self.curve_bytes.tolist(),
+                "rows": {name: rows.tolist() for name, rows in self.curve_rows.items()},
+                "hit_rates": {name: curve.tolist() for name, curve in self.curves.items()},
+                "intervals": {name: band.tolist() for name, band in self.bands.items()},
+            }
+        return found
+
+    def _type_json(self, entry: TypeResult) -> dict[str, Any]:
+        return {
+            "rows": entry.rows,
+            "row_bytes": entry.row_bytes,
+            "row_bytes_from": entry.row_bytes_from,
+            "accesses": entry.accesses,
+            "access_share": entry.accesses / max(1, self.accesses),
+            "touched_rows": entry.touched,
+            **_curves_json(entry.scores),
+        }
+
+    def _tiers_json(self) -> dict[str, Any] | None:
+        if self.tiers is None:
+            return None
+        return {
+            "capacities": self.capacities,
+            "scores": {name: traffic.to_json() for name, traffic in self.tiers.items()},
+        }
+
+
+def _curves_json(scores: dict[str, Curve]) -> dict[str, Any]:
+    ends = {name: curve.intervals for name, curve in scores.items() if name != ORACLE}
+    return {
+        "hit_rates": {name: curve.hit_rates for name, curve in scores.items()},
+        "intervals": {
+            name: [None] * len(scores[name].hit_rates) if found is None else [list(each) for each in found]
+            for name, found in ends.items()
+        },
+        "cached_rows": {name: curve.cached_rows for name, curve in scores.items()},
+    }
+
+
+def interval_list(ends: FloatArray | None) -> Ends:
+    """Intervals of a `Curve` from an array of shape (capacities, 2)."""
+    return None if ends is None else [(float(low), float(high)) for low, high in np.asarray(ends)]

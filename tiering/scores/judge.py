@@ -1,0 +1,123 @@
+"""DGL's sampler as judge: an implementation that shares no code with ours decides what training reads.
+
+DGL and torch are imported here by name when this judge is asked for, and nowhere else in the stages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import CapabilityError, InputError
+from tiering.formats.graph import Graph
+from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
+from tiering.scores.counting import add_hits
+from tiering.scores.hits import MARKS, MarkMap
+from tiering.scores.rows import IntArray
+
+SAMPLERS = ("uniform", "replacement", "full")
+"""Ways of sampling that DGL's NeighborSampler has too."""
+
+
+class DglJudge:
+    """`dgl.dataloading.NeighborSampler` on the same graph, homogeneous or heterogeneous.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    options
+        How to sample. The batches are ours, and so is the order of the fanouts; DGL gets them reversed.
+
+    Raises
+    ------
+    CapabilityError
+        If DGL or torch is not installed.
+    InputError
+        If DGL's sampler does not do what is asked for.
+
+    Notes
+    -----
+    Every batch has a seed of its own and is drawn by one thread, so a run repeats bit for bit. Memory: a copy of the
+    adjacency in int64.
+    """
+
+    def __init__(self, graph: Graph, options: SamplingOptions) -> None:
+        if options.sampler not in SAMPLERS:
+            raise InputError(
+                f"judge dgl: its NeighborSampler draws {', '.join(SAMPLERS)}, not {options.sampler!r}; use --judge own"
+            )
+        if options.frontier != "all":
+            raise InputError(f"judge dgl: DGL has the frontier rule 'all' only, found {options.frontier!r}")
+        self._dgl, self._torch = load_dgl()
+        self.name = f"dgl {self._dgl.__version__}"
+        self._types, self._seed = list(graph.node_types), options.seed
+        arrays = {relation: ("csc", self._adjacency(graph, relation)) for relation in graph.relations}
+        self._graph = self._dgl.heterograph(arrays, num_nodes_dict={t: graph.num_nodes(t) for t in self._types})
+        hops = resolve_fanouts(graph.relations, options.fanouts)
+        fanouts = [dict(zip(graph.relations, hop, strict=True)) for hop in reversed(hops)]
+        self._sampler = self._dgl.dataloading.NeighborSampler(fanouts, replace=options.sampler == "replacement")
+
+    def _adjacency(self, graph: Graph, relation: tuple[str, str, str]) -> tuple[Any, Any, list[int]]:
+        indptr, indices = graph.csc(relation)
+        wide = (np.array(part, dtype=np.int64) for part in (indptr, indices))
+        return (*(self._torch.from_numpy(part) for part in wide), [])
+
+    def count(
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+    ) -> IntArray:
+        """See `tiering.scores.counting.Judge.count`; `threads` does not matter."""
+        hits = np.zeros((len(maps), last - first, MARKS), np.int64)
+        with self._one_thread():
+            for batch in range(first, last):
+                nodes = self._sample(plan, batch)
+                add_hits(hits[:, batch - first], nodes, maps)
+                for node_type, ids in nodes.items():
+                    counts.features[node_type][ids] += 1
+        return hits
+
+    def _sample(self, plan: EpochPlan, batch: int) -> dict[str, Any]:
+        """Unique nodes of a batch per type."""
+        key = np.random.SeedSequence([self._seed, plan.epoch, batch]).generate_state(1)[0]
+        self._dgl.seed(int(key) >> 1)
+        seeds = {t: self._torch.from_numpy(ids.copy()) for t, ids in plan[batch].items() if ids.size}
+        nodes, _, _ = self._sampler.sample_blocks(self._graph, seeds)
+        if not isinstance(nodes, dict):
+            nodes = {self._types[0]: nodes}
+        return {node_type: ids.numpy() for node_type, ids in nodes.items()}
+
+    @contextmanager
+    def _one_thread(self) -> Iterator[None]:
+        """DGL's random numbers belong to threads: with one, they do not depend on the machine."""
+        ours, theirs = self._torch.get_num_threads(), self._dgl.utils.get_num_threads()
+        self._torch.set_num_threads(1)
+        self._dgl.utils.set_num_threads(1)
+        try:
+            yield
+        finally:
+            self._torch.set_num_threads(ours)
+            self._dgl.utils.set_num_threads(theirs)
+
+
+def load_dgl() -> tuple[Any, Any]:
+    """DGL and torch.
+
+    Raises
+    ------
+    CapabilityError
+        If one of them cannot be imported.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module("dgl"), importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        raise CapabilityError(
+            f"judge dgl: DGL cannot be loaded ({error}); pip install 'tiering[torch]' dgl==1.1.3 (it has wheels for "
+            "Python 3.7 to 3.11), or use --judge own"
+        ) from error

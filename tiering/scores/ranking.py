@@ -1,0 +1,120 @@
+"""Where the capacities asked for cut the line of rows that a score forms.
+
+All that `evaluate` reports about a score are sums over stretches of its line: caches of some sizes, tiers, points of a
+curve. So the line is cut once at all these places, and each row remembers only its stretch, in one byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.formats.layout import TIERS
+from tiering.placement import Capacities, Table, plan_tiers
+from tiering.scores.rows import ASSUMED, FloatArray, IntArray, Rows
+
+MAX_STRETCHES = 256
+"""Most stretches of a line: each row keeps the number of its own in a byte."""
+
+Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
+"""Node type and tier -> half-open range of ranks, as `tiering.placement.plan_tiers` returns them."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The line of one score, cut."""
+
+    edges: IntArray
+    """Rows from the front of the line to each cut: ascending, from 0 to the number of rows."""
+    stretches: npt.NDArray[np.uint8]
+    """Per row: s where ``edges[s] <= place of the row < edges[s + 1]``."""
+    cuts: IntArray
+    """Number of the edge at which each capacity ends."""
+    ranges: Ranges | None
+    """Tiers of each type; ``None`` if none were asked for."""
+    tier_cuts: IntArray
+    """Number of the edge at which each of `TIERS` ends, 0 in front; only with `ranges`."""
+
+    def count(self, rows: Rows, weights: IntArray | None = None) -> IntArray:
+        """Rows up to each edge, or the sum of their `weights` (int64, one per row): int64, shape (types, edges)."""
+        found = np.zeros((len(rows.types), self.edges.size), np.int64)
+        for index, of_type in enumerate(found):
+            part = rows.part(index)
+            own = None if weights is None else weights[part]
+            # bincount sums in float64: exact below 2^53.
+            sums = np.bincount(self.stretches[part], own, minlength=self.edges.size - 1)
+            np.cumsum(sums.astype(np.int64), out=of_type[1:])
+        return found
+
+
+def rank_rows(
+    rows: Rows, values: FloatArray | IntArray, capacities: IntArray, tiers: Capacities | None, threads: int
+) -> Ranking:
+    """Form the line of a score and cut it.
+
+    Parameters
+    ----------
+    values
+        One per row, not negative; the highest per byte come first.
+    capacities
+        int64, bytes; with the tiers at most `MAX_STRETCHES` different places.
+    tiers
+        Sizes of tiers; the cuts are those that `tiering layout` would make.
+
+    Raises
+    ------
+    InputError
+        If the tiers do not fit the rows.
+
+    Notes
+    -----
+    Cost: one sort. Memory: while it runs up to 32 bytes per row, 1 afterwards.
+    """
+    line = rows.line(values, threads)
+    prefixes = rows.prefixes(line, capacities)
+    ranges = None if tiers is None else _plan_score(rows, line, values, tiers)
+    tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
+    edges = np.unique(np.concatenate([[0, rows.size], prefixes, tier_ends])).astype(np.int64)
+    stretches = np.empty(rows.size, np.uint8)
+    for s, (begin, end) in enumerate(pairwise(edges)):
+        stretches[line[begin:end]] = s
+    tier_cuts = np.searchsorted(edges, [0, *tier_ends]) if ranges is not None else np.zeros(0, np.int64)
+    return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts)
+
+
+def check_tiers(rows: Rows, tiers: Capacities) -> None:
+    """Refuse sizes that no score fits, before anything is counted.
+
+    Raises
+    ------
+    InputError
+        As `rank_rows`.
+    """
+    _plan(rows, [np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
+
+
+def _plan_score(rows: Rows, line: npt.NDArray[Any], values: npt.NDArray[Any], tiers: Capacities) -> Ranges:
+    sorted_values = []
+    for index in range(len(rows.types)):
+        part = rows.part(index)
+        own = line if len(rows.types) == 1 else line[(line >= part.start) & (line < part.stop)]
+        sorted_values.append(values[own].astype(np.float64))
+    return _plan(rows, sorted_values, tiers)
+
+
+def _plan(rows: Rows, values: Sequence[npt.NDArray[Any]], tiers: Capacities) -> Ranges:
+    """Ranges of ranks for values per type that fall by rank."""
+    columns = zip(rows.types, rows.counts, rows.row_bytes, values, strict=True)
+    tables = [Table(node_type, count, size, own) for node_type, count, size, own in columns]
+    try:
+        return plan_tiers(tables, tiers, strict=False)
+    except InputError as error:
+        if ASSUMED not in rows.origins:
+            raise
+        raise InputError(f"{error} (no features: every row counts as 1 B; say what it has with --row-bytes)") from None

@@ -1,0 +1,170 @@
+"""The feature rows that compete for the tiers, laid end to end: row = start of its node type + node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.formats.scores import Scores
+
+FloatArray: TypeAlias = "npt.NDArray[np.float64]"
+IntArray: TypeAlias = "npt.NDArray[np.int64]"
+Score: TypeAlias = "Scores | Mapping[str, npt.ArrayLike]"
+"""A scores artifact, or one vector per node type."""
+RowBytes: TypeAlias = "int | Mapping[str, int] | None"
+"""What a caller may say about the size of rows: see `competing_rows`."""
+
+FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
+"""Where a row size comes from: the graph's feature table, the caller, nowhere (1 row counts as 1 byte)."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of all node types that compete."""
+
+    types: tuple[str, ...]
+    """Node types, in the graph's order."""
+    counts: tuple[int, ...]
+    """Rows of each type."""
+    row_bytes: tuple[int, ...]
+    """Bytes of a row of each type, at least 1."""
+    origins: tuple[str, ...]
+    """For each type `FEATURES`, `GIVEN` or `ASSUMED`."""
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """int64, shape (types + 1,): first row of each type, and the number of rows."""
+        return np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return int(self.starts[-1])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(count * size for count, size in zip(self.counts, self.row_bytes, strict=True))
+
+    @property
+    def one_size(self) -> bool:
+        """Whether all rows have the same size, so that bytes and rows are the same scale."""
+        return len(set(self.row_bytes)) <= 1
+
+    def part(self, index: int) -> slice:
+        """Rows of the type number `index`."""
+        return slice(int(self.starts[index]), int(self.starts[index + 1]))
+
+    def join(self, per_type: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """One array over all rows from one per type; other types in it are left out."""
+        return np.concatenate([per_type[t] for t in self.types])
+
+    def line(self, values: npt.NDArray[Any], threads: int) -> npt.NDArray[Any]:
+        """Rows by falling value per byte, ties by type and node: int32 or int64, shape (rows,)."""
+        if not self.one_size:
+            values = values / np.repeat(np.array(self.row_bytes, np.float64), self.counts)
+        return native.sort_by_score(np.ascontiguousarray(values, dtype=np.float64), threads)
+
+    def prefixes(self, line: npt.NDArray[Any], capacities: Sequence[int] | IntArray) -> IntArray:
+        """How many rows from the front of `line` fit into each capacity.
+
+        Parameters
+        ----------
+        line
+            From `line`.
+        capacities
+            Bytes.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64, shape of `capacities`. A prefix ends before the first row that does not fit.
+        """
+        wanted = np.asarray(capacities, dtype=np.int64)
+        if self.one_size:
+            return np.minimum(wanted // max(self.row_bytes, default=1), self.size)
+        kinds = np.searchsorted(self.starts, line, side="right") - 1
+        used = np.cumsum(np.array(self.row_bytes, np.int64)[kinds])
+        return np.searchsorted(used, wanted, side="right").astype(np.int64)
+
+
+def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
+    """Rows that compete for the tiers, and their sizes.
+
+    Parameters
+    ----------
+    row_bytes
+        Bytes of a row of the types that have no features (a learned embedding, say): one number, or a mapping from
+        node type to number; the mapping may also overrule a feature table's size.
+
+    Returns
+    -------
+    Rows
+        Types with features and types with a given size. Where there are none of either, all types compete and every
+        row counts as 1 byte, so that sizes are numbers of rows.
+
+    Raises
+    ------
+    InputError
+        If a size is below 1 or names an unknown type.
+    """
+    given = _given(graph, row_bytes)
+    tables = {t: table for t in graph.node_types if (table := graph.feature_table(t)) is not None}
+    found: list[tuple[str, int, int, str]] = []
+    for node_type in graph.node_types:
+        count = graph.num_nodes(node_type)
+        if node_type in given and (node_type not in tables or isinstance(row_bytes, Mapping)):
+            found.append((node_type, count, given[node_type], GIVEN))
+        elif node_type in tables:
+            found.append((node_type, count, max(1, tables[node_type].row_bytes), FEATURES))
+    found = found or [(t, graph.num_nodes(t), 1, ASSUMED) for t in graph.node_types]
+    types, counts, sizes, origins = zip(*found, strict=True)
+    return Rows(types, counts, sizes, origins)
+
+
+def _given(graph: Graph, row_bytes: RowBytes) -> dict[str, int]:
+    if row_bytes is None:
+        return {}
+    given = dict(row_bytes) if isinstance(row_bytes, Mapping) else dict.fromkeys(graph.node_types, row_bytes)
+    for node_type, size in given.items():
+        if node_type not in graph.node_types:
+            raise InputError(f"row bytes: no node type {node_type!r}; types: {', '.join(graph.node_types)}")
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 1 <= size < 2**40:
+            raise InputError(f"row bytes of {node_type!r}: expected a whole number of bytes from 1, found {size!r}")
+    return {node_type: int(size) for node_type, size in given.items()}
+
+
+def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArray:
+    """One score over all competing rows, in the graph's own ids; a type it does not know counts as 0.
+
+    Raises
+    ------
+    InputError
+        If a vector has the wrong length, or values that are not finite or negative.
+    """
+    parts = []
+    known = score.node_types if isinstance(score, Scores) else list(score)
+    for node_type, count in zip(rows.types, rows.counts, strict=True):
+        if node_type not in known:
+            parts.append(np.zeros(count))
+            continue
+        found = score.values(node_type) if isinstance(score, Scores) else score[node_type]
+        values = np.asarray(found, dtype=np.float64)
+        where = f"score {name!r}, node type {node_type!r}"
+        if values.shape != (count,):
+            raise InputError(
+                f"{where}: expected shape ({count},), one value per node of {graph.path}, found {values.shape}"
+            )
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if bad.size:
+            raise InputError(f"{where}: expected finite values of 0 or more, found {values[bad[0]]} at node {bad[0]}")
+        parts.append(values if graph.order is None else values[graph.new_to_old(node_type)])
+    return np.concatenate(parts)
