@@ -1,0 +1,351 @@
+"""Vertex inclusion probability against every outcome of the draws, the same recursion in numpy, and our sampler."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiering import native
+from tiering.sampling import AccessCounts, NeighborSampler
+
+THREADS = (1, 2, 7)
+FRONTIERS = ("all", "new")
+Node = tuple[int, int]  # type, id
+
+
+@dataclass
+class Case:
+    """A graph, the seeds' probabilities and the sampler's options."""
+
+    num_nodes: list[int]
+    relations: list[Any]
+    """(source type, destination type, indptr, indices)"""
+    p0: list[Any]
+    fanouts: list[list[int]]
+    frontier: str = "all"
+    replacement: bool = False
+
+    def run(self, threads: int = 1) -> tuple[list[Any], list[Any]]:
+        p0 = [np.asarray(p, np.float64) for p in self.p0]
+        return native.inclusion_probability(
+            self.relations, self.num_nodes, p0, self.fanouts, self.frontier, self.replacement, threads
+        )
+
+
+def in_relation(edges: list[tuple[int, int]], num_dst: int, src_type: int = 0, dst_type: int = 0) -> Any:
+    """A relation from edges (u, v), u -> v."""
+    columns = [[u for u, v in edges if v == column] for column in range(num_dst)]
+    indptr = np.cumsum([0, *map(len, columns)], dtype=np.int64)
+    return src_type, dst_type, indptr, np.array(list(itertools.chain(*columns)), np.int32)
+
+
+# ------------------------------------------------------------------------------------------ every outcome
+
+
+def draws(places: int, fanout: int, replacement: bool) -> list[tuple[int, ...]]:
+    """The places of a list that a node may draw, all equally likely."""
+    if fanout == -1 or (not replacement and fanout >= places):
+        return [tuple(range(places))]
+    if places == 0:
+        return [()]
+    if replacement:
+        return list(itertools.product(range(places), repeat=fanout))
+    return list(itertools.combinations(range(places), fanout))
+
+
+Found = frozenset[Node]
+
+
+def ask(case: Case, hop: list[int], asking: Found) -> dict[Found, Fraction]:
+    """What the nodes draw in one hop, with its probability."""
+    outcomes: dict[Found, Fraction] = {frozenset(): Fraction(1)}
+    for (src_type, dst_type, indptr, indices), fanout in zip(case.relations, hop, strict=True):
+        for _, v in sorted(node for node in asking if node[0] == dst_type):
+            places = indices[indptr[v] : indptr[v + 1]].tolist()
+            choices = draws(len(places), fanout, case.replacement)
+            following: dict[Found, Fraction] = {}
+            for drawn, p in outcomes.items():
+                for choice in choices:
+                    after = drawn | {(src_type, places[i]) for i in choice}
+                    following[after] = following.get(after, Fraction(0)) + p / len(choices)
+            outcomes = following
+    return outcomes
+
+
+def enumerated(case: Case) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
+    """The exact probabilities and expected reads: a walk over all states a batch can be in, hop by hop."""
+    seeds = [((t, v), Fraction(p)) for t, values in enumerate(case.p0) for v, p in enumerate(values) if p]
+    states: dict[tuple[Found, Found], Fraction] = {}
+    for chosen in itertools.product((False, True), repeat=len(seeds)):
+        batch = frozenset(node for (node, _), yes in zip(seeds, chosen, strict=True) if yes)
+        p = Fraction(1)
+        for (_, share), yes in zip(seeds, chosen, strict=True):
+            p *= share if yes else 1 - share
+        states[batch, batch] = p
+    reads = [[Fraction(0)] * case.num_nodes[dst] for _, dst, _, _ in case.relations]
+    for hop in case.fanouts:
+        following: dict[tuple[Found, Found], Fraction] = {}
+        for (found, new), p in states.items():
+            asking = found if case.frontier == "all" else new
+            for r, (_, dst_type, _, _) in enumerate(case.relations):
+                for t, v in asking:
+                    if t == dst_type and hop[r] != 0:
+                        reads[r][v] += p
+            for drawn, q in ask(case, hop, asking).items():
+                after = (found | drawn, drawn - found)
+                following[after] = following.get(after, Fraction(0)) + p * q
+        states = following
+    found_by = [[Fraction(0)] * n for n in case.num_nodes]
+    for (found, _), p in states.items():
+        for t, v in found:
+            found_by[t][v] += p
+    return found_by, reads
+
+
+def check_exact(case: Case) -> None:
+    for values, truth in zip(case.run(), enumerated(case), strict=True):
+        for found, exact in zip(values, truth, strict=True):
+            np.testing.assert_allclose(found, np.array([float(f) for f in exact]), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("frontier", FRONTIERS)
+@pytest.mark.parametrize("fanouts", [[1], [2, 1], [1, 1, 2], [-1, 1, 0, 1]])
+def test_a_lopsided_tree(fanouts: list[int], frontier: str, replacement: bool) -> None:
+    """0 collects from 1, 2, 3; 1 from 4, 5; 5 from 6. 0 and 1 are seeds now and then, 7 is alone."""
+    edges = [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1), (6, 5)]
+    p0 = [Fraction(1, 4), Fraction(1, 3), 0, 0, 0, 0, 0, Fraction(1, 7)]
+    case = Case([8], [in_relation(edges, 8)], [p0], [[f] for f in fanouts], frontier, replacement)
+    check_exact(case)
+
+
+def test_by_hand() -> None:
+    """0 -> 2, 1 -> 2, 2 -> 3: only the rule "all" lets 2, found at hop 1, ask at hops 2 and 3."""
+    case = Case([4], [in_relation([(0, 2), (1, 2), (2, 3)], 4)], [[0, 0, 0, 0.5]], [[1], [1], [1]])
+    (found,), (reads,) = case.run()
+    np.testing.assert_allclose(found, [0.375, 0.375, 0.5, 0.5], rtol=1e-15)
+    np.testing.assert_allclose(reads, [0.25, 0.25, 1.0, 1.5], rtol=1e-15)  # 0 is read at hop 3 if found at hop 2
+    case.frontier = "new"
+    (found,), (reads,) = case.run()
+    np.testing.assert_allclose(found, [0.25, 0.25, 0.5, 0.5], rtol=1e-15)
+    np.testing.assert_allclose(reads, [0.25, 0.25, 0.5, 0.5], rtol=1e-15)
+
+
+@st.composite
+def trees(draw: Any) -> Case:
+    """Forests of in-trees over one to three types: every node has at most one out-edge, in one relation."""
+    types = draw(st.lists(st.integers(0, 2), min_size=2, max_size=7))
+    num_types = max(types) + 1
+    ids, num_nodes = [], [0] * num_types
+    for t in types:
+        ids.append((t, num_nodes[t]))
+        num_nodes[t] += 1
+    pairs = sorted({(s, d, k) for s in range(num_types) for d in range(num_types) for k in range(2)})
+    edges: dict[Any, list[tuple[int, int]]] = {pair: [] for pair in pairs}
+    for child in range(1, len(ids)):
+        parent = draw(st.integers(-1, child - 1))
+        if parent >= 0:
+            pair = (ids[child][0], ids[parent][0], draw(st.integers(0, 1)))
+            edges[pair].append((ids[child][1], ids[parent][1]))
+    relations = [in_relation(edges[s, d, k], num_nodes[d], s, d) for s, d, k in pairs]
+    share = st.sampled_from([Fraction(0), Fraction(0), Fraction(1, 8), Fraction(1, 2), Fraction(1)])
+    p0 = [[draw(share) for _ in range(n)] for n in num_nodes]
+    hop = st.lists(st.sampled_from([-1, 0, 1, 1, 2, 3]), min_size=len(pairs), max_size=len(pairs))
+    fanouts = draw(st.lists(hop, max_size=3))
+    return Case(num_nodes, relations, p0, fanouts, draw(st.sampled_from(FRONTIERS)), draw(st.booleans()))
+
+
+@settings(max_examples=150, deadline=None)
+@given(trees())
+def test_exact_on_in_trees(case: Case) -> None:
+    check_exact(case)
+
+
+# -------------------------------------------------------------------------------------- the same recursion
+
+
+def recursion(case: Case) -> tuple[list[Any], list[Any]]:
+    """The documented recursion, products over edges instead of sums of logarithms."""
+    found = [np.array(p, np.float64) for p in case.p0]
+    fresh = [f.copy() for f in found]
+    reads = [np.zeros(len(indptr) - 1) for _, _, indptr, _ in case.relations]
+    drawn, waiting = [r.copy() for r in reads], [r.copy() for r in reads]
+    for hop in case.fanouts:
+        missed = [np.ones(n) for n in case.num_nodes]
+        for r, (src, dst, indptr, indices) in enumerate(case.relations):
+            degrees, fanout = np.diff(indptr), hop[r]
+            at_least_one = np.maximum(degrees, 1)
+            w = np.minimum(1.0, fanout / at_least_one)
+            if case.replacement:
+                w = 1 - (1 - 1 / at_least_one) ** max(fanout, 0)
+            if fanout == -1:
+                w = np.ones(degrees.size)
+            w[degrees == 0] = 0
+            active = fresh[dst] + (waiting[r] if case.frontier == "all" else 0)
+            if fanout != 0:
+                reads[r] += found[dst] if case.frontier == "all" else fresh[dst]
+            drawn[r] += active * w
+            waiting[r] = active * (1 - w)
+            np.multiply.at(missed[src], indices, 1 - np.repeat(np.minimum(drawn[r], 1), degrees))
+        following = [1 - (1 - p) * m for p, m in zip(case.p0, missed, strict=True)]
+        fresh = [a - b for a, b in zip(following, found, strict=True)]
+        found = following
+    return found, reads
+
+
+def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, random: Any, wide: bool) -> Any:
+    """Skewed ids: duplicates, self loops, isolated nodes."""
+    src, dst = types
+    edges *= bool(num_nodes[src] and num_nodes[dst])
+    ends = [(num_nodes[t] * random.random(edges) ** 3).astype(np.int64) for t in types]
+    indptr, indices, _ = native.coo_to_csc(ends[0], ends[1], num_nodes[src], num_nodes[dst])
+    return src, dst, indptr, indices.astype(np.int64 if wide else np.int32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=3),
+    st.lists(st.integers(0, 300), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.integers(0, 2**32 - 1),
+)
+def test_agrees_with_the_recursion(num_nodes: list[int], edges: list[int], hops: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    types = random.integers(0, len(num_nodes), (len(edges), 2)).tolist()
+    relations = [
+        random_relation(num_nodes, cast(tuple[int, int], pair), count, random, wide=i % 2 == 1)
+        for i, (pair, count) in enumerate(zip(types, edges, strict=True))
+    ]
+    p0 = [random.random(n) * (random.random(n) < 0.3) for n in num_nodes]
+    fanouts = random.integers(-1, 6, (hops, len(edges))).tolist()
+    for frontier, replacement in itertools.product(FRONTIERS, (False, True)):
+        case = Case(num_nodes, relations, p0, fanouts, frontier, replacement)
+        first = case.run()
+        for values, truth in zip(itertools.chain(*first), itertools.chain(*recursion(case)), strict=True):
+            np.testing.assert_allclose(values, truth, rtol=1e-11, atol=1e-14)
+            assert np.all(values >= 0)
+        assert all(np.all(f <= 1) for f in first[0])
+        for threads in THREADS:
+            for values, of_one in zip(itertools.chain(*case.run(threads)), itertools.chain(*first), strict=True):
+                np.testing.assert_array_equal(values, of_one)
+
+
+@pytest.mark.parametrize("frontier", FRONTIERS)
+def test_small_probabilities_keep_their_digits(frontier: str) -> None:
+    """One list of a million places, asked for with probability 1e-9."""
+    degree = 1_000_000
+    indptr = np.full(degree + 2, degree, np.int64)
+    indptr[0] = 0
+    relation = (0, 0, indptr, np.arange(1, degree + 1, dtype=np.int32))
+    p0 = np.zeros(degree + 1)
+    p0[0] = 1e-9
+    (found,), _ = Case([degree + 1], [relation], [p0], [[1]], frontier).run(2)
+    np.testing.assert_allclose(found[1:], 1e-15, rtol=1e-12)
+
+
+def test_certainty_is_exact_and_what_nothing_reaches_is_zero() -> None:
+    random = np.random.default_rng(3)
+    relation = random_relation([500], (0, 0), 1500, random, wide=False)
+    p0 = (random.random(500) < 0.05).astype(np.float64)
+    for frontier, hops in itertools.product(FRONTIERS, range(5)):
+        (found,), _ = Case([500], [relation], [p0], [[-1]] * hops, frontier).run()
+        reached = p0.astype(bool)
+        for _ in range(hops):
+            columns = np.repeat(np.arange(500), np.diff(relation[2]))
+            reached[relation[3][reached[columns]]] = True
+        assert found.tolist() == reached.astype(float).tolist()
+
+
+def test_more_hops_never_take_away() -> None:
+    random = np.random.default_rng(4)
+    relation = random_relation([300], (0, 0), 3000, random, wide=False)
+    p0 = random.random(300) * (random.random(300) < 0.1)
+    for frontier, replacement in itertools.product(FRONTIERS, (False, True)):
+        before = p0
+        for hops in range(1, 6):
+            (found,), _ = Case([300], [relation], [p0], [[2]] * hops, frontier, replacement).run()
+            assert np.all(found >= before)
+            before = found
+
+
+# --------------------------------------------------------------------------------------------- our sampler
+
+
+@dataclass
+class Homogeneous:
+    """What the sampler asks of a graph."""
+
+    indptr: Any
+    indices: Any
+    node_types: list[str] = field(default_factory=lambda: ["node"])
+    relations: list[tuple[str, str, str]] = field(default_factory=lambda: [("node", "to", "node")])
+
+    def num_nodes(self, node_type: str) -> int:
+        return len(self.indptr) - 1
+
+    def csc(self, relation: tuple[str, str, str]) -> tuple[Any, Any]:
+        return self.indptr, self.indices
+
+
+@pytest.mark.parametrize("rule", ["uniform", "replacement"])
+@pytest.mark.parametrize("frontier", FRONTIERS)
+def test_agrees_with_the_sampler(frontier: Any, rule: str) -> None:
+    """A random graph of average degree 8: paths share few edges, so independence is nearly right."""
+    n, batch, epochs = 4000, 8, 60
+    random = np.random.default_rng(5)
+    indptr, indices, _ = native.coo_to_csc(random.integers(0, n, 8 * n), random.integers(0, n, 8 * n), n, n)
+    train = random.choice(n, 400, replace=False)
+    sampler = NeighborSampler(Homogeneous(indptr, indices), [3, 4, 3], frontier=frontier, seed=1, rule=cast(Any, rule))
+    counts: AccessCounts | None = None
+    for epoch in range(epochs):
+        counts = sampler.count_accesses(sampler.batches(train, batch, epoch), counts)
+    assert counts is not None
+    p0 = np.zeros(n)
+    p0[train] = batch / train.size
+    case = Case([n], [(0, 0, indptr, indices)], [p0], [[3], [4], [3]], frontier, rule == "replacement")
+    (found,), (reads,) = case.run()
+    trials = epochs * train.size / batch
+    counted, read = counts.features["node"] / trials, counts.adjacency["node", "to", "node"] / trials
+    assert counted.sum() == pytest.approx(found.sum(), rel=0.005)
+    assert read.sum() == pytest.approx(reads.sum(), rel=0.005)
+    for values, expected in ((counted, found), (read, reads)):
+        deviation = (values - expected) ** 2 * trials / np.maximum(expected, 1e-9)
+        assert deviation.mean() < 1.1  # counts of rare independent events: 1
+        assert np.corrcoef(values, expected)[0, 1] > 0.98
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"p0": [np.zeros(3, np.float32)]}, "p0: expected contiguous 1-D float64 array, found float32 array"),
+        ({"p0": [np.zeros(2)]}, "node type 0: p0 needs 3 values"),
+        ({"p0": []}, "p0 needs one vector per node type: 1"),
+        ({"p0": [np.array([0, 0, 1.25])]}, r"node type 0: p0\[2\] is 1.25"),
+        ({"p0": [np.array([0, np.nan, 0])]}, r"node type 0: p0\[1\] is -?nan"),
+        ({"fanouts": [[1, 1]]}, "fanouts: one entry per relation in every hop"),
+        ({"fanouts": [[-2]]}, "fanouts: expected -1 or more, found -2"),
+        ({"frontier": "both"}, "frontier: expected all or new, found both"),
+        ({"threads": 0}, "threads: expected at least 1, found 0"),
+        ({"relations": [(0, 2, np.zeros(4, np.int64), np.zeros(0, np.int32))]}, "names a node type outside"),
+        ({"relations": [(0, 0, np.array([0, 0, 0, 1]), np.array([3], np.int32))]}, r"indices\[0\] is 3, outside"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {
+        "relations": [(0, 0, np.zeros(4, np.int64), np.zeros(0, np.int32))],
+        "num_nodes": [3],
+        "p0": [np.zeros(3)],
+        "fanouts": [[2]],
+    }
+    with pytest.raises(ValueError, match=message):
+        native.inclusion_probability(**(arguments | change))
