@@ -7,7 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+REPOSITORY = Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks():
@@ -21,6 +22,7 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 
     monkeypatch.setenv("TIERING_TOUR_NODES", "5000")
+    monkeypatch.setenv("TIERING_DATA", str(REPOSITORY.parent / "shared" / "data"))  # need not be there
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(

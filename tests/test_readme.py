@@ -56,10 +56,23 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "AGENTS.md", "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "AGENTS.md",
+        "CHANGELOG.md",
+        "docs/scores.md",
+        "docs/sampling.md",
+        "docs/evaluate.md",
+    ],
+)
 def test_links_and_paths_exist(document):
-    text = (README.parent / document).read_text()
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    page = README.parent / document
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
     paths = re.findall(r"`((?:tiering|ext|cli|tests|data_specs|docs|examples|notebooks)/[\w./-]*)`", text)
-    missing = [name for name in [*links, *paths] if not (README.parent / name).exists()]
+    missing = [name for name in links if not (page.parent / name).exists()]
+    missing += [name for name in paths if not (README.parent / name).exists()]
     assert not missing
