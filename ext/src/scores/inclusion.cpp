@@ -31,15 +31,10 @@
 #include <vector>
 
 #include "out_edge_sums.hpp"
+#include "vectors.hpp"
 
 namespace tiering {
 namespace {
-
-Buffer<double> zeros(int64_t size) {
-  Buffer<double> values(size);
-  std::fill_n(values.data(), size, 0.0);
-  return values;
-}
 
 /// Probability that a given place of a list of `degree` > 0 is drawn.
 double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
@@ -52,7 +47,7 @@ double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
 /// What is known of a relation's lists between hops, per destination.
 struct Lists {
   Buffer<double> drawn;    ///< D
-  Buffer<double> waiting;  ///< A
+  Buffer<double> waiting;  ///< A; empty where nodes ask only once
   Buffer<double> reads;
   bool touched = false;  ///< a hop has drawn from them
 };
@@ -66,14 +61,13 @@ class Spread {
         options_(options),
         sums_(relations, num_nodes, options.threads) {
     for (const auto& values : seeds) {
-      for (auto* target : {&found_, &fresh_}) {
-        target->emplace_back(static_cast<int64_t>(values.size()));
-        std::copy(values.begin(), values.end(), target->back().data());
-      }
+      found_.push_back(copy_of(values, options.threads));
+      fresh_.push_back(copy_of(values, options.threads));
     }
     for (const auto& r : relations) {
       const int64_t n = r.csc.num_columns();
-      lists_.push_back({zeros(n), zeros(n), zeros(n)});
+      lists_.push_back({zeros(n, options.threads), zeros(options.only_new ? 0 : n, options.threads),
+                        zeros(n, options.threads)});
     }
   }
 
@@ -115,7 +109,7 @@ class Spread {
         const auto i = static_cast<size_t>(v);
         const double w = draw_probability(indptr[i + 1] - indptr[i], fanout, options_.replacement);
         lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
-        lists.waiting[v] = active * (1 - w);
+        if (!options_.only_new) lists.waiting[v] = active * (1 - w);
       }
       return lists.drawn[v] == 0 ? 0 : std::log1p(-lists.drawn[v]);
     });

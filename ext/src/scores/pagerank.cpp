@@ -7,16 +7,15 @@
 //             of out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
 // Memory:     that of the sums, and 8 bytes per node.
 // Determinism: the L1 change is summed range by range. Same bytes for any number of threads.
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
-#include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
 #include <vector>
 
 #include "out_edge_sums.hpp"
+#include "vectors.hpp"
 
 namespace tiering {
 namespace {
@@ -30,13 +29,7 @@ class Sweeper {
         teleport_(teleport),
         options_(options),
         sums_(relations, num_nodes, options.threads) {
-    for (const auto& values : start) {
-      scores_.emplace_back(static_cast<int64_t>(values.size()));
-      run_team(options.threads, [&](int t) {
-        const auto [begin, end] = even_cut(scores_.back().size(), options.threads, t);
-        std::copy_n(values.data() + begin, end - begin, scores_.back().data() + begin);
-      });
-    }
+    for (const auto& values : start) scores_.push_back(copy_of(values, options.threads));
     changes_.resize(static_cast<size_t>(sums_.num_ranges()));
   }
 
