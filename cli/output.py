@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tiering.progress import note as note
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,11 +31,6 @@ def print_json(document: Any) -> None:
 def print_line(text: str) -> None:
     """Print one line of a result, unwrapped and without markup."""
     sys.stdout.write(text + "\n")
-
-
-def note(text: str) -> None:
-    """Tell the user something that is no result: one line on standard error."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:

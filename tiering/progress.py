@@ -42,3 +42,8 @@ def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = Fa
         dynamic_ncols=True,
     ) as bar:
         yield bar
+
+
+def note(text: str) -> None:
+    """Tell the user something that is no result: one line on standard error."""
+    print(text, file=sys.stderr, flush=True)

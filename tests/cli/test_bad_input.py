@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tiering
+
 
 @pytest.fixture
 def chain(tiering_cli, tmp_path, tiny_dataset):
@@ -133,6 +135,55 @@ def test_no_train_set(tiering_cli, tmp_path, tiny_dataset, unchanged):
         tiering_cli("score", graph, "--train", train, "--out", tmp_path / "scores").refused()
 
 
+SAMPLED = ["--method", "hybrid", "--fanouts", "3,2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--method", "best"], ["best", "auto, degree"]),
+        (["--method", "vip"], ["fanouts", "--fanouts 10,10,10"]),
+        (["--fanouts", "likes=2"], ["no single relation 'likes'", "node:to:node"]),
+        (["--fanouts", "to=2;"], ["fanouts"]),
+        (["--fanouts", "3,x"], ["fanouts", "'x'"]),
+        (["--fanouts", ""], ["fanouts"]),
+        ([*SAMPLED, "--epochs", "0"], ["epochs", "found 0"]),
+        ([*SAMPLED, "--first-epoch", "-1"], ["first epoch", "found -1"]),
+        ([*SAMPLED, "--prior-weight", "nan"], ["prior weight", "nan"]),
+        ([*SAMPLED, "--batch-size", "0"], ["batch", "0"]),
+        ([*SAMPLED, "--frontier", "old"], ["frontier", "old"]),
+        ([*SAMPLED, "--sampler", "dice"], ["sampler", "dice"]),
+        ([*SAMPLED, "--sampler", "weighted"], ["weight"]),
+        ([*SAMPLED, "--sampler", "full"], ["-1"]),
+        ([*SAMPLED, "--train", "twice.npy"], ["each id once", "such as 3"]),
+        ([*SAMPLED, "--train", "outside.npy"], ["0..39", "found 40"]),
+        ([*SAMPLED, "--train", "paper=1%"], ["no node type 'paper'"]),
+    ],
+    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else None,
+)
+def test_score_refuses(tiering_cli, tmp_path, chain, unchanged, monkeypatch, options, words):
+    monkeypatch.chdir(tmp_path)
+    np.save("twice.npy", np.array([1, 3, 3]))
+    np.save("outside.npy", np.array([1, 40]))
+    unchanged()
+    tiering_cli("score", chain[0], *options, "--out", tmp_path / "again").refused(*words)
+
+
+@pytest.mark.parametrize("weights", [(1, -1), (1, np.nan), (1, np.inf), (0, 0)])
+def test_weights_that_cannot_be_sampled_by(tiering_cli, tmp_path, weights):
+    """Negative, not a number, infinite, all zero, in a graph that was made before import looked."""
+    (tmp_path / "edges.csv").write_text("src,dst,w\n0,1,1\n1,2,2\n")
+    graph = tmp_path / "graph"
+    tiering_cli("import", tmp_path / "edges.csv", "--weight-column", "w", "--out", graph).ok()
+    given = ("--fanouts", "2", "--sampler", "weighted", "--train", "100%", "--method", "presample")
+    tiering_cli("score", graph, *given, "--out", tmp_path / "good").ok()
+    (file,) = graph.rglob("weight")
+    stored = np.dtype(tiering.open(graph).edge_data()["weight"].dtype)
+    np.array(weights, stored).tofile(file)
+    tiering_cli("score", graph, *given, "--out", tmp_path / "scores").refused("weight", ":")
+    assert not (tmp_path / "scores").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -160,7 +211,9 @@ def test_layout_of_what_is_not_reordered(tiering_cli, tmp_path, chain, unchanged
     tiering_cli("layout", chain[0], "--cpu", "auto", "--out", tmp_path / "layout").refused("tiering reorder")
     tiering_cli("layout", chain[1], "--cpu", "auto", "--out", tmp_path / "layout").refused("graph", "scores")
     tiering_cli("reorder", chain[2], "--scores", chain[1], "--out", tmp_path / "again").refused("reordered already")
-    tiering_cli("score", chain[2], "--out", tmp_path / "again").refused("reordered")
+    for method in ("auto", "degree", "presample", "vip", "hybrid"):
+        given = ("--method", method, "--fanouts", "3")
+        tiering_cli("score", chain[2], *given, "--out", tmp_path / "again").refused("reordered")
 
 
 def test_scores_of_another_graph(tiering_cli, tmp_path, chain, unchanged):

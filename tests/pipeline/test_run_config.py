@@ -126,3 +126,47 @@ def test_missing_files(config: Path) -> None:
     config.write_text('[dataset]\npath = "elsewhere"\n')
     with pytest.raises(MissingError, match="elsewhere"):
         run_config(config)
+
+
+def test_scores_that_know_the_sampler(config: Path) -> None:
+    score = 'method = "hybrid"\nfanouts = [3, 2]\nbatch_size = 4\nseed = 2'
+    config.write_text(CONFIG.replace('method = "wrpr"', score))
+    assert done(run_config(config)) == ALL
+    assert done(run_config(config)) == []
+    opened = tiering.open(config.parent / "made" / "scores")
+    assert opened.method == "hybrid" and opened.columns == ["feature", "adjacency"]
+    same = ('"3,2"', "[{to = 3}, {to = 2}]", '{"node:to:node" = [3, 2]}')
+    for fanouts in same:
+        config.write_text(CONFIG.replace('method = "wrpr"', score.replace("[3, 2]", fanouts)))
+        assert done(run_config(config)) == [], fanouts
+    for change in (("seed = 2", "seed = 3"), ("[3, 2]", "[3, 3]"), ('"hybrid"', '"presample"'), ("= 4", "= 5")):
+        config.write_text(CONFIG.replace('method = "wrpr"', score.replace(*change)))
+        assert "score" in done(run_config(config)), change
+
+
+def test_without_a_method_the_best_known_is_chosen(config: Path) -> None:
+    for section, method in (("", "wrpr"), ("fanouts = [2]\n", "hybrid")):
+        config.write_text(CONFIG.replace('method = "wrpr"\n', section))
+        assert "score" in done(run_config(config))
+        assert tiering.open(config.parent / "made" / "scores").method == method
+        assert done(run_config(config)) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("depth = 3", r"unknown \[score\] key depth; known are method, train, seed, damping"),
+        ('method = "best"', "method: expected one of auto, degree"),
+        ("epochs = 0", "epochs: expected a whole number from 1"),
+        ("fanouts = [2.5]", "fanouts: expected whole numbers"),
+        ("fanouts = [{likes = 2}]", "no single relation 'likes'"),
+        ("seed = -1", "seed: expected a whole number"),
+        ('sampler = "dice"', "sampler"),
+    ],
+)
+def test_bad_scores(config: Path, keys: str, message: str) -> None:
+    config.write_text(CONFIG.replace('method = "wrpr"', keys))
+    with pytest.raises(InputError, match=message):
+        run_config(config)
+    assert not (config.parent / "made" / "scores").exists()
+    assert not (config.parent / "made" / "layout").exists()

@@ -118,9 +118,10 @@ def test_relations_into_one_type_do_not_make_rpr_diverge(tmp_path: Path) -> None
 def test_same_bytes_for_any_number_of_threads(tmp_path: Path, method: str) -> None:
     toy = toy_dataset(tmp_path / "data", 11, max_nodes=3000, max_edges=20_000, min_nodes=2000, featureless=1)
     graph = build_graph(toy.dataset, tmp_path / "graph")
+    options = {"fanouts": [5, 3], "batch_size": 100} if "fanouts" in METHODS[method].options else {}
     trees = []
     for threads in (1, 2, 7):
-        score_graph(graph, method, tmp_path / str(threads), threads=threads)
+        score_graph(graph, method, tmp_path / str(threads), threads=threads, **options)
         trees.append(tree_bytes(tmp_path / str(threads)))
     assert trees[0] == trees[1] == trees[2]
 
@@ -162,7 +163,10 @@ def test_an_empty_train_split_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "pagerank"}, "degree, rpr, wrpr"),
+        ({"method": "pagerank"}, "auto, degree, rpr, wrpr, presample, vip, hybrid"),
+        ({"depth": 3}, "no option depth; options: damping"),
+        ({"seed": -1}, "seed: expected a whole number"),
+        ({"seed": "x"}, "seed: expected a whole number"),
         ({"damping": 1.0}, "0 to below 1"),
         ({"sweeps": 0}, "1 to 10000"),
         ({"teleport": "home"}, "uniform or train"),

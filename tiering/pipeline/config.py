@@ -13,12 +13,16 @@ from tiering.errors import InputError, MissingError
 
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
-    "score": ("method", "train", "damping", "sweeps", "teleport", "tolerance", "seed"),
+    "score": None,
     "reorder": ("features",),
     "layout": ("gpu", "peer", "cpu", "ssd", "page"),
     "output": ("dir",),
 }
-"""Sections of the configuration and their keys; ``dataset`` takes path, format, edge_ids and the source's options."""
+"""Sections of the configuration and their keys.
+
+``dataset`` takes path, format, edge_ids and the source's options; ``score`` takes method, train, seed and the options
+of the methods.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def read_config(path: Path) -> ChainConfig:
         If it is no TOML, has unknown sections or keys, or names no dataset.
     """
     document, base = _sections(path), path.absolute().parent
-    dataset, score, layout = document["dataset"], {"method": "wrpr", **document["score"]}, document["layout"]
+    dataset, score, layout = document["dataset"], document["score"], document["layout"]
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
     folders = layout.get("ssd", [])
@@ -83,16 +87,32 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
     for name, section in document.items():
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
-        _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _dataset_keys())
+        _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
+    _check_score(path, document.get("score", {}))
     if "path" not in document.get("dataset", {}):
         raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
     return {name: dict(document.get(name, {})) for name in SECTIONS}
 
 
-def _dataset_keys() -> tuple[str, ...]:
+def _stage_keys(section: str) -> tuple[str, ...]:
+    """Keys of a section that a stage defines."""
+    if section == "score":
+        from tiering.scores.options import OPTIONS
+
+        return ("method", "train", "seed", *OPTIONS)
     from tiering.sources.options import SourceOptions
 
     return ("path", "format", "edge_ids", *(field.name for field in fields(SourceOptions)))
+
+
+def _check_score(path: Path, section: Mapping[str, Any]) -> None:
+    """Refuse now what would fail after the import."""
+    from tiering.scores.options import OPTIONS, check_options
+
+    try:
+        check_options({name: value for name, value in section.items() if name in OPTIONS})
+    except InputError as error:
+        raise InputError(f"{path}: [score] {error}") from None
 
 
 def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
-from tiering.formats.train_set import resolve_train
 from tiering.io.checksum import sampled_digest
 from tiering.pipeline.config import read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
@@ -32,9 +31,10 @@ def run_config(
     Parameters
     ----------
     path
-        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method...), ``reorder``,
-        ``layout`` (gpu, peer, cpu, ssd, page), ``output`` (dir; default: beside the file). Paths in it are relative to
-        the file. The artifacts are ``graph``, ``scores``, ``reordered`` and ``layout`` in the output directory.
+        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
+        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page), ``output`` (dir;
+        default: beside the file). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
+        ``reordered`` and ``layout`` in the output directory.
     force
         Redo every stage.
 
@@ -141,17 +141,12 @@ def _import_current(found: Graph, options: dict[str, Any]) -> bool:
 
 
 def _score_current(found: Scores, graph: Graph, scoring: Mapping[str, Any]) -> bool:
-    from tiering.scores import score_options
-    from tiering.scores.base import needs_train, train_digest
+    from tiering.scores import plan_score
 
-    given = {key: value for key, value in scoring.items() if key not in ("train", "seed")}
-    options = score_options(**given)
-    inputs = {"graph": graph.digest}
-    if needs_train(options):
-        chosen = resolve_train(graph, scoring.get("train"), int(scoring.get("seed", 0)))
-        inputs["train"] = train_digest(chosen)
+    plan = plan_score(graph, **scoring)
     recorded, files = _recorded(found, "score")
-    return {k: v for k, v in recorded.items() if k != "reached"} == options and files == inputs
+    asked = {key: value for key, value in recorded.items() if key != "reached"}
+    return (asked, files, found.manifest.provenance.get("seed")) == (plan.options, plan.inputs, plan.seed)
 
 
 def _reorder_current(found: Graph, graph: Graph, scores: Scores, features: bool) -> bool:

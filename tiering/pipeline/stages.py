@@ -87,24 +87,20 @@ def _listing(path: Path) -> str:
 def score(
     graph: Graph | Pathlike,
     out: Pathlike,
-    method: str = "wrpr",
+    method: str = "auto",
     *,
     train: Train = None,
-    damping: float = 0.85,
-    sweeps: int = 5,
-    teleport: str = "uniform",
-    tolerance: float = 1e-9,
-    seed: int = 0,
+    seed: int | None = None,
     threads: int | str | None = None,
     force: bool = False,
+    **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; see `tiering.scores.score_graph`."""
+    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`."""
     from tiering.scores import score_graph
 
     return score_graph(
-        _opened(graph, Graph), method, out, train=train, damping=damping, sweeps=sweeps, teleport=teleport,
-        tolerance=tolerance, seed=seed, threads=threads, force=force,
-    )  # fmt: skip
+        _opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, force=force, **options
+    )
 
 
 def reorder(

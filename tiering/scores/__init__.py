@@ -1,5 +1,8 @@
-"""Scores: how often each node's feature row is expected to be read in training."""
+"""Scores: how often each node's feature row, and each adjacency list, is expected to be read in training."""
 
-from tiering.scores.base import METHODS, score_graph, score_options
+from tiering.scores.adjacency import adjacency_bytes
+from tiering.scores.base import score_graph
+from tiering.scores.methods import METHODS
+from tiering.scores.plan import plan_score
 
-__all__ = ["METHODS", "score_graph", "score_options"]
+__all__ = ["METHODS", "adjacency_bytes", "plan_score", "score_graph"]

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import numpy as np
 
 from tiering import native
 from tiering.formats.graph import Graph
+from tiering.scores.request import ScoreColumns, ScoreRequest
 
-Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
-
-def degree_scores(graph: Graph, threads: int) -> dict[str, Float64Array]:
+def degree(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Number of times each node stands in `indices`, summed over relations; duplicates count.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        float64 of shape (num_nodes,) per node type.
 
     Notes
     -----
@@ -27,5 +19,5 @@ def degree_scores(graph: Graph, threads: int) -> dict[str, Float64Array]:
     counts = {node_type: np.zeros(graph.num_nodes(node_type), np.int64) for node_type in graph.node_types}
     for relation in graph.relations:
         _, indices = graph.csc(relation)
-        counts[relation[0]] += native.out_degrees(indices, graph.num_nodes(relation[0]), threads)
-    return {node_type: each.astype(np.float64) for node_type, each in counts.items()}
+        counts[relation[0]] += native.out_degrees(indices, graph.num_nodes(relation[0]), request.threads)
+    return ScoreColumns({node_type: each.astype(np.float64) for node_type, each in counts.items()})

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from tiering import native
 from tiering.formats.graph import Graph
-
-Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
+from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest, TrainSet, native_relations
 
 MAX_SWEEPS = 200
 """`rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14."""
@@ -39,6 +36,29 @@ class RankResult:
     """Sum of absolute changes in the last pass; the start sums to 1."""
     damping: float
     """Damping that was applied."""
+
+    def columns(self) -> ScoreColumns:
+        """As the result of a method."""
+        reached = {"sweeps": self.sweeps, "residual": self.residual, "damping": self.damping}
+        return ScoreColumns(self.values, reached=reached)
+
+
+def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """Method ``rpr``: see `reverse_pagerank`."""
+    options = request.options
+    teleport = request.train if options.teleport == "train" else None
+    return reverse_pagerank(
+        graph, request.threads, damping=options.damping, tolerance=options.tolerance, teleport=teleport
+    ).columns()
+
+
+def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """Method ``wrpr``: see `weighted_reverse_pagerank`."""
+    options = request.options
+    teleport = request.train if options.teleport == "train" else None
+    return weighted_reverse_pagerank(
+        graph, request.train, request.threads, damping=options.damping, sweeps=options.sweeps, teleport=teleport
+    ).columns()
 
 
 def reverse_pagerank(
@@ -97,10 +117,8 @@ def _iterate(
     tolerance: float,
     threads: int,
 ) -> RankResult:
-    index = {node_type: position for position, node_type in enumerate(graph.node_types)}
-    relations = [(index[r[0]], index[r[2]], *graph.csc(r)) for r in graph.relations]
     values, done, residual = native.reverse_pagerank(
-        relations,
+        native_relations(graph),
         [graph.num_nodes(t) for t in graph.node_types],
         [start[t] for t in graph.node_types],
         restarts,

@@ -1,0 +1,67 @@
+"""A score that counted the very epochs of a run knows its future: the oracle's hit rates, and the loader's counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering import pipeline
+from tiering.formats.graph import Graph
+from tiering.sampling import SamplingOptions
+from tiering.scores.evaluate import evaluate
+from tiering.sources.synthetic import generate
+
+HETERO = [
+    {"cites": 6, "written_by": 4, "rev_written_by": 3, "topic": 2, "rev_topic": 2}
+    | {"affiliated_to": 1, "rev_affiliated_to": 2},
+    {"cites": 3, "written_by": 0, "rev_written_by": 3, "topic": 2, "rev_topic": 1}
+    | {"affiliated_to": -1, "rev_affiliated_to": 1},
+]
+
+
+@pytest.fixture(params=["one type", "four types"])
+def prepared(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Graph, Any]:
+    hetero = request.param == "four types"
+    generate(tmp_path / "data", nodes=4000, edges=40_000, dim=8, classes=3, seed=3, hetero=hetero)
+    return pipeline.import_dataset(tmp_path / "data", tmp_path / "graph"), HETERO if hetero else [6, 4]
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_hit_rates_equal_the_oracles_to_the_last_access(prepared: Any, tmp_path: Path, frontier: str) -> None:
+    graph, fanouts = prepared
+    run = {"fanouts": fanouts, "batch_size": 64, "frontier": frontier, "seed": 21}
+    exact = pipeline.score(graph, tmp_path / "exact", "presample", **run, epochs=3, first_epoch=2)
+    other = pipeline.score(graph, tmp_path / "other", "presample", **run, epochs=3, first_epoch=5)
+    found = evaluate(graph, {"exact": exact, "other": other}, SamplingOptions(**run), epochs=3, first_epoch=2)
+    assert found.hit_rates["exact"] == found.hit_rates["oracle"]
+    assert found.hit_rates["other"] != found.hit_rates["oracle"]
+    total = sum(exact.values(t).sum() for t in graph.node_types)
+    assert round(3 * total) == found.accesses
+
+
+def test_the_loader_counts_what_was_predicted(prepared: Any, tmp_path: Path) -> None:
+    graph, fanouts = prepared
+    epochs, first = 3, 1
+    run = {"fanouts": fanouts, "batch_size": 64, "seed": 4}
+    scores = pipeline.score(graph, tmp_path / "scores", "presample", **run, epochs=epochs, first_epoch=first)
+    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="30%", ssd=[tmp_path / "ssd"])
+    with tiering.open(tmp_path / "layout") as layout:
+        loader = layout.loader("train", **run)
+        for epoch in range(first, first + epochs):
+            for _ in loader.epoch(epoch):
+                pass
+        served = 0
+        for node_type in layout.feature_types:
+            features = layout.features(node_type)
+            by_rank = np.rint(scores.values(node_type) * epochs).astype(np.int64)[layout.new_to_old(node_type)]
+            for tier, place in features.placement().items():
+                begin, end = place["ranks"]
+                predicted = int(by_rank[begin:end].sum())
+                assert features.counters.tiers[tier].rows == predicted, (node_type, tier)
+                served += predicted if tier == "gpu" else 0
+        assert served > 0.15 * sum(layout.features(t).counters.rows for t in layout.feature_types)

@@ -1,0 +1,258 @@
+"""presample, vip and hybrid by hand on a heterogeneous tree; what is chosen, recorded, noted and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_datasets import tree_bytes
+
+from tiering import pipeline
+from tiering.errors import InputError, MissingError
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.graph import build_graph
+from tiering.scores import adjacency_bytes, plan_score, score_graph
+
+WRITES, CITES, SHOWS = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "in", "venue")
+FANOUTS = [{"writes": 2, "cites": 1, "in": 4}, {"writes": 0, "cites": 1, "in": 4}]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Graph:
+    """Three authors write paper 0; papers 1 and 2 are cited by 0, paper 3 by 1; paper 4 stands alone.
+
+    Papers 0 and 4 are trained on. A venue shows paper 0, but nothing reads a venue.
+    """
+    edges = [
+        EdgeData(WRITES, np.array([0, 1, 2]), np.array([0, 0, 0])),
+        EdgeData(CITES, np.array([1, 2, 3]), np.array([0, 0, 1])),
+        EdgeData(SHOWS, np.array([0]), np.array([0])),
+    ]
+    nodes = {"author": NodeData(3), "paper": NodeData(5, splits={"train": np.array([4, 0])}), "venue": NodeData(2)}
+    for name, dim in (("author", 1), ("paper", 4), ("venue", 1)):
+        table = np.arange(nodes[name].num_nodes * dim, dtype=np.float32)
+        (tmp_path / f"{name}.bin").write_bytes(table.tobytes())
+        nodes[name].features = FeatureRef(tmp_path / f"{name}.bin", "raw", "float32", nodes[name].num_nodes, dim)
+    return build_graph(Dataset("tree", "npy", nodes, edges), tmp_path / "graph")
+
+
+def expect(scores: Any, feature: dict[str, list[float]], adjacency: dict[str, list[float]], **tolerance: float) -> None:
+    tolerance = tolerance or {"rtol": 1e-12}
+    for node_type, values in feature.items():
+        np.testing.assert_allclose(scores.values(node_type), values, **tolerance)
+    for relation, values in adjacency.items():
+        np.testing.assert_allclose(scores.adjacency(relation), values, **tolerance)
+
+
+# Per epoch, two batches of one paper each. Paper 0 is in one of them. It draws 2 of its 3 authors once; in each of two
+# hops it draws paper 1 or 2, so that each is missed with probability 1/4; paper 3 needs paper 1 in the first hop.
+VIP = {"author": [2 / 3] * 3, "paper": [1, 3 / 4, 3 / 4, 1 / 2, 1], "venue": [0, 0]}
+VIP_READS = {"writes": [1, 0, 0, 0, 1], "cites": [2, 1 / 2, 1 / 2, 0, 2], "in": [0, 0]}
+# Under the rule `new`, paper 0 draws in the first hop alone.
+VIP_NEW = {"author": [2 / 3] * 3, "paper": [1, 1 / 2, 1 / 2, 1 / 2, 1], "venue": [0, 0]}
+VIP_NEW_READS = {"writes": [1, 0, 0, 0, 1], "cites": [1, 1 / 2, 1 / 2, 0, 1], "in": [0, 0]}
+
+
+def test_vip_by_hand(tree: Graph, tmp_path: Path) -> None:
+    options = {"fanouts": FANOUTS, "batch_size": 1}
+    expect(score_graph(tree, "vip", tmp_path / "all", **options), VIP, VIP_READS)
+    expect(score_graph(tree, "vip", tmp_path / "new", frontier="new", **options), VIP_NEW, VIP_NEW_READS)
+    # One batch with both: everything of it with certainty where lists are taken whole.
+    whole = score_graph(tree, "vip", tmp_path / "whole", fanouts=[-1, -1], batch_size=64)
+    expect(whole, {"author": [1] * 3, "paper": [1] * 5, "venue": [0, 0]}, {"cites": [2, 1, 1, 0, 2]})
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_presample_and_hybrid_converge_to_what_is_exact_on_a_tree(tree: Graph, tmp_path: Path, frontier: str) -> None:
+    feature, reads = (VIP, VIP_READS) if frontier == "all" else (VIP_NEW, VIP_NEW_READS)
+    for method in ("presample", "hybrid"):
+        options = {"fanouts": FANOUTS, "batch_size": 1, "epochs": 5000, "frontier": frontier}
+        expect(score_graph(tree, method, tmp_path / method, **options), feature, reads, atol=0.04)
+
+
+def test_presample_by_hand(tree: Graph, tmp_path: Path) -> None:
+    """Whole lists: nothing is left to chance, whatever the epochs."""
+    feature = {"author": [1] * 3, "paper": [1] * 5, "venue": [0, 0]}
+    reads = {"writes": [2, 1, 1, 0, 2], "cites": [2, 1, 1, 0, 2], "in": [0, 0]}
+    for epochs in (1, 3):
+        scores = score_graph(tree, "presample", tmp_path / str(epochs), fanouts="-1,-1", batch_size=1, epochs=epochs)
+        expect(scores, feature, reads)
+        assert scores.manifest.provenance["options"]["reached"] == {"batches": 2 * epochs, "accesses": 8 * epochs}
+    # Together in one batch they are read once each: the same rows.
+    expect(score_graph(tree, "presample", tmp_path / "one", fanouts=[-1, -1]), feature, reads)
+
+
+def test_hybrid_with_a_fixed_weight_by_hand(tree: Graph, tmp_path: Path) -> None:
+    options = {"fanouts": FANOUTS, "batch_size": 1, "seed": 3}
+    for epochs, given, weight in ((2, {"prior_weight": 3}, 3), (1, {}, 0.25)):
+        counted = score_graph(tree, "presample", tmp_path / f"p{epochs}", epochs=epochs, **options)
+        mixed = score_graph(tree, "hybrid", tmp_path / f"h{epochs}", epochs=epochs, **options, **given)
+        for node_type, prior in VIP.items():
+            expected = (weight * np.array(prior) + epochs * counted.values(node_type)) / (weight + epochs)
+            np.testing.assert_allclose(mixed.values(node_type), expected, rtol=1e-12)
+        for relation, prior in VIP_READS.items():
+            expected = (weight * np.array(prior) + epochs * counted.adjacency(relation)) / (weight + epochs)
+            np.testing.assert_allclose(mixed.adjacency(relation), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
+def test_a_type_that_nothing_reaches_has_zeros_and_an_isolated_training_node_itself(
+    tree: Graph, tmp_path: Path, method: str
+) -> None:
+    scores = score_graph(tree, method, tmp_path / "scores", fanouts=[5, 5], batch_size=1)
+    assert scores.values("venue").tolist() == [0, 0]
+    assert scores.adjacency("in").tolist() == [0, 0]
+    assert scores.values("paper")[4] == pytest.approx(1)
+    assert all(np.isfinite(scores.values(node_type)).all() for node_type in tree.node_types)
+
+
+def test_types_compete_by_accesses_per_byte(tree: Graph, tmp_path: Path) -> None:
+    """An author's row is 4 bytes, a paper's 16: authors first, at 2/3 in 4 against 1 in 16; venues last."""
+    for method in ("vip", "hybrid"):
+        scores = pipeline.score(tree, tmp_path / method, method, fanouts=FANOUTS, batch_size=1, epochs=50)
+        reordered = pipeline.reorder(tree, scores, tmp_path / f"r-{method}")
+        layout = pipeline.layout(reordered, tmp_path / f"l-{method}", gpu=12 + 2 * 16, cpu="auto")
+        ranges = {t: layout.manifest.body["node_types"][t]["gpu"] for t in tree.node_types}
+        assert ranges == {"author": [0, 3], "paper": [0, 2], "venue": [0, 0]}
+        assert set(reordered.new_to_old("paper")[:2].tolist()) == {0, 4}
+
+
+def test_bytes_of_adjacency(tree: Graph, tmp_path: Path) -> None:
+    """A read is 16 bytes, and 4 for each entry drawn; paper 0 has 3 authors and cites 2, paper 1 cites 1."""
+    scores = pipeline.score(tree, tmp_path / "vip", "vip", fanouts=FANOUTS, batch_size=1)
+    np.testing.assert_allclose(adjacency_bytes(tree, scores, "writes"), [16 + 2 * 4, 0, 0, 0, 16])
+    np.testing.assert_allclose(adjacency_bytes(tree, scores, "cites"), [2 * 20, 0.5 * 20, 0.5 * 16, 0, 2 * 16])
+    reordered = pipeline.reorder(tree, scores, tmp_path / "reordered")
+    by_rank = adjacency_bytes(reordered, scores, "cites")
+    np.testing.assert_array_equal(by_rank, adjacency_bytes(tree, scores, "cites")[reordered.new_to_old("paper")])
+    whole = pipeline.score(tree, tmp_path / "whole", "vip", fanouts="writes=2,cites=-1,in=0;5", batch_size=1)
+    np.testing.assert_allclose(adjacency_bytes(tree, whole, "writes")[0], 2 * (16 + 2.5 * 4))
+    ranked = pipeline.score(tree, tmp_path / "degree", "degree")
+    with pytest.raises(MissingError, match="degree predicts no reads of adjacency"):
+        adjacency_bytes(tree, ranked, "writes")
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "reason"),
+    [
+        ({"fanouts": [2, 2]}, "hybrid", "fanouts are given"),
+        ({"train": "paper=50%"}, "wrpr", "training nodes are known, fanouts are not given"),
+        ({}, "wrpr", "training nodes are known, fanouts are not given"),
+    ],
+)
+def test_auto(tree: Graph, tmp_path: Path, capfd: Any, options: dict[str, Any], method: str, reason: str) -> None:
+    scores = pipeline.score(tree, tmp_path / "scores", **options)
+    assert scores.method == method
+    assert scores.manifest.provenance["options"]["chosen"] == reason
+    assert capfd.readouterr().err == f"note: method {method} (auto: {reason})\n"
+
+
+def test_auto_without_anything(tmp_path: Path) -> None:
+    edges = EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))
+    graph = build_graph(Dataset("path", "npy", {"node": NodeData(3)}, [edges]), tmp_path / "graph")
+    assert pipeline.score(graph, tmp_path / "scores").method == "rpr"
+    with pytest.raises(InputError, match="no split `train`; give one with --train"):
+        pipeline.score(graph, tmp_path / "hybrid", fanouts=[2])
+
+
+def test_only_what_matters_is_recorded_and_the_rest_is_noted(tree: Graph, tmp_path: Path, capfd: Any) -> None:
+    given = {"fanouts": "2,2", "batch_size": 8, "damping": 0.5, "epochs": 3, "first_epoch": 4, "prior_weight": 1}
+    recorded = {}
+    for method in ("degree", "rpr", "wrpr", "presample", "vip", "hybrid"):
+        scores = score_graph(tree, method, tmp_path / method, seed=5, **given)
+        options = dict(scores.manifest.provenance["options"])
+        assert options.pop("method") == method
+        recorded[method] = (set(options) - {"reached"}, scores.manifest.provenance["seed"])
+        notes = capfd.readouterr().err
+        assert ("fanouts has no effect on" in notes) == (method in ("degree", "rpr", "wrpr"))
+        assert ("epochs has no effect on" in notes) == (method not in ("presample", "hybrid"))
+    assert recorded == {
+        "degree": (set(), None),
+        "rpr": ({"damping", "teleport", "tolerance"}, None),
+        "wrpr": ({"damping", "teleport", "sweeps"}, None),
+        "presample": ({"sampling", "epochs", "first_epoch"}, 5),
+        "vip": ({"sampling"}, None),
+        "hybrid": ({"sampling", "epochs", "first_epoch", "prior_weight"}, 5),
+    }
+    sampling = score_graph(tree, "vip", tmp_path / "v", fanouts=FANOUTS).manifest.provenance["options"]["sampling"]
+    full = {"author:writes:paper": 0, "paper:cites:paper": 1, "paper:in:venue": 4}
+    assert sampling["fanouts"] == [full | {"author:writes:paper": 2}, full]
+    assert "seed" not in sampling
+
+
+def test_all_forms_of_fanouts_give_the_same_artifact(tree: Graph, tmp_path: Path) -> None:
+    forms = [
+        FANOUTS,
+        "writes=2,cites=1,in=4;writes=0,cites=1,in=4",
+        {"writes": [2, 0], "paper:cites:paper": [1, 1], SHOWS: [4, 4]},
+    ]
+    digests = {score_graph(tree, "vip", tmp_path / str(k), fanouts=form).digest for k, form in enumerate(forms)}
+    assert len(digests) == 1
+
+
+def test_order_of_the_training_nodes_matters_to_counts_alone(tree: Graph) -> None:
+    options = {"fanouts": [2, 2], "batch_size": 1}
+    for method, same in (("vip", True), ("wrpr", True), ("presample", False), ("hybrid", False)):
+        given = options if method != "wrpr" else {}
+        digests = [plan_score(tree, method, train={"paper": ids}, **given).inputs["train"] for ids in ([0, 4], [4, 0])]
+        assert (digests[0] == digests[1]) == same
+
+
+def test_counts_say_which_epochs_they_know(tree: Graph, tmp_path: Path) -> None:
+    scores = score_graph(tree, "hybrid", tmp_path / "h", fanouts=[2], epochs=3, first_epoch=5, seed=9)
+    assert scores.counted_epochs(9) == range(5, 8)
+    assert scores.counted_epochs(0) is None
+    assert score_graph(tree, "vip", tmp_path / "v", fanouts=[2]).counted_epochs(0) is None
+
+
+BAD = [
+    ({"method": "vip"}, "vip needs those that training will use; give them with --fanouts"),
+    ({"method": "presample", "fanouts": []}, "one entry per hop"),
+    ({"method": "presample", "fanouts": [{"writes": 1}]}, "none for paper:cites:paper, paper:in:venue; give 0 to skip"),
+    ({"method": "hybrid", "fanouts": "writes=1,cites=1,in=1,likes=2"}, "no single relation 'likes'; relations: author"),
+    ({"method": "hybrid", "fanouts": [2, 0]}, "at least 1, or -1"),
+    ({"method": "presample", "fanouts": [2], "epochs": 0}, "epochs: expected a whole number from 1 to 10000, found 0"),
+    ({"method": "presample", "fanouts": [2], "epochs": 1.5}, "epochs: expected a whole number"),
+    ({"method": "presample", "fanouts": [2], "first_epoch": -1}, "first epoch: expected a whole number, 0 or more"),
+    ({"method": "hybrid", "fanouts": [2], "prior_weight": -0.5}, "prior weight: expected a number, 0 or more"),
+    ({"method": "hybrid", "fanouts": [2], "prior_weight": float("nan")}, "prior weight: expected a number"),
+    ({"method": "hybrid", "fanouts": [2], "batch_size": 0}, "batch.size"),
+    ({"method": "hybrid", "fanouts": [2], "frontier": "old"}, "frontier"),
+    ({"method": "hybrid", "fanouts": [2], "sampler": "dice"}, "sampler"),
+    ({"method": "presample", "fanouts": [2], "train": {"paper": [1, 1]}}, "each id once, found 1 repeated, such as 1"),
+    ({"method": "vip", "fanouts": [2], "train": {"paper": [5]}}, r"expected ids 0\.\.4, found 5 at position 0"),
+    ({"method": "vip", "fanouts": [2], "train": {"paper": [-1]}}, r"expected ids 0\.\.4, found -1"),
+    ({"method": "hybrid", "fanouts": [2], "train": {"paper": []}}, "training set is empty"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD)
+def test_bad_input(tree: Graph, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        score_graph(tree, out=tmp_path / "scores", **options)
+    assert not (tmp_path / "scores").exists()
+
+
+@pytest.mark.parametrize("method", ["presample", "vip", "hybrid"])
+def test_a_reordered_graph_is_refused(tree: Graph, tmp_path: Path, method: str) -> None:
+    scores = score_graph(tree, "degree", tmp_path / "degree")
+    reordered = pipeline.reorder(tree, scores, tmp_path / "reordered")
+    with pytest.raises(InputError, match="this graph is reordered"):
+        score_graph(reordered, method, tmp_path / "scores", fanouts=[2])
+
+
+def test_weighted_vip_says_that_it_knows_no_weights(tree: Graph, tmp_path: Path, capfd: Any) -> None:
+    scores = score_graph(tree, "vip", tmp_path / "w", fanouts=FANOUTS, batch_size=1, sampler="weighted")
+    assert "vip knows no edge weights" in capfd.readouterr().err
+    expect(scores, VIP, VIP_READS)
+
+
+def test_same_seed_same_bytes(tree: Graph, tmp_path: Path) -> None:
+    trees = []
+    for k, seed in enumerate((1, 1, 2)):
+        score_graph(tree, "hybrid", tmp_path / str(k), fanouts=FANOUTS, batch_size=1, seed=seed)
+        trees.append(tree_bytes(tmp_path / str(k)))
+    assert trees[0] == trees[1] != trees[2]

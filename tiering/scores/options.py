@@ -1,0 +1,86 @@
+"""What a user may set for a score: names, defaults and checks, in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tiering.errors import InputError
+from tiering.sampling import SamplingOptions
+from tiering.units import parse_fanouts
+
+TELEPORTS = ("uniform", "train")
+SAMPLING = tuple(field.name for field in fields(SamplingOptions) if field.name != "seed")
+"""Options that say how training samples; those of `tiering.sampling.SamplingOptions`."""
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Options of the methods, beside those of `SAMPLING`."""
+
+    damping: float = 0.85
+    """``rpr``, ``wrpr``: share of a score that is handed on, 0 to below 1."""
+    sweeps: int = 5
+    """``wrpr``: passes over the edges."""
+    teleport: str = "uniform"
+    """``rpr``, ``wrpr``: who gets the rest, ``uniform`` all nodes, ``train`` the training nodes."""
+    tolerance: float = 1e-9
+    """``rpr`` stops when the sum of absolute changes falls below it; scores start with the sum 1."""
+    epochs: int = 2
+    """``presample``, ``hybrid``: epochs to sample and count."""
+    first_epoch: int = 0
+    """``presample``, ``hybrid``: number of the first of them."""
+    prior_weight: float | None = None
+    """``hybrid``: epochs that the analytic prior counts for; ``None``: found from the counts themselves."""
+
+
+OPTIONS = (*(field.name for field in fields(ScoreOptions)), *SAMPLING)
+"""Names of all options."""
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "damping": (lambda v: _number(v) and 0 <= v < 1, "0 to below 1"),
+    "sweeps": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
+    "teleport": (lambda v: v in TELEPORTS, " or ".join(TELEPORTS)),
+    "tolerance": (lambda v: _number(v) and 0 < v < 1, "a number between 0 and 1"),
+    "epochs": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
+    "first_epoch": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number, 0 or more"),
+    "prior_weight": (lambda v: v is None or (_number(v) and v >= 0), "a number, 0 or more"),
+}
+
+
+def check_options(given: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
+    """Options from what was given, and those of `SAMPLING` that were given, fanouts parsed.
+
+    Raises
+    ------
+    InputError
+        If there is no such option, or a value does not fit; also where the option does not matter.
+    """
+    if unknown := sorted(set(given) - set(OPTIONS)):
+        raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
+    own = {name: value for name, value in given.items() if name in _CHECKS}
+    for name, value in own.items():
+        fits, expected = _CHECKS[name]
+        if not fits(value):
+            raise InputError(f"{name.replace('_', ' ')}: expected {expected}, found {value!r}")
+    sampling = {name: value for name, value in given.items() if name in SAMPLING}
+    if "fanouts" in sampling:
+        sampling["fanouts"] = parse_fanouts(sampling["fanouts"])
+    SamplingOptions(**{"fanouts": (), **sampling})
+    return ScoreOptions(**own), sampling
+
+
+def words(names: Sequence[str]) -> str:
+    """Names of options for people: ``batch size, fanouts``."""
+    return ", ".join(name.replace("_", " ") for name in names)

@@ -1,0 +1,130 @@
+"""From what a user gave to what will be computed and recorded; nothing is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import relation_key
+from tiering.formats.train_set import Train, resolve_train
+from tiering.io.checksum import digest_bytes
+from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
+from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
+from tiering.scores.options import ScoreOptions, check_options, words
+from tiering.scores.request import ScoreRequest, TrainSet
+from tiering.scores.vip import SAMPLERS
+from tiering.units import parse_threads
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """A score that could be computed now."""
+
+    name: str
+    """Name of the method, ``auto`` resolved."""
+    method: Method
+    """Its entry in the registry."""
+    request: ScoreRequest
+    """Its parameters."""
+    options: dict[str, Any]
+    """For the record: the method and what matters to it."""
+    inputs: dict[str, str]
+    """For the record: digests of graph and training set."""
+    seed: int | None
+    """For the record: the seed, where it matters."""
+    notes: list[str]
+    """What the user should know: what ``auto`` chose, which options have no effect."""
+
+
+def plan_score(
+    graph: Graph,
+    method: str = AUTO,
+    *,
+    train: Train = None,
+    seed: int | None = None,
+    threads: int | str | None = None,
+    **given: Any,
+) -> ScorePlan:
+    """Check the parameters of a score; see `tiering.scores.score_graph`."""
+    given = {name: value for name, value in given.items() if value is not None}
+    options, sampling_given = check_options(given)
+    if method not in (AUTO, *METHODS):
+        raise InputError(f"method: expected one of {', '.join((AUTO, *METHODS))}, found {method!r}")
+    name, reason = method, ""
+    if method == AUTO:
+        known = train is not None or any("train" in graph.splits(node_type) for node_type in graph.node_types)
+        name, reason = choose_method("fanouts" in given, known)
+    entry = METHODS[name]
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
+        raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
+    trained = entry.needs_train or ("teleport" in entry.options and options.teleport == "train")
+    chosen = resolve_train(graph, train, seed or 0) if trained else {}
+    sampling = _sampling(graph, name, sampling_given, seed or 0) if "fanouts" in entry.options else None
+    seeded = entry.counts or (trained and _is_share(train))
+    unused = [option for option in given if option not in entry.options]
+    unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
+    return ScorePlan(
+        name,
+        entry,
+        ScoreRequest(options, chosen, sampling, parse_threads(threads)),
+        _record(name, entry, options, sampling) | ({"chosen": reason} if reason else {}),
+        {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
+        (seed or 0) if seeded else None,
+        _notes(name, reason, unused, sampling),
+    )
+
+
+def train_digest(train: TrainSet, *, ordered: bool) -> str:
+    """Digest of the training nodes: as a set, or, for methods that cut them into batches, in their order."""
+    lists = {t: ids if ordered else np.sort(ids) for t, ids in sorted(train.items())}
+    return digest_bytes(b"\0".join(f"{t}:".encode() + ids.astype("<i8").tobytes() for t, ids in lists.items()))
+
+
+def full_fanouts(graph: Graph, fanouts: Sequence[Fanout]) -> list[Fanout]:
+    """Fanouts as numbers or mappings from full relation keys, checked: one form for the record."""
+    found: list[Fanout] = []
+    for numbers in resolve_fanouts(graph.relations, fanouts):
+        same = len(set(numbers)) == 1 and numbers[0] != 0
+        keys = [relation_key(relation) for relation in graph.relations]
+        found.append(numbers[0] if same else dict(zip(keys, numbers, strict=True)))
+    return found
+
+
+def _sampling(graph: Graph, method: str, given: Mapping[str, Any], seed: int) -> SamplingOptions:
+    if "fanouts" not in given:
+        raise InputError(f"fanouts: {method} needs those that training will use; give them with --fanouts 10,10,10")
+    options = SamplingOptions(**{**given, "fanouts": full_fanouts(graph, given["fanouts"]), "seed": seed})
+    if options.sampler == "full":
+        make_sampler(graph, options)  # costs nothing, and refuses fanouts that are not -1
+    if method == "vip" and options.sampler not in SAMPLERS:
+        raise InputError(
+            f"sampler: vip has no formula for {options.sampler}, only for {', '.join(SAMPLERS)}; "
+            "score with presample or hybrid"
+        )
+    return options
+
+
+def _record(name: str, entry: Method, options: ScoreOptions, sampling: SamplingOptions | None) -> dict[str, Any]:
+    """The method and the options that matter to it; JSON types only."""
+    own = {key: value for key, value in asdict(options).items() if key in entry.options and value is not None}
+    return {"method": name, **own, **({} if sampling is None else {"sampling": sampling.record()})}
+
+
+def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOptions | None) -> list[str]:
+    found = [f"method {name} (auto: {reason})"] if reason else []
+    for option in unused:
+        users = used_by(option)
+        found.append(f"{words([option])} has no effect on {name}" + (f", only on {', '.join(users)}" if users else ""))
+    if sampling is not None and sampling.sampler == "weighted" and name == "vip":
+        found.append("vip knows no edge weights: it takes all neighbours for equally likely")
+    return found
+
+
+def _is_share(train: Train) -> bool:
+    values = train.values() if isinstance(train, Mapping) else [train]
+    return any(isinstance(value, str) and "%" in value for value in values)

@@ -1,0 +1,61 @@
+"""What a method is given and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tiering.errors import InternalError
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import Relation
+from tiering.sampling import SamplingOptions
+from tiering.scores.options import ScoreOptions
+
+Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
+
+
+@dataclass(frozen=True)
+class ScoreRequest:
+    """Checked parameters of a method."""
+
+    options: ScoreOptions
+    """Options, the defaults filled in."""
+    train: TrainSet
+    """Training nodes per node type; empty where the method needs none."""
+    sampling: SamplingOptions | None
+    """How training samples; ``None`` where the method does not ask."""
+    threads: int
+    """Threads to use."""
+
+    @property
+    def sampled(self) -> SamplingOptions:
+        """`sampling`, for methods that need it."""
+        if self.sampling is None:
+            raise InternalError("a method that needs to know how training samples was not told")
+        return self.sampling
+
+    @property
+    def train_size(self) -> int:
+        """Training nodes of all types."""
+        return sum(ids.size for ids in self.train.values())
+
+
+@dataclass(frozen=True)
+class ScoreColumns:
+    """Predicted accesses, in original ids."""
+
+    feature: dict[str, Float64Array]
+    """Per node type, shape (num_nodes,)."""
+    adjacency: dict[Relation, Float64Array] = field(default_factory=dict)
+    """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
+    reached: dict[str, Any] = field(default_factory=dict)
+    """What the computation found out about itself, for the record."""
+
+
+def native_relations(graph: Graph) -> list[tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Relations as the core takes them: source type, destination type, indptr, indices."""
+    index = {node_type: position for position, node_type in enumerate(graph.node_types)}
+    return [(index[r[0]], index[r[2]], *graph.csc(r)) for r in graph.relations]
