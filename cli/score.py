@@ -15,6 +15,7 @@ from .options import (
     FrontierOption,
     GraphArgument,
     JsonOption,
+    MetapathsOption,
     NumWalksOption,
     OptionalFanouts,
     OutOption,
@@ -24,6 +25,7 @@ from .options import (
     ThreadsOption,
     TrainOption,
     WalkLengthOption,
+    parse_metapaths,
 )
 
 METHODS = "auto|degree|rpr|wrpr|presample|vip|hybrid"
@@ -60,6 +62,7 @@ def score_command(
     num_walks: NumWalksOption = None,
     walk_length: WalkLengthOption = None,
     restart: RestartOption = None,
+    metapaths: MetapathsOption = None,
     epochs: Annotated[int, _count("K", "Epochs to sample.")] = 2,
     first_epoch: Annotated[int, _count("N", "Number of the first; with the seed of a run, that run's own.")] = 0,
     prior_weight: Annotated[
@@ -81,6 +84,8 @@ def score_command(
 
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
     given = {name: context.params[name] for name in ("seed", *OPTIONS) if _stands(context, name)}
+    if "metapaths" in given:
+        given["metapaths"] = parse_metapaths(metapaths)
     scores = pipeline.score(
         graph, out, method=method, train=train, threads=parse_threads(threads), force=force, **given
     )

@@ -24,12 +24,13 @@ from torch.nn import functional
 
 import tiering
 from tiering.runtime import Batch, Block, Loader, TieredLayout
+from tiering.sampling import SAMPLERS
 from tiering.units import parse_fanouts
 
 Relation = tuple[str, str, str]
 
 
-def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
+def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int, weights: Tensor | None = None) -> Tensor:
     """Mean of the source rows of each destination; zeros where a destination has no edge.
 
     Parameters
@@ -38,18 +39,26 @@ def mean_over_edges(rows: Tensor, edge_index: Tensor, num_dst: int) -> Tensor:
         Shape (sources, width).
     edge_index
         int64, shape (2, edges): sources, destinations.
+    weights
+        float32, shape (edges,), all positive; 1 if left out.
     """
     src, dst = edge_index
     # index_select and index_add add in the order of the edges, forwards and backwards; rows[src] would not.
-    total = rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, rows.index_select(0, src))
-    count = torch.bincount(dst, minlength=num_dst).clamp_(min=1)
-    return total / count.unsqueeze(1)
+    found = rows.index_select(0, src)
+    if weights is None:
+        total = torch.bincount(dst, minlength=num_dst).clamp_(min=1)
+    else:
+        found = found * weights.unsqueeze(1)
+        total = rows.new_zeros(num_dst).index_add_(0, dst, weights)
+        total = torch.where(total > 0, total, 1)
+    return rows.new_zeros(num_dst, rows.shape[1]).index_add_(0, dst, found) / total.unsqueeze(1)
 
 
 class SageLayer(nn.Module):
     """GraphSAGE with mean aggregation: out(v) = W_type x(v) + sum over relations of W_rel mean x(u), edges u -> v.
 
-    The map is applied before the mean (they commute), because hidden layers are narrower than features.
+    Where the sampler gives its edges weights (PinSAGE's visits, LADIES' importance), the mean is weighted. The map is
+    applied before the mean (they commute), because hidden layers are narrower than features.
     """
 
     def __init__(self, widths: Mapping[str, int], relations: Sequence[Relation], out: int) -> None:
@@ -64,15 +73,18 @@ class SageLayer(nn.Module):
                 continue
             src_type, _, dst_type = relation
             rows = self.neighbour[":".join(relation)](x[src_type][: block.num_src[src_type]])
-            out[dst_type] = out[dst_type] + mean_over_edges(rows, edges, block.num_dst[dst_type])
+            out[dst_type] = out[dst_type] + mean_over_edges(
+                rows, edges, block.num_dst[dst_type], block.edge_weight.get(relation)
+            )
         return out
 
 
 class GraphSage(nn.Module):
     """One `SageLayer` per hop; the last gives class scores of the seeds."""
 
-    def __init__(self, layout: TieredLayout, hops: int, hidden: int, classes: int, dropout: float) -> None:
+    def __init__(self, loader: Loader, hops: int, hidden: int, classes: int, dropout: float) -> None:
         super().__init__()
+        layout = loader.layout
         widths = {t: layout.feature_dim(t) if t in layout.feature_types else hidden for t in layout.node_types}
         self.stand_in = nn.ParameterDict(
             {t: nn.Parameter(0.1 * torch.randn(hidden)) for t in widths if t not in layout.feature_types}
@@ -80,7 +92,7 @@ class GraphSage(nn.Module):
         layers = []
         for hop in range(hops):
             out = classes if hop == hops - 1 else hidden
-            layers.append(SageLayer(widths, layout.relations, out))
+            layers.append(SageLayer(widths, loader.relations, out))
             widths = dict.fromkeys(widths, out)
         self.layers = nn.ModuleList(layers)
         self.dropout = dropout
@@ -110,9 +122,9 @@ class Mlp(nn.Module):
 
 
 def digest_batch(hasher: xxhash.xxh3_64, batch: Batch) -> None:
-    """Add every byte of a batch to the digest: nodes, edges, features, labels."""
+    """Add every byte of a batch to the digest: nodes, edges and their weights, features, labels."""
     tensors: list[Tensor] = [*batch.nodes.values(), *batch.features.values()]
-    tensors += [edges for hop in batch.hops for edges in hop.values()]
+    tensors += [edges for hop in (*batch.hops, *batch.weights) for edges in hop.values()]
     if batch.y is not None:
         tensors.append(batch.y)
     for tensor in tensors:
@@ -163,6 +175,7 @@ def train(
     lr: float = 0.01,
     dropout: float = 0.3,
     frontier: str = "all",
+    sampler: str = "uniform",
     engine: str = "auto",
     log: Any = None,
 ) -> dict[str, Any]:
@@ -176,6 +189,8 @@ def train(
         ``tiers`` or ``memory``.
     model
         ``sage`` or ``mlp``.
+    sampler
+        As in `TieredLayout.loader`.
     log
         Called with a line of text after each epoch, if given.
 
@@ -187,7 +202,7 @@ def train(
     """
     with deterministic(), tiering.open(layout_path) as layout:
         options: dict[str, Any] = {"fanouts": fanouts, "batch_size": batch_size, "seed": seed, "frontier": frontier}
-        options |= {"features": source, "engine": engine}
+        options |= {"sampler": sampler, "features": source, "engine": engine}
         loader = layout.loader("train", **options)
         classes = layout.num_classes(loader.node_type)
         if classes is None:
@@ -197,7 +212,7 @@ def train(
         if model == "mlp":
             net = Mlp(layout, loader.node_type, hidden, classes, dropout)
         else:
-            net = GraphSage(layout, len(fanouts), hidden, classes, dropout)
+            net = GraphSage(loader, len(fanouts), hidden, classes, dropout)
         options["features"] = loader.features  # tables that are open already
         options["batch_size"] = max(batch_size, 1024)
         splits = layout.graph.splits(loader.node_type)
@@ -259,6 +274,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--source", choices=["tiers", "memory"], default="tiers", help="where features come from")
     parser.add_argument("--model", choices=["sage", "mlp"], default="sage")
     parser.add_argument("--frontier", choices=["all", "new"], default="all")
+    parser.add_argument("--sampler", choices=sorted(SAMPLERS), default="uniform")
     parser.add_argument("--engine", choices=["auto", "io_uring", "threads", "mmap"], default="auto")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = vars(parser.parse_args(argv))

@@ -127,6 +127,19 @@ def test_metapaths(tiering_cli, hetero):
     tiering_cli(*judge, "--metapath", "likes").refused("likes")
 
 
+def test_scores_by_metapaths(tiering_cli, hetero, tmp_path):
+    """What is scored by a walk over authors is what such walks read: it beats wrpr under the same judge."""
+    graph, scores = hetero
+    how = (*BATCHES[:2], "--sampler", "pinsage", "--fanouts", "3,3", "--num-walks", 8)
+    path = ("--metapath", "rev_written_by, written_by")
+    tiering_cli("score", graph, *how, *path, "--method", "presample", "--out", tmp_path / "walks").ok()
+    judge = ("evaluate", graph, *scores, "--scores", tmp_path / "walks", *how, *path, "--json")
+    found = tiering_cli(*judge).ok().json
+    rates = found["hit_rates"]
+    assert all(a >= b for a, b in zip(rates["presample"], rates["wrpr"], strict=True)), rates
+    tiering_cli("score", graph, *how, "--metapath", "likes", "--out", tmp_path / "no").refused("likes")
+
+
 def test_several_fanouts_and_their_plot(tiering_cli, scored, tmp_path):
     graph, scores = scored
     depths = ("--fanouts", "2,2", "--fanouts", "2,2,2")

@@ -43,6 +43,8 @@ class Dataset:
 
     nodes: dict[str, Nodes]
     edges: dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    weights: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
+    """Of the edges, in their order; relations left out have none."""
     page_bytes: int = 4096
     images: int = 1
     peers: int = 2
@@ -63,10 +65,10 @@ def invert(order: np.ndarray) -> np.ndarray:
 
 
 def csc_of(src: np.ndarray, dst: np.ndarray, num_dst: int) -> tuple[np.ndarray, np.ndarray]:
-    """Stable CSC: within a column, edges keep the order of the input."""
+    """Stable CSC: offsets of the columns, and edges by column, those of one in the order of the input."""
     by_column = np.argsort(dst, kind="stable")
     counts = np.bincount(dst, minlength=num_dst)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), src[by_column].astype(np.int32)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), by_column
 
 
 def write_graph(writer: ArtifactWriter, data: Dataset, *, reordered: bool) -> None:
@@ -84,14 +86,19 @@ def write_graph(writer: ArtifactWriter, data: Dataset, *, reordered: bool) -> No
         types[name] = {"num_nodes": nodes.count, "num_classes": classes, "splits": list(nodes.splits)}
     relations = []
     for (src_type, rel, dst_type), (src, dst) in data.edges.items():
-        old_indptr, old_indices = csc_of(src, dst, data.nodes[dst_type].count)
-        columns = [old_indices[old_indptr[v] : old_indptr[v + 1]] for v in order[dst_type]]
+        old_indptr, old_edges = csc_of(src, dst, data.nodes[dst_type].count)
+        columns = [old_edges[old_indptr[v] : old_indptr[v + 1]] for v in order[dst_type]]
         indptr = np.concatenate([[0], np.cumsum([c.size for c in columns])]).astype(np.int64)
-        indices = rank[src_type][np.concatenate([*columns, np.empty(0, np.int64)]).astype(np.int64)]
+        edges = np.concatenate([*columns, np.empty(0, np.int64)]).astype(np.int64)
+        indices = rank[src_type][src[edges]]
         folder = f"relations/{src_type}__{rel}__{dst_type}"
         writer.put(f"{folder}/indptr", indptr)
         writer.put(f"{folder}/indices", indices.astype(np.int32))
-        relations.append({"src": src_type, "name": rel, "dst": dst_type, "num_edges": len(src), "edge_data": []})
+        extra = data.weights.get((src_type, rel, dst_type))
+        if extra is not None:
+            writer.put(f"{folder}/weight", extra[edges])
+        edge_data = [] if extra is None else ["weight"]
+        relations.append({"src": src_type, "name": rel, "dst": dst_type, "num_edges": len(src), "edge_data": edge_data})
     if reordered:
         part = writer.part("order", "order")
         for name in data.nodes:
@@ -185,7 +192,8 @@ def small_graph(seed: int = 0, **options: Any) -> Dataset:
     splits = {"train": ids[:200], "val": ids[200:250], "test": ids[250:]}
     edges = (rng.integers(0, count, 3000), rng.integers(0, count, 3000))
     nodes = Nodes(count, table, "float32", labels, splits, (30, 60, 90))
-    return Dataset({"node": nodes}, {("node", "to", "node"): edges}, **options)
+    weights = rng.random(3000, np.float32)
+    return Dataset({"node": nodes}, {("node", "to", "node"): edges}, {("node", "to", "node"): weights}, **options)
 
 
 def hetero_graph(seed: int = 0, **options: Any) -> Dataset:
@@ -212,7 +220,8 @@ def hetero_graph(seed: int = 0, **options: Any) -> Dataset:
         ("paper", "written_by", "author"): edges("paper", "author", 500),
         ("venue", "publishes", "paper"): edges("venue", "paper", 200),
     }
-    return Dataset(nodes, relations, **options)
+    weights = {r: rng.random(len(ends[0]), np.float32) for r, ends in relations.items()}
+    return Dataset(nodes, relations, weights, **options)
 
 
 @pytest.fixture(params=["io_uring", "threads", "mmap"])

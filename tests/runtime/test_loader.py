@@ -15,7 +15,7 @@ from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.runtime.pipeline import Stage, StageError, run_stages
-from tiering.sampling import NeighborSampler
+from tiering.sampling import SamplingOptions, make_sampler
 
 
 def same_tensor(a, b) -> bool:
@@ -33,6 +33,8 @@ def assert_same_batch(a, b) -> None:
     assert a.nodes.keys() == b.nodes.keys()
     assert all(same_tensor(a.nodes[t], b.nodes[t]) for t in a.nodes)
     assert all(same_tensor(x[r], y[r]) for x, y in zip(a.hops, b.hops, strict=True) for r in x)
+    assert [hop.keys() for hop in a.weights] == [hop.keys() for hop in b.weights]
+    assert all(same_tensor(x[r], y[r]) for x, y in zip(a.weights, b.weights, strict=True) for r in x)
     assert a.features.keys() == b.features.keys()
     assert all(same_bits(a.features[t], b.features[t]) for t in a.features)
     assert same_tensor(a.y, b.y)
@@ -44,6 +46,15 @@ def data(request, kit):
 
 
 OPTIONS = {"fanouts": [4, 3], "batch_size": 32, "seed": 7}
+SAMPLERS = {
+    "uniform": {},
+    "replacement": {"sampler": "replacement"},
+    "weighted": {"sampler": "weighted"},
+    "full": {"sampler": "full", "fanouts": [-1, -1]},
+    "pinsage": {"sampler": "pinsage", "num_walks": 20, "walk_length": 3, "restart": 0.3},
+    "ladies": {"sampler": "ladies", "fanouts": [40, 60]},
+}
+"""Options of a loader by sampler."""
 
 
 def test_open_returns_a_tiered_layout(kit, build):
@@ -58,6 +69,11 @@ def test_open_returns_a_tiered_layout(kit, build):
     np.testing.assert_array_equal(order[layout.split("train")], data.nodes["node"].splits["train"])
     assert layout.csc()[0][-1] == layout.num_edges() == 3000
     assert layout.problems("full") == []
+
+
+@pytest.fixture(params=SAMPLERS)
+def sampler(request):
+    return {**OPTIONS, **SAMPLERS[request.param]}
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
@@ -115,19 +131,49 @@ def test_content_of_a_batch(kit, build, data):
     assert seen > 100
 
 
-def test_batches_are_the_images_of_the_original_graph(kit, build, data, tmp_path):
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_batches_are_the_images_of_the_original_graph(kit, build, data, tmp_path, sampler, frontier):
+    """Whatever the sampler, training on the reordered graph sees the nodes, edges and weights of the original."""
     layout = build(data)
     with ArtifactWriter(tmp_path / "original", "graph") as writer:
         kit.write_graph(writer, data, reordered=False)
     original = Graph.open(tmp_path / "original")
-    loader = layout.loader(**OPTIONS)
-    sampler = NeighborSampler(original, OPTIONS["fanouts"], seed=OPTIONS["seed"])
+    loader = layout.loader(**sampler, frontier=frontier)
+    expecting = make_sampler(original, SamplingOptions(**sampler, frontier=frontier))
     train = {loader.node_type: original.split("train")}
-    plan = sampler.batches(train, OPTIONS["batch_size"], 1)
+    plan = expecting.batches(train, OPTIONS["batch_size"], 1)
+    assert expecting.edge_relations == loader.relations
     for index, batch in enumerate(loader.epoch(1)):
-        expected = sampler.sample(plan[index], epoch=1, batch=index)
+        expected = expecting.sample(plan[index], epoch=1, batch=index)
         for node_type, ids in batch.nodes.items():
             np.testing.assert_array_equal(layout.new_to_old(node_type)[ids.numpy()], expected.nodes[node_type])
+        for hop, weights, edges in zip(batch.hops, batch.weights, expected.hops, strict=True):
+            assert hop.keys() == edges.keys()
+            for relation, found in edges.items():
+                np.testing.assert_array_equal(hop[relation].numpy(), [found.src, found.dst])
+                assert (relation in weights) == (found.weights is not None)
+                if found.weights is not None:
+                    np.testing.assert_array_equal(weights[relation].numpy(), found.weights)
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize("name", ["pinsage", "ladies"])
+def test_weights_of_blocks(kit, build, name, frontier):
+    """A block has the weights of its own edges, in their order."""
+    loader = build(kit.hetero_graph()).loader(**{**OPTIONS, **SAMPLERS[name]}, frontier=frontier)
+    for batch in loader:
+        for hop, block in zip(reversed(range(2)), batch.blocks(), strict=True):
+            assert block.edge_weight.keys() == block.edge_index.keys() == set(loader.relations)
+            for relation, edges in block.edge_index.items():
+                hops = [hop] if frontier == "all" else range(hop + 1)
+                joined = [w for h in hops for w in batch.weights[h][relation].tolist()]
+                assert block.edge_weight[relation].dtype == torch.float32
+                assert block.edge_weight[relation].tolist() == joined
+                assert len(joined) == edges.shape[1]
+                assert min(joined, default=1) > 0
+                if name == "ladies":
+                    sums = torch.bincount(edges[1], block.edge_weight[relation])
+                    torch.testing.assert_close(sums[sums > 0], torch.ones_like(sums[sums > 0]))
 
 
 @pytest.mark.parametrize("frontier", ["all", "new"])
@@ -135,6 +181,7 @@ def test_blocks(kit, build, frontier):
     layout = build(kit.small_graph())
     batch = next(iter(layout.loader(**OPTIONS, frontier=frontier)))
     blocks = batch.blocks()
+    assert all(block.edge_weight == {} for block in blocks)
     assert [b.num_dst["node"] for b in blocks] == [batch.num_nodes[1]["node"], batch.num_nodes[0]["node"]]
     assert blocks[0].num_src["node"] == len(batch.nodes["node"])
     for block in blocks:
@@ -208,11 +255,15 @@ def test_counters_of_a_loader(kit, build):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"batch_size": 0}, "batch_size: expected a whole number of at least 1, found 0"),
+        ({"batch_size": 0}, "batch size: expected a whole number, 1 or more, found 0"),
+        ({"batch_size": True}, "batch size: expected a whole number, 1 or more, found True"),
+        ({"sampler": "nearest"}, "sampler: expected one of uniform, replacement"),
+        ({"sampler": "full"}, "sampler 'full' takes all neighbours, expected -1"),
+        ({"sampler": "pinsage", "restart": 2.0}, "restart"),
         ({"workers": 0}, "workers: expected"),
         ({"prefetch": -1}, "prefetch: expected"),
         ({"fanouts": []}, "fanouts: expected one entry per hop"),
-        ({"fanouts": [0]}, "fanouts of hop 0"),
+        ({"fanouts": [0]}, "fanouts: each entry is at least 1"),
         ({"frontier": "old"}, "frontier: expected"),
         ({"features": "disk"}, "features: expected 'tiers', 'memory'"),
         ({"features": 3}, r"features: expected an object with gather\(ids\), found int"),

@@ -24,6 +24,17 @@ def test_tiers_and_memory_give_the_same_numbers(kit, build, example, graph, fron
     assert served == sum(tier["rows"] for types in memory["tiers"].values() for tier in types.values()) > 0
 
 
+@pytest.mark.parametrize(
+    ("sampler", "fanouts"), [("replacement", [5, 5]), ("weighted", [5, 5]), ("pinsage", [5, 5]), ("ladies", [400, 400])]
+)
+def test_every_sampler_trains(kit, build, example, sampler, fanouts):
+    path = build(communities(kit)).path
+    options = {**OPTIONS, "epochs": 6, "sampler": sampler, "fanouts": fanouts}
+    tiers, memory = (example.train(path, source=source, **options) for source in ("tiers", "memory"))
+    assert tiers["batch_digest"] == memory["batch_digest"]
+    assert tiers["test"] == memory["test"] > 0.6
+
+
 def communities(kit):
     """600 nodes in 4 classes; features hint at the class, neighbours nearly always share it."""
     rng = np.random.default_rng(0)
@@ -36,7 +47,8 @@ def communities(kit):
     ids = rng.permutation(count)
     splits = {"train": ids[:300], "val": ids[300:400], "test": ids[400:]}
     nodes = kit.Nodes(count, table, "float32", labels, splits, (60, 60, 100))
-    return kit.Dataset({"node": nodes}, {("node", "to", "node"): (src, dst)})
+    relation = ("node", "to", "node")
+    return kit.Dataset({"node": nodes}, {relation: (src, dst)}, {relation: rng.random(6000, np.float32)})
 
 
 def test_the_gnn_beats_the_mlp(kit, build, example):
@@ -54,6 +66,8 @@ def test_mean_over_edges(example):
     rows = torch.tensor([[1.0], [3.0], [10.0]])
     edges = torch.tensor([[0, 1, 2, 2], [0, 0, 2, 2]])
     assert example.mean_over_edges(rows, edges, 3).tolist() == [[2.0], [0.0], [10.0]]
+    weights = torch.tensor([3.0, 1.0, 2.0, 5.0])
+    assert example.mean_over_edges(rows, edges, 3, weights).tolist() == [[1.5], [0.0], [10.0]]
 
 
 def test_command_line(kit, build, example, capsys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,9 @@ class Block:
     """Nodes per type whose input the layer reads: a prefix of ``batch.nodes[type]``."""
     num_dst: dict[str, int]
     """Nodes per type whose output the layer makes: a shorter prefix."""
+    edge_weight: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Per relation: float32, shape (edges,), the weights that the sampler gives its edges: visits of ``pinsage``,
+    importance of ``ladies`` (they sum to 1 per destination); empty for samplers that give none."""
 
     @property
     def num_edges(self) -> int:
@@ -56,6 +59,9 @@ class Batch:
     """int64 labels of the seeds, -1 = none; ``None`` if the type has no labels."""
     frontier: FrontierRule = "all"
     """Rule the batch was sampled with; `blocks` depends on it."""
+    weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
+    """``weights[h][relation]``: float32, shape (edges,), of the edges in ``hops[h][relation]``; the mappings are empty
+    where the sampler gives no weights. See `Block.edge_weight`."""
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -101,15 +107,19 @@ class Batch:
         """
         blocks = []
         for hop in reversed(range(len(self.hops))):
-            edges = self.hops[hop] if self.frontier == "all" else self._joined(hop)
-            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop]))
+            hops = slice(hop if self.frontier == "all" else 0, hop + 1)
+            edges, weights = _joined(self.hops[hops]), _joined(self.weights[hops])
+            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights))
         return blocks
 
-    def _joined(self, last_hop: int) -> dict[Relation, torch.Tensor]:
-        import torch
 
-        hops = self.hops[: last_hop + 1]
-        return {relation: torch.cat([hop[relation] for hop in hops], dim=1) for relation in hops[0]}
+def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, torch.Tensor]:
+    """Tensors of some hops by relation, one after the other along their last axis."""
+    import torch
+
+    if len(hops) <= 1:
+        return dict(*hops)
+    return {relation: torch.cat([hop[relation] for hop in hops], dim=-1) for relation in hops[0]}
 
 
 def make_batch(
@@ -123,6 +133,10 @@ def make_batch(
     import torch
 
     hops = [{relation: _edge_tensor(edges.src, edges.dst) for relation, edges in hop.items()} for hop in sampled.hops]
+    weights = [
+        {relation: torch.from_numpy(edges.weights) for relation, edges in hop.items() if edges.weights is not None}
+        for hop in sampled.hops
+    ]
     return Batch(
         epoch=sampled.epoch,
         index=sampled.batch,
@@ -133,6 +147,7 @@ def make_batch(
         features=dict(features),
         y=y,
         frontier=frontier,
+        weights=weights,
     )
 
 

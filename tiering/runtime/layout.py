@@ -15,7 +15,8 @@ from tiering.formats.layout import Layout
 from tiering.formats.manifest import Manifest, Relation
 from tiering.formats.problems import Problem
 from tiering.runtime.engines import DEFAULT_DEPTH
-from tiering.sampling import Fanout, FrontierRule
+from tiering.sampling import Fanout, FrontierRule, SamplingOptions
+from tiering.units import parse_fanouts
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
@@ -166,10 +167,15 @@ class TieredLayout:
         self,
         split: str | None = "train",
         *,
-        fanouts: Sequence[Fanout] = (10, 10),
+        fanouts: Sequence[Fanout] | Mapping[Any, Sequence[int]] | str = (10, 10),
         batch_size: int = 1024,
         seed: int = 0,
         frontier: FrontierRule = "all",
+        sampler: str = "uniform",
+        num_walks: int = 200,
+        walk_length: int = 2,
+        restart: float = 0.5,
+        metapaths: Sequence[Sequence[Any]] | None = None,
         node_type: str | None = None,
         seeds: Any = None,
         shuffle: bool = True,
@@ -189,13 +195,21 @@ class TieredLayout:
         split
             Split whose nodes are the seeds.
         fanouts
-            Neighbours per hop, the seeds' own hop first; see `tiering.sampling.NeighborSampler`.
+            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`; see
+            `tiering.sampling.NeighborSampler`. With ``pinsage`` how many of the most visited nodes, with ``ladies``
+            nodes per layer.
         batch_size
             Seeds per batch.
         seed
             Seed of the order of the seeds and of sampling.
         frontier
             ``all`` (every node found so far samples again) or ``new`` (only nodes first found at the hop before).
+        sampler
+            ``uniform``, ``replacement``, ``weighted`` or ``full``: `tiering.sampling.NeighborSampler`; ``pinsage``:
+            `tiering.sampling.RandomWalkSampler`; ``ladies``: `tiering.sampling.LayerSampler`. The last two give
+            their edges weights.
+        num_walks, walk_length, restart, metapaths
+            Of ``pinsage``.
         node_type
             Type of the seeds; may be left out where one type has the split.
         seeds
@@ -230,10 +244,13 @@ class TieredLayout:
 
         if device != "cpu":
             raise CapabilityError(f"device={device!r}: this build has no GPU module; use device='cpu'")
+        sampling = SamplingOptions(
+            parse_fanouts(fanouts), batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
+        )
         return Loader(
-            self, split=split, node_type=node_type, seeds=seeds, fanouts=fanouts, batch_size=batch_size, seed=seed,
-            frontier=frontier, shuffle=shuffle, drop_last=drop_last, features=features, engine=engine, depth=depth,
-            direct=direct, workers=workers, prefetch=prefetch,
+            self, split=split, node_type=node_type, seeds=seeds, sampling=sampling, shuffle=shuffle,
+            drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, workers=workers,
+            prefetch=prefetch,
         )  # fmt: skip
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.formats.manifest import Relation
 from tiering.runtime.batch import Batch, make_batch
 from tiering.runtime.features import MemoryFeatures
 from tiering.runtime.pipeline import Stage, run_stages
 from tiering.runtime.require_torch import require_torch
 from tiering.runtime.rows import FeatureRows, Gatherable
-from tiering.sampling import FrontierRule, NeighborSampler, SampledBatch
+from tiering.sampling import SampledBatch, SamplingOptions, make_sampler
 from tiering.units import format_count
 
 if TYPE_CHECKING:
@@ -38,10 +39,7 @@ class Loader:
         split: str | None,
         node_type: str | None,
         seeds: Any,
-        fanouts: Any,
-        batch_size: int,
-        seed: int,
-        frontier: FrontierRule,
+        sampling: SamplingOptions,
         shuffle: bool,
         drop_last: bool,
         features: str | Gatherable | Mapping[str, Gatherable] | None,
@@ -52,24 +50,26 @@ class Loader:
         prefetch: int,
     ) -> None:
         require_torch()
-        for name, value, lowest in (
-            ("batch_size", batch_size, 1),
-            ("workers", workers, 1),
-            ("prefetch", prefetch, 0),
-        ):
+        for name, value, lowest in (("workers", workers, 1), ("prefetch", prefetch, 0)):
             if not isinstance(value, (int, np.integer)) or value < lowest:
                 raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
         self.layout = layout
         self.node_type, self.seeds = _find_seeds(layout, split, node_type, seeds)
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
-        self.batch_size, self.shuffle, self.drop_last = int(batch_size), shuffle, drop_last
+        self.batch_size, self.shuffle, self.drop_last = sampling.batch_size, shuffle, drop_last
         self.workers, self.prefetch = int(workers), int(prefetch)
-        self.sampler = NeighborSampler(layout.graph, fanouts, frontier=frontier, seed=seed)
+        self.sampling, self.sampler = sampling, make_sampler(layout.graph, sampling)
+        """How batches are sampled, and what samples them."""
         self.features = _find_features(layout, features, {"engine": engine, "depth": depth, "direct": direct})
         """Where each node type's rows come from; types without features are absent."""
         self._labels = layout.labels(self.node_type)
         self._next_epoch = 0
         self._plan(0)  # nonsense shows now, not in the first epoch
+
+    @property
+    def relations(self) -> list[Relation]:
+        """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
+        return list(self.sampler.edge_relations)
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -130,7 +130,8 @@ class Loader:
     def __repr__(self) -> str:
         return (
             f"<Loader {self.node_type!r}: {format_count(len(self.seeds))} seeds, {len(self)} batches of "
-            f"{self.batch_size}, fanouts {self.sampler.fanouts}, frontier {self.sampler.frontier}>"
+            f"{self.batch_size}, sampler {self.sampling.sampler}, fanouts {self.sampler.fanouts}, "
+            f"frontier {self.sampler.frontier}>"
         )
 
 

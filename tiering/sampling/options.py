@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -49,8 +50,13 @@ class SamplingOptions:
             raise InputError(f"sampler: expected one of {', '.join(SAMPLERS)}, found {self.sampler!r}")
         if self.frontier not in ("all", "new"):
             raise InputError(f"frontier: expected 'all' or 'new', found {self.frontier!r}")
-        if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
+        try:
+            size = 0 if isinstance(self.batch_size, bool) else operator.index(self.batch_size)
+        except TypeError:
+            size = 0
+        if size < 1:
             raise InputError(f"batch size: expected a whole number, 1 or more, found {self.batch_size!r}")
+        object.__setattr__(self, "batch_size", size)  # numpy's integers too: records hold JSON types only
 
     def record(self) -> dict[str, Any]:
         """What matters to the sampler, without the seed, as JSON holds it."""
