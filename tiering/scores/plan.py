@@ -99,8 +99,8 @@ def _sampling(graph: Graph, method: str, given: Mapping[str, Any], seed: int) ->
     if "fanouts" not in given:
         raise InputError(f"fanouts: {method} needs those that training will use; give them with --fanouts 10,10,10")
     options = SamplingOptions(**{**given, "fanouts": full_fanouts(graph, given["fanouts"]), "seed": seed})
-    if options.sampler == "full":
-        make_sampler(graph, options)  # costs nothing, and refuses fanouts that are not -1
+    if options.sampler in ("full", "pinsage"):
+        make_sampler(graph, options)  # costs nothing, and refuses fanouts that are not -1, metapaths that lead nowhere
     if method == "vip" and options.sampler not in SAMPLERS:
         raise InputError(
             f"sampler: vip has no formula for {options.sampler}, only for {', '.join(SAMPLERS)}; "
