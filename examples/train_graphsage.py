@@ -177,6 +177,7 @@ def train(
     frontier: str = "all",
     sampler: str = "uniform",
     engine: str = "auto",
+    threads: int = 1,
     log: Any = None,
 ) -> dict[str, Any]:
     """Train and evaluate; the same arguments give the same numbers, whatever `source` is.
@@ -191,6 +192,9 @@ def train(
         ``sage`` or ``mlp``.
     sampler
         As in `TieredLayout.loader`.
+    threads
+        Threads of torch. With more than one the matrix products of its libraries may differ in their last bits from
+        run to run, and losses with them; batches never do.
     log
         Called with a line of text after each epoch, if given.
 
@@ -200,7 +204,7 @@ def train(
         ``losses``, ``val`` and ``seconds`` by epoch; ``test`` after the last; ``batch_digest`` over every byte of all
         training batches; ``tiers``: rows, bytes, seconds per node type and tier while training.
     """
-    with deterministic(), tiering.open(layout_path) as layout:
+    with deterministic(threads), tiering.open(layout_path) as layout:
         options: dict[str, Any] = {"fanouts": fanouts, "batch_size": batch_size, "seed": seed, "frontier": frontier}
         options |= {"sampler": sampler, "features": source, "engine": engine}
         loader = layout.loader("train", **options)
@@ -225,14 +229,16 @@ def train(
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """Make torch sum over edges in a fixed order: else two runs differ in the last bits of the loss."""
-    before = torch.are_deterministic_algorithms_enabled()
+def deterministic(threads: int) -> Iterator[None]:
+    """Make torch sum over edges in a fixed order, on so many threads; restores both afterwards."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before[0])
+        torch.set_num_threads(before[1])
 
 
 def fit(
@@ -276,6 +282,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--frontier", choices=["all", "new"], default="all")
     parser.add_argument("--sampler", choices=sorted(SAMPLERS), default="uniform")
     parser.add_argument("--engine", choices=["auto", "io_uring", "threads", "mmap"], default="auto")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch; more: losses may differ in last bits")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = vars(parser.parse_args(argv))
     path, as_json = args.pop("layout"), args.pop("json")
