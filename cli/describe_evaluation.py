@@ -11,8 +11,8 @@ from .output import print_line, print_table
 from .output import share as percentage
 
 if TYPE_CHECKING:
-    from tiering.scores.evaluation import Curve, Evaluation
-    from tiering.scores.traffic import Traffic
+    from tiering.evaluation.result import Curve, Evaluation
+    from tiering.evaluation.traffic import Traffic
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
@@ -25,7 +25,7 @@ def print_evaluation(result: Evaluation, several: bool = False) -> None:
     several
         Whether it is one of several: says which.
     """
-    from tiering.scores.plot import fanouts_label
+    from tiering.evaluation.figures import fanouts_label
 
     heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
     bars = any(curve.intervals for curve in result.scores.values())

@@ -87,10 +87,10 @@ def evaluate_command(
 
     Several --fanouts give one table each, and --plot draws their depths beside each other.
     """
+    from tiering.evaluation import evaluate, named_scores
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.sampling import SamplingOptions
-    from tiering.scores.evaluate import evaluate, named_scores
 
     if plot is not None:
         _check_plot(plot)
@@ -117,7 +117,7 @@ def evaluate_command(
         for result in results:
             print_evaluation(result, len(results) > 1)
     if plot is not None:
-        from tiering.scores.plot import plot as draw
+        from tiering.evaluation import plot as draw
 
         draw(results, plot)
         note(f"plot: {plot}")

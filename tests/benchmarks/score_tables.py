@@ -21,10 +21,10 @@ import numpy as np
 
 from tiering import native, pipeline
 from tiering.bench.machine import describe_machine
+from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.placement import parse_capacities
 from tiering.sampling import SamplingOptions
-from tiering.scores.evaluate import ORACLE, evaluate
 from tiering.sources.synthetic import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ import pytest
 
 import tiering
 from tiering import pipeline
+from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.sampling import SamplingOptions
-from tiering.scores.evaluate import evaluate
 from tiering.sources.synthetic import generate
 
 HETERO = [

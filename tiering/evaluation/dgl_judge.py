@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
+from tiering.evaluation.counting import add_hits
+from tiering.evaluation.hits import MARKS, MarkMap
+from tiering.evaluation.rows import IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
-from tiering.scores.counting import add_hits
-from tiering.scores.hits import MARKS, MarkMap
-from tiering.scores.rows import IntArray
 
 SAMPLERS = ("uniform", "replacement", "full")
 """Ways of sampling that DGL's NeighborSampler has too."""
@@ -71,7 +71,7 @@ class DglJudge:
     def count(
         self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
-        """See `tiering.scores.counting.Judge.count`; `threads` does not matter."""
+        """See `tiering.evaluation.counting.Judge.count`; `threads` does not matter."""
         hits = np.zeros((len(maps), last - first, MARKS), np.int64)
         with self._one_thread():
             for batch in range(first, last):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
-from tiering.scores.evaluation import ORACLE, Evaluation
+from tiering.evaluation.result import ORACLE, Evaluation
 
 # Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -42,7 +42,7 @@ def plot(
     Parameters
     ----------
     results
-        From `tiering.scores.evaluate.evaluate`. One: access frequency by rank, cumulative accesses, hit rate by
+        From `tiering.evaluation.run.evaluate`. One: access frequency by rank, cumulative accesses, hit rate by
         capacity. Several (fanouts of several depths, or several graphs): the latter two for each, and for each score
         all of them in one panel.
     path

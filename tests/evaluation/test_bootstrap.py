@@ -10,13 +10,13 @@ import numpy.typing as npt
 import pytest
 from judged_graphs import import_graph, star_graph, two_types
 
+from tiering.evaluation import evaluate
+from tiering.evaluation.bootstrap import MAX_GROUPS, Bootstrap, group_of
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.placement import parse_capacities
 from tiering.sampling import NeighborSampler, batches
 from tiering.scores import score_graph
-from tiering.scores.bootstrap import MAX_GROUPS, Bootstrap, group_of
-from tiering.scores.evaluate import evaluate
 
 
 @pytest.fixture(scope="module")

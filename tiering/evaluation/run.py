@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiering.errors import InputError
+from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
+from tiering.evaluation.counting import Judge, OwnJudge, judge_epochs
+from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
+from tiering.evaluation.result import ORACLE, Evaluation
+from tiering.evaluation.rows import RowBytes, Score, competing_rows, score_vector
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
 from tiering.placement import Capacities
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
-from tiering.scores.bootstrap import RESAMPLES, Bootstrap
-from tiering.scores.counting import Judge, OwnJudge, judge_epochs
-from tiering.scores.evaluation import ORACLE, Evaluation
-from tiering.scores.findings import SHARES, Findings, Questions, hit_maps
-from tiering.scores.rows import RowBytes, Score, competing_rows, score_vector
 from tiering.units import parse_threads
 
 __all__ = ["JUDGES", "ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
@@ -71,9 +71,9 @@ def evaluate(
     tiers
         Sizes of tiers (`tiering.placement.parse_capacities`), to report what they would move.
     row_bytes
-        Bytes of a row of the types without features: `tiering.scores.rows.competing_rows`.
+        Bytes of a row of the types without features: `tiering.evaluation.rows.competing_rows`.
     judge
-        ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.scores.judge`).
+        ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
         Draws of the bootstrap; 0 for no intervals.
 
@@ -173,7 +173,7 @@ def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
     if judge not in JUDGES:
         raise InputError(f"judge: expected one of {', '.join(JUDGES)}, found {judge!r}")
     if judge == "dgl":
-        from tiering.scores.judge import DglJudge
+        from tiering.evaluation.dgl_judge import DglJudge
 
         theirs = DglJudge(graph, options)
         make_sampler(graph, options)  # refuses what does not fit, for any judge

@@ -11,8 +11,8 @@ import pytest
 from judged_graphs import import_graph, star_graph
 
 from tiering.errors import CapabilityError, InputError
-from tiering.scores.evaluate import Evaluation, evaluate
-from tiering.scores.plot import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, fanouts_label, plot
+from tiering.evaluation import Evaluation, evaluate
+from tiering.evaluation.figures import draw_cumulative, draw_depths, draw_frequency, draw_hit_rates, fanouts_label, plot
 
 pytest.importorskip("matplotlib")
 

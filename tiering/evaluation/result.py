@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tiering.scores.rows import FloatArray, IntArray
-from tiering.scores.traffic import Traffic
+from tiering.evaluation.rows import FloatArray, IntArray
+from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"
 """Name of the ranking by true counts in every result."""
@@ -24,7 +24,7 @@ class Curve:
     hit_rates: list[float]
     """Per capacity: share of the accesses to these rows that is served."""
     intervals: Ends
-    """Their 95 % intervals (`tiering.scores.bootstrap`); ``None`` for the oracle and with fewer than 2 batches."""
+    """Their 95 % intervals (`tiering.evaluation.bootstrap`); ``None`` for the oracle and with fewer than 2 batches."""
     cached_rows: list[int]
     """Per capacity: how many of these rows lie in the cache."""
 
@@ -133,7 +133,7 @@ class Evaluation:
         Parameters
         ----------
         curves
-            Add the points that `tiering.scores.plot` draws.
+            Add the points that `tiering.evaluation.figures` draws.
 
         Returns
         -------

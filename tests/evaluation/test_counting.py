@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph
 
+from tiering.evaluation.counting import OwnJudge, judge_epochs
+from tiering.evaluation.hits import MARKS
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, make_sampler
-from tiering.scores.counting import OwnJudge, judge_epochs
-from tiering.scores.hits import MARKS
 from tiering.sources.synthetic import generate
 
 
@@ -34,7 +34,7 @@ def test_marks(graph: Graph, judge: str) -> None:
     """Every map counts the types that are in it; all types together are the sums of the epochs."""
     if judge == "dgl":
         pytest.importorskip("dgl")
-    from tiering.scores.judge import DglJudge
+    from tiering.evaluation.dgl_judge import DglJudge
 
     options = SamplingOptions([4, 3], batch_size=40, seed=5)
     sampler = make_sampler(graph, options)

@@ -11,8 +11,8 @@ import pytest
 from judged_graphs import import_graph, star_graph, two_types
 
 from tiering.errors import CapabilityError, InputError
+from tiering.evaluation import Evaluation, evaluate
 from tiering.scores import score_graph
-from tiering.scores.evaluate import Evaluation, evaluate
 from tiering.sources.synthetic import generate
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,6 +10,8 @@ import pytest
 from judged_graphs import import_graph, star_graph
 
 from tiering.errors import InputError
+from tiering.evaluation import Evaluation, evaluate, named_scores
+from tiering.evaluation.run import unseen_epoch
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.order.by_score import order_nodes
@@ -17,7 +19,6 @@ from tiering.placement import parse_capacities
 from tiering.reorder.adjacency import reorder_graph
 from tiering.sampling import NeighborSampler, SamplingOptions
 from tiering.scores import score_graph
-from tiering.scores.evaluate import Evaluation, evaluate, named_scores, unseen_epoch
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_sampling_options_stand_alone(star: Graph) -> None:
 
 
 def test_sizes_are_refused_before_anything_is_sampled(star: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiering.scores.evaluate.judge_epochs", None)
+    monkeypatch.setattr("tiering.evaluation.run.judge_epochs", None)
     for sizes in ({"gpu": "1GiB"}, {"gpu": "10%", "cpu": "10%"}):
         with pytest.raises(InputError, match="every row counts as 1 B"):
             evaluate(star, {}, [2], train=[1], tiers=parse_capacities(**sizes))

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.evaluation.bootstrap import Bootstrap
+from tiering.evaluation.hits import HitMaps
+from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
+from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult, interval_list
+from tiering.evaluation.rows import FloatArray, IntArray, Rows
+from tiering.evaluation.traffic import Traffic, link_intervals, plan_traffic
 from tiering.placement import Capacities
-from tiering.scores.bootstrap import Bootstrap
-from tiering.scores.evaluation import ORACLE, Curve, Evaluation, TypeResult, interval_list
-from tiering.scores.hits import HitMaps
-from tiering.scores.ranking import Ranking, check_tiers, rank_rows
-from tiering.scores.rows import FloatArray, IntArray, Rows
-from tiering.scores.traffic import Traffic, link_intervals, plan_traffic
 
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as shares of the bytes of all feature rows."""

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
+from tiering.evaluation.hits import MARKS, MarkMap
+from tiering.evaluation.rows import IntArray
 from tiering.progress import progress
 from tiering.sampling import AccessCounts, EpochPlan, SampledGraph, Sampler, SamplingOptions, batches
-from tiering.scores.bootstrap import MAX_GROUPS, group_of
-from tiering.scores.hits import MARKS, MarkMap
-from tiering.scores.rows import IntArray
 
 
 class Judge(Protocol):
@@ -76,7 +76,7 @@ class Counted:
 
     @property
     def groups(self) -> int:
-        """Groups of batches (`tiering.scores.bootstrap.group_of`)."""
+        """Groups of batches (`tiering.evaluation.bootstrap.group_of`)."""
         return int(self.hits.shape[1])
 
 

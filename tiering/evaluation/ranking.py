@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.evaluation.rows import ASSUMED, FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
 from tiering.placement import Capacities, Table, plan_tiers
-from tiering.scores.rows import ASSUMED, FloatArray, IntArray, Rows
 
 MAX_STRETCHES = 256
 """Most stretches of a line: each row keeps the number of its own in a byte."""

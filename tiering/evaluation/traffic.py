@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from tiering.evaluation.bootstrap import Bootstrap, middle
+from tiering.evaluation.hits import HitMaps
+from tiering.evaluation.ranking import Ranking
+from tiering.evaluation.rows import FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
 from tiering.placement import Capacities
-from tiering.scores.bootstrap import Bootstrap, middle
-from tiering.scores.hits import HitMaps
-from tiering.scores.ranking import Ranking
-from tiering.scores.rows import FloatArray, IntArray, Rows
 
 LINKS = ("gpu_memory", "peer_link", "host_link", "ssd")
 """Names of the links, fastest first."""
@@ -59,7 +59,7 @@ class Traffic:
         return sum(self.ranges[t][tier][1] - self.ranges[t][tier][0] for t in types)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form; see `tiering.scores.evaluation.Evaluation.to_json`."""
+        """JSON form; see `tiering.evaluation.result.Evaluation.to_json`."""
         return {
             "links": self._links(None),
             "tiers": self._tiers(None),
