@@ -17,6 +17,9 @@ Ids: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.int64]"
 Csc: TypeAlias = "tuple[npt.NDArray[np.int64], Ids]"
 Work: TypeAlias = Callable[[], Any]
 
+TOUCHED_PER_EDGE = 16
+"""Bytes of memory that are touched before each timing; none of our kernels takes more beside its result."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -73,4 +76,7 @@ class Sizes:
     def compare(self, name: str, ours: Work, peers: Mapping[str, Work | str], amount: float, **more: Any) -> Comparison:
         """Time both sides; `amount` is in edges, `more` parameters are reported beside the graph's."""
         parameters = {**self.parameters(), **more}
-        return compare(name, ours, peers, amount=amount, unit="edges", repeats=self.repeats, parameters=parameters)
+        return compare(
+            name, ours, peers, amount=amount, unit="edges", repeats=self.repeats, parameters=parameters,
+            memory=TOUCHED_PER_EDGE * self.edges,
+        )  # fmt: skip
