@@ -13,10 +13,14 @@ HOMOGENEOUS: Relation = ("node", "to", "node")
 
 def csc_of(edges: np.ndarray[Any, Any], num_dst: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """CSC of edges (2, E), u -> v in the columns; keeps duplicates and the order inside a column."""
-    order = np.argsort(edges[1], kind="stable")
     indptr = np.zeros(num_dst + 1, np.int64)
     np.cumsum(np.bincount(edges[1], minlength=num_dst), out=indptr[1:])
-    return indptr, edges[0][order].astype(np.int32)
+    return indptr, edges[0][by_column(edges)].astype(np.int32)
+
+
+def by_column(edges: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Edges in the order in which a CSC holds them."""
+    return np.argsort(edges[1], kind="stable")
 
 
 class ToyGraph:
@@ -27,9 +31,13 @@ class ToyGraph:
         nodes: Mapping[str, int],
         edges: Mapping[Relation, np.ndarray[Any, Any]],
         keys: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        weights: Mapping[Relation, Any] | None = None,
     ) -> None:
+        """`weights` go with `edges`, one for one."""
         self._nodes = dict(nodes)
-        self._csc = {r: csc_of(np.asarray(e).reshape(2, -1), nodes[r[2]]) for r, e in edges.items()}
+        lists = {r: np.asarray(e, np.int64).reshape(2, -1) for r, e in edges.items()}
+        self._csc = {r: csc_of(e, nodes[r[2]]) for r, e in lists.items()}
+        self._weights = {r: np.asarray(w)[by_column(lists[r])] for r, w in (weights or {}).items()}
         self._keys = dict(keys or {})
         self.node_types = list(nodes)
         self.relations = list(edges)
@@ -42,6 +50,9 @@ class ToyGraph:
 
     def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
         return self._keys.get(node_type)
+
+    def edge_data(self, relation: Relation) -> dict[str, np.ndarray[Any, Any]]:
+        return {"weight": self._weights[relation]} if relation in self._weights else {}
 
 
 def homogeneous(num_nodes: int, edges: np.ndarray[Any, Any]) -> ToyGraph:
@@ -56,22 +67,42 @@ def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> ToyGraph:
     return homogeneous(num_nodes, np.stack([src, dst]))
 
 
+def weighted_graph(num_nodes: int, num_edges: int, seed: int = 0, dtype: Any = np.float64) -> ToyGraph:
+    """`random_graph` with weights 0 to 8, a fifth of them 0."""
+    plain = random_graph(num_nodes, num_edges, seed)
+    rng = np.random.default_rng(seed + 1)
+    plain._weights[HOMOGENEOUS] = (8 * rng.random(num_edges) * (rng.random(num_edges) > 0.2)).astype(dtype)
+    return plain
+
+
+def widened(graph: ToyGraph) -> ToyGraph:
+    """The same graph with 64-bit indices."""
+    wide = ToyGraph({t: graph.num_nodes(t) for t in graph.node_types}, {}, graph._keys)
+    wide.relations, wide._weights = list(graph.relations), dict(graph._weights)
+    wide._csc = {r: (indptr, indices.astype(np.int64)) for r, (indptr, indices) in graph._csc.items()}
+    return wide
+
+
 def relabelled(graph: ToyGraph, new_to_old: Mapping[str, np.ndarray[Any, Any]]) -> ToyGraph:
     """The same graph in new ids; columns keep their order, original ids are the keys."""
     image = ToyGraph({t: graph.num_nodes(t) for t in graph.node_types}, {}, new_to_old)
     image.relations = list(graph.relations)
     for relation in graph.relations:
         indptr, indices = graph.csc(relation)
-        old_of = new_to_old[relation[2]]
-        columns = [np.argsort(new_to_old[relation[0]])[indices[indptr[v] : indptr[v + 1]]] for v in old_of]
-        sizes = np.cumsum([0, *(len(c) for c in columns)])
-        flat = np.concatenate(columns) if columns else np.empty(0)
-        image._csc[relation] = (sizes.astype(np.int64), flat.astype(np.int32))
+        old_to_new = np.argsort(new_to_old[relation[0]])
+        places = [np.arange(indptr[v], indptr[v + 1]) for v in new_to_old[relation[2]]]
+        sizes = np.cumsum([0, *(len(p) for p in places)])
+        flat = np.concatenate(places) if places else np.empty(0, np.int64)
+        image._csc[relation] = (sizes.astype(np.int64), old_to_new[indices[flat]].astype(indices.dtype))
+        if relation in graph._weights:
+            image._weights[relation] = graph._weights[relation][flat]
     return image
 
 
-def judge(graph: ToyGraph, batch: Any, seeds: Mapping[str, Any], fanouts: Any, frontier: str) -> None:
-    """Check everything about a batch but its randomness, one edge at a time."""
+def judge(
+    graph: ToyGraph, batch: Any, seeds: Mapping[str, Any], fanouts: Any, frontier: str, rule: str = "uniform"
+) -> None:
+    """Check everything about a batch of neighbour sampling but its randomness, one edge at a time."""
     known = {t: list(dict.fromkeys(int(v) for v in seeds.get(t, ()))) for t in graph.node_types}
     before = dict.fromkeys(graph.node_types, 0)
     assert batch.num_nodes[0] == {t: len(v) for t, v in known.items()}
@@ -80,28 +111,39 @@ def judge(graph: ToyGraph, batch: Any, seeds: Mapping[str, Any], fanouts: Any, f
         now = {t: len(v) for t, v in known.items()}
         first = before if frontier == "new" else dict.fromkeys(known, 0)
         for r, relation in enumerate(graph.relations):
-            edges, fanout = by_relation[relation], fanouts[hop][r]
-            indptr, indices = graph.csc(relation)
-            k = 0
+            edges, indices, k = by_relation[relation], graph.csc(relation)[1], 0
             for local in range(first[relation[2]], now[relation[2]]):
-                node = known[relation[2]][local]
-                degree = int(indptr[node + 1] - indptr[node])
-                taken = degree if fanout == -1 else min(degree, fanout)
-                places = edges.positions[k : k + taken]
-                assert np.all(edges.dst[k : k + taken] == local)
-                assert len(set(places.tolist())) == taken, "a place was drawn twice"
-                assert np.all((places >= indptr[node]) & (places < indptr[node + 1]))
-                if taken == degree:
-                    assert places.tolist() == list(range(indptr[node], indptr[node + 1]))
-                for place, src in zip(places, edges.src[k : k + taken], strict=True):
+                taken = judge_draw(
+                    graph, relation, known[relation[2]][local], fanouts[hop][r], rule, edges.positions[k:]
+                )
+                assert np.all(edges.dst[k : k + len(taken)] == local)
+                for place, src in zip(taken, edges.src[k : k + len(taken)], strict=True):
                     u = int(indices[place])
                     if u not in known[relation[0]]:
                         known[relation[0]].append(u)
                     assert known[relation[0]][src] == u
-                k += taken
+                k += len(taken)
             assert k == len(edges) == edges.dst.size == edges.positions.size
         before = now
         assert batch.num_nodes[hop + 1] == {t: len(v) for t, v in known.items()}
     for node_type, ids in known.items():
         assert batch.nodes[node_type].dtype == np.int64
         assert batch.nodes[node_type].tolist() == ids
+
+
+def judge_draw(graph: ToyGraph, relation: Relation, node: int, fanout: int, rule: str, positions: Any) -> list[int]:
+    """The places that `node` draws, the first ones of `positions`, after checking their number and choice."""
+    indptr, _ = graph.csc(relation)
+    places = list(range(indptr[node], indptr[node + 1]))
+    if rule == "replacement" and fanout != -1:
+        taken = positions[: fanout if places else 0].tolist()
+        assert len(taken) == (fanout if places else 0) and set(taken) <= set(places)
+        return taken
+    may = [p for p in places if rule != "weighted" or graph.edge_data(relation)["weight"][p] > 0]
+    size = len(may) if fanout == -1 else min(len(may), fanout)
+    taken = positions[:size].tolist()
+    assert len(set(taken)) == len(taken) == size, "a place was drawn twice, or too few were"
+    assert set(taken) <= set(may)
+    if fanout == -1 or fanout >= len(places):
+        assert taken == may, "a list that is taken whole comes in its own order"
+    return taken

@@ -1,0 +1,219 @@
+"""Which neighbours are drawn, against the chances that the definitions give: chi-square over many draws.
+
+Hubs of a fan share one list, so that one batch gives hundreds of draws; batches, epochs and hops are mixed in, as
+every part of the key must give draws of its own. All seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from chances import FAN, LEAST, as_sets, drawn_places, fan, p_value, rows, successive
+from scipy import stats
+from toy_graphs import HOMOGENEOUS, homogeneous
+
+from tiering.sampling import NeighborSampler
+
+HUBS = 1000
+
+
+def draws(rule: Any, fanout: int, degree: int, weights: Any = None, *, batches: int = 40, seed: int = 0) -> Any:
+    """Places drawn, shape (2 * batches, hubs, drawn)."""
+    sampler = NeighborSampler(fan(degree, HUBS, weights), [fanout], rule=rule, seed=seed)
+    return drawn_places(sampler, HUBS, batches, epochs=2)
+
+
+def evenly(outcomes: Any) -> dict[Any, float]:
+    every = list(outcomes)
+    return dict.fromkeys(every, 1 / len(every))
+
+
+@pytest.mark.parametrize(("degree", "fanout"), [(2, 1), (5, 2), (6, 3), (7, 6), (9, 4)])
+def test_uniform_draws_every_subset_equally(degree: int, fanout: int) -> None:
+    found = draws("uniform", fanout, degree, seed=1)
+    subsets = evenly(itertools.combinations(range(degree), fanout))
+    assert p_value(rows(np.sort(found, 2)), subsets) > LEAST
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 7])
+@pytest.mark.parametrize("fanout", [1, 3])
+def test_replacement_draws_every_list_equally(degree: int, fanout: int) -> None:
+    """All degree^fanout ordered outcomes: each draw is uniform, and no draw knows of another."""
+    found = draws("replacement", fanout, degree, seed=2)
+    assert p_value(rows(found), evenly(itertools.product(range(degree), repeat=fanout))) > LEAST
+
+
+def test_replacement_draws_more_than_the_list_has() -> None:
+    found = draws("replacement", 12, 5, seed=3, batches=5)
+    assert found.shape[2] == 12
+    for i, j in [(0, 1), (0, 11), (5, 6), (10, 11)]:
+        assert p_value(rows(found[:, :, [i, j]]), evenly(itertools.product(range(5), repeat=2))) > LEAST
+
+
+def pairs_across(found: Any) -> dict[str, Any]:
+    """First places of draws that lie side by side in each part of the key."""
+    first = found[:, :, 0]
+    return {
+        "hubs": np.stack([first[:, :-1:2], first[:, 1::2]], -1),
+        "batches": np.stack([first[:-1:2], first[1::2]], -1),
+        "epochs": np.stack([first[: len(first) // 2], first[len(first) // 2 :]], -1),
+    }
+
+
+@pytest.mark.parametrize("rule", ["uniform", "replacement", "weighted"])
+def test_draws_of_different_keys_are_independent(rule: Any) -> None:
+    weights = np.array([1.0, 2, 3, 4, 5])
+    first = evenly((i,) for i in range(5)) if rule != "weighted" else successive(weights.tolist(), 1)
+    chances = {(a, b): first[(a,)] * first[(b,)] for a in range(5) for b in range(5)}
+    found = draws(rule, 1, 5, weights, seed=4)
+    for name, pairs in pairs_across(found).items():
+        assert p_value(rows(pairs), chances) > LEAST, name
+    shifted = np.stack([found[:, :, 0], draws(rule, 1, 5, weights, seed=5)[:, :, 0]], -1)
+    assert p_value(rows(shifted), chances) > LEAST, "seeds"
+
+
+@pytest.mark.parametrize("rule", ["uniform", "replacement"])
+def test_hops_and_relations_draw_independently(rule: Any) -> None:
+    """Every node has a loop and five others: at both hops the seeds draw from the same lists."""
+    nodes = 600
+    src = (np.arange(nodes)[:, None] + np.arange(6)).ravel() % nodes
+    graph = homogeneous(nodes, np.stack([src, np.repeat(np.arange(nodes), 6)]))
+    graph.relations = [HOMOGENEOUS, ("node", "again", "node")]
+    graph._csc[graph.relations[1]] = graph._csc[HOMOGENEOUS]
+    sampler = NeighborSampler(graph, [1, 1], rule=rule, seed=6)
+    found = []
+    for b in range(20):
+        batch = sampler.sample(np.arange(nodes), batch=b, positions=True)
+        found.append(np.stack([hop[r].positions % 6 for hop in batch.hops for r in graph.relations], -1))
+    four = np.concatenate(found)
+    for i, j in itertools.combinations(range(4), 2):
+        assert p_value(rows(four[:, [i, j]]), evenly(itertools.product(range(6), repeat=2))) > LEAST
+
+
+WEIGHTS = {
+    "skewed": [1.0, 2.0, 4.0, 8.0, 16.0],
+    "equal": [0.3, 0.3, 0.3, 0.3],
+    "with zeros": [0.0, 5.0, 0.0, 1.0, 2.0, 0.0],
+    "one heavy": [1.0, 1.0, 1e6, 2.0],
+    "tiny": [3e-310, 1e-310, 2e-310],
+    "vast": [3e307, 1e307, 2e307],
+}
+
+
+@pytest.mark.parametrize("fanout", [1, 2, 3])
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weighted_draws_in_proportion_to_what_is_left(name: str, fanout: int) -> None:
+    """Ordered outcomes against the enumeration; a list no longer than the fanout comes in its own order instead."""
+    weights = WEIGHTS[name]
+    found, chances = rows(draws("weighted", fanout, len(weights), weights, seed=7)), successive(weights, fanout)
+    if fanout >= len(weights):
+        found, chances = [tuple(sorted(row)) for row in found], as_sets(chances)
+    assert p_value(found, chances) > LEAST
+
+
+def test_weighted_in_float32_and_as_whole_numbers() -> None:
+    for dtype in (np.float32, np.int64, np.uint8, np.float16):
+        weights = np.array([4, 1, 0, 3, 2], dtype)
+        found = draws("weighted", 2, 5, weights, seed=8, batches=5)
+        assert p_value(rows(found), successive([4.0, 1, 0, 3, 2], 2)) > LEAST
+    tiny = np.array([3, 1, 2], np.float32) * np.float32(1e-44)  # denormal: whole multiples of 1.4e-45
+    found = draws("weighted", 2, 3, tiny, seed=8, batches=5)
+    assert p_value(rows(found), successive(tiny.astype(float).tolist(), 2)) > LEAST
+
+
+@pytest.mark.parametrize("rule", ["uniform", "replacement", "weighted"])
+def test_p_values_of_many_seeds_are_uniform(rule: Any) -> None:
+    """Draws that fit too well, as stratified ones do, would show here."""
+    weights = [1.0, 2.0, 3.0, 4.0]
+    chances = successive(weights if rule == "weighted" else [1.0] * 4, 1)
+    found = [p_value(rows(draws(rule, 1, 4, weights, batches=1, seed=100 + s)), chances) for s in range(200)]
+    assert stats.kstest(found, "uniform").pvalue > 1e-3
+
+
+def test_inclusion_of_each_edge() -> None:
+    weights = [1.0, 2.0, 3.0, 4.0, 0.0, 10.0]
+    found = draws("weighted", 3, 6, weights, seed=9)
+    share = np.bincount(found.ravel(), minlength=6) / (found.shape[0] * found.shape[1])
+    expected = np.zeros(6)
+    for outcome, p in successive(weights, 3).items():
+        expected[list(outcome)] += p
+    error = np.sqrt(expected * (1 - expected) / (found.shape[0] * found.shape[1]))
+    assert np.all(np.abs(share - expected) <= 4 * error)
+    assert share[4] == 0 and expected.sum() == pytest.approx(3)
+
+
+def test_heavier_edges_leave_the_order_of_the_light_ones() -> None:
+    """Beside an edge 2^30 times as heavy, which always comes first, the others keep their proportions."""
+    found = draws("weighted", 2, 4, [3.0, 2.0**40, 1.0, 2.0], seed=10)
+    assert np.all(found[:, :, 0] == 1)
+    assert p_value(rows(found[:, :, 1:]), {(0,): 3 / 6, (2,): 1 / 6, (3,): 2 / 6}) > LEAST
+
+
+def test_ratios_beyond_the_resolution() -> None:
+    """A weight too light for whole numbers counts one unit: it waits for all heavy ones, and is then drawn."""
+    for weights in ([1e300, 1e-300, 0.0, 1e300], [1e300, 5e-324, 0.0, 1e300]):
+        two = draws("weighted", 2, 4, weights, seed=11)
+        assert p_value(rows(two), {(0, 3): 0.5, (3, 0): 0.5}) > LEAST
+        three = draws("weighted", 3, 4, weights, seed=11)
+        assert p_value(rows(three), {(0, 3, 1): 0.5, (3, 0, 1): 0.5}) > LEAST
+
+
+@pytest.mark.parametrize("weights", [[0.0, 3, 0, 1, 0], [0.0, 0, 0, 0, 2], [5.0, 0, 0, 0, 0]])
+def test_fewer_positive_edges_than_asked_for_are_all_taken(weights: list[float]) -> None:
+    positive = int(np.count_nonzero(weights))
+    for fanout in (-1, 4, 5, 9):
+        found = draws("weighted", fanout, 5, weights, seed=12, batches=3)
+        assert found.shape[2] == positive
+        assert np.array_equal(np.sort(found, 2), np.broadcast_to(np.flatnonzero(weights), found.shape))
+
+
+def by_clocks(weights: Any, n: int, rounds: int, rng: np.random.Generator) -> Any:
+    """The same law by another method: everyone's clock rings after an exponential time, the first n are taken."""
+    times = rng.exponential(size=(rounds, len(weights))) / np.where(weights > 0, weights, 1e-300)
+    return np.argsort(times, 1)[:, :n]
+
+
+def test_long_lists_with_weights() -> None:
+    """300 neighbours, 40 drawn: too many to enumerate, so against exponential clocks and, first draws, the weights."""
+    rng = np.random.default_rng(3)
+    weights = rng.exponential(size=300) ** 2 * (rng.random(300) > 0.1)
+    found = draws("weighted", 40, 300, weights, seed=13, batches=10).reshape(-1, 40)
+    assert p_value(rows(found[:, :1]), {(i,): w / weights.sum() for i, w in enumerate(weights)}) > LEAST
+    theirs = by_clocks(weights, 40, len(found), rng)
+    for part in (slice(0, 40), slice(0, 1), slice(20, 21), slice(39, 40)):
+        mine, other = (np.bincount(d[:, part].ravel(), minlength=300) / len(found) for d in (found, theirs))
+        error = np.sqrt((mine * (1 - mine) + other * (1 - other)) / len(found))
+        z = (mine - other)[error > 4e-4] / error[error > 4e-4]
+        assert z.size > 80 and abs(z.mean()) * np.sqrt(z.size) < 4 and z.std() < 1.2 and np.abs(z).max() < 4.5
+    assert not np.isin(found, np.flatnonzero(weights == 0)).any()
+
+
+def test_columns_of_one_relation_keep_their_own_weights() -> None:
+    """Lists of different lengths and weights side by side, one of them empty and one of zeros alone."""
+    lists: list[list[float]] = [[1, 3], [], [2, 0, 6], [0, 0], [5], [1, 1, 1, 7]]
+    flat = [w for weights in lists for w in weights]
+    dst = np.repeat(np.arange(6), [len(w) for w in lists])
+    graph = homogeneous(len(flat), np.stack([np.arange(len(flat)), dst]))
+    graph._weights[HOMOGENEOUS] = np.array(flat)
+    sampler = NeighborSampler(graph, [1], rule="weighted")
+    found: dict[int, list[tuple[int]]] = {v: [] for v in range(6)}
+    for b in range(2000):
+        edges = sampler.sample(np.arange(6), batch=b, positions=True).hops[0][HOMOGENEOUS]
+        for v, place in zip(edges.dst.tolist(), edges.positions.tolist(), strict=True):
+            found[v].append((place,))
+    assert not found[1] and not found[3]
+    for v in (0, 2, 4, 5):
+        start = sum(len(w) for w in lists[:v])
+        assert len(found[v]) == 2000
+        assert p_value(found[v], {(start + i[0],): p for i, p in successive(lists[v], 1).items()}) > LEAST
+
+
+def test_every_edge_takes_part_under_every_rule() -> None:
+    for rule in ("uniform", "replacement", "weighted"):
+        sampler = NeighborSampler(fan(6, 200, np.ones(6)), [2], rule=rule)
+        assert set(drawn_places(sampler, 200, 1).ravel().tolist()) == set(range(6))
+        edges = sampler.sample({"hub": [0]}).hops[0][FAN]
+        assert len(edges) == 2 and edges.weights is None
