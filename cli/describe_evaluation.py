@@ -85,6 +85,7 @@ def _print_tiers(result: Evaluation) -> None:
         title = f"{unit} moved per epoch, by node type"
         print_table(title, ("score", "type", *(_LINKS[link] for link in links)), rows, left=2)
     _print_rows(result, used)
+    _print_reads(result)
 
 
 def _print_rows(result: Evaluation, used: Sequence[str]) -> None:
@@ -100,6 +101,25 @@ def _print_rows(result: Evaluation, used: Sequence[str]) -> None:
         for t in types
     ]
     print_table("Rows in each tier", ("score", "type", *used), rows, left=2)
+
+
+def _print_reads(result: Evaluation) -> None:
+    """Features beside adjacency: what an epoch reads, wherever it lies."""
+    features = {t: (each.accesses, each.accesses * each.row_bytes) for t, each in result.types.items()}
+    lists = {relation: (each.reads, each.bytes) for relation, each in result.adjacency.items()}
+    rows = []
+    for name, parts, sized in (("features", features, not _assumed(result)), ("adjacency", lists, True)):
+        total = (sum(reads for reads, _ in parts.values()), sum(moved for _, moved in parts.values()))
+        rows.append((name, "", *_per_epoch(result, total, sized)))
+        if len(parts) > 1:
+            rows += [("", part, *_per_epoch(result, sums, sized)) for part, sums in parts.items()]
+    print_table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
+
+
+def _per_epoch(result: Evaluation, sums: tuple[int, float], sized: bool) -> tuple[str, str, str]:
+    (reads, moved), epochs = sums, len(result.epochs)
+    size = (format_bytes(moved / epochs), format_bytes(moved / max(1, reads))) if sized else ("-", "-")
+    return (format_count(round(reads / epochs)), *size)
 
 
 def _rates(curve: Curve) -> Iterator[str]:

@@ -37,7 +37,7 @@ def test_document(tiering_cli, scored):
     found = tiering_cli("evaluate", graph, *scores, *BATCHES, *tiers, "--shares", "5%,0.25", "--json").ok().json
     assert set(found) == {
         *("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows", "accesses"),
-        *("batches", "rows_per_batch", "types", "tiers", "epochs", "parameters", "plot"),
+        *("batches", "rows_per_batch", "types", "tiers", "adjacency", "epochs", "parameters", "plot"),
     }
     assert found["shares"] == [0.05, 0.25]
     assert list(found["hit_rates"]) == ["degree", "wrpr", "oracle"]
@@ -92,7 +92,9 @@ def test_types_and_row_bytes(tiering_cli, hetero):
     graph, scores = hetero
     options = ("--fanouts", "4,4", *BATCHES, "--gpu", "5%", "--ssd")
     out = tiering_cli("evaluate", graph, *scores, *options).ok().out
-    assert "By node type" in out and "institute" in out and "fos" not in out
+    competing, read = out.split("Read per epoch")
+    assert "By node type" in competing and "institute" in competing and "fos" not in competing
+    assert "features" in read and "paper:topic:fos" in read
     given = tiering_cli("evaluate", graph, *scores, *options, "--row-bytes", "fos=1KiB,paper=16", "--json").ok().json
     sizes = {name: (entry["row_bytes"], entry["row_bytes_from"]) for name, entry in given["types"].items()}
     assert sizes["fos"] == (1024, "given") and sizes["paper"] == (16, "given") and sizes["author"] == (32, "features")

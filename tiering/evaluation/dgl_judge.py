@@ -61,6 +61,7 @@ class DglJudge:
         self._graph = self._dgl.heterograph(arrays, num_nodes_dict={t: graph.num_nodes(t) for t in self._types})
         hops = resolve_fanouts(graph.relations, options.fanouts)
         fanouts = [dict(zip(graph.relations, hop, strict=True)) for hop in reversed(hops)]
+        self._read = [[r for r, fanout in hop.items() if fanout] for hop in fanouts]  # relations of each block
         self._sampler = self._dgl.dataloading.NeighborSampler(fanouts, replace=options.sampler == "replacement")
 
     def _adjacency(self, graph: Graph, relation: tuple[str, str, str]) -> tuple[Any, Any, list[int]]:
@@ -75,21 +76,24 @@ class DglJudge:
         hits = np.zeros((len(maps), last - first, MARKS), np.int64)
         with self._one_thread():
             for batch in range(first, last):
-                nodes = self._sample(plan, batch)
+                nodes, blocks = self._sample(plan, batch)
                 add_hits(hits[:, batch - first], nodes, maps)
                 for node_type, ids in nodes.items():
                     counts.features[node_type][ids] += 1
+                for block, relations in zip(blocks, self._read, strict=True):
+                    for relation in relations:
+                        counts.adjacency[relation][block.dstnodes[relation[2]].data[self._dgl.NID].numpy()] += 1
         return hits
 
-    def _sample(self, plan: EpochPlan, batch: int) -> dict[str, Any]:
-        """Unique nodes of a batch per type."""
+    def _sample(self, plan: EpochPlan, batch: int) -> tuple[dict[str, Any], list[Any]]:
+        """Unique nodes of a batch per type, and its blocks, the seeds' own last."""
         key = np.random.SeedSequence([self._seed, plan.epoch, batch]).generate_state(1)[0]
         self._dgl.seed(int(key) >> 1)
         seeds = {t: self._torch.from_numpy(ids.copy()) for t, ids in plan[batch].items() if ids.size}
-        nodes, _, _ = self._sampler.sample_blocks(self._graph, seeds)
+        nodes, _, blocks = self._sampler.sample_blocks(self._graph, seeds)
         if not isinstance(nodes, dict):
             nodes = {self._types[0]: nodes}
-        return {node_type: ids.numpy() for node_type, ids in nodes.items()}
+        return {node_type: ids.numpy() for node_type, ids in nodes.items()}, blocks
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.evaluation.adjacency import ListReads
 from tiering.evaluation.bootstrap import Bootstrap
 from tiering.evaluation.hits import HitMaps
 from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
@@ -87,7 +88,9 @@ class Findings:
     """Counts by batch of the scores in the order of `rankings`, without the oracle; ``None`` for no error bars."""
     bootstrap: Bootstrap
 
-    def evaluation(self, batches: int, seen: dict[str, range], parameters: dict[str, Any]) -> Evaluation:
+    def evaluation(
+        self, batches: int, lists: dict[str, ListReads], seen: dict[str, range], parameters: dict[str, Any]
+    ) -> Evaluation:
         """Answer all questions."""
         rows, tiers = self.questions.rows, self.questions.tiers
         curves = {name: self._curve(name) for name in self.rankings}
@@ -103,6 +106,7 @@ class Findings:
             curve_rows=curve_rows,
             bands={name: band for name in self.rankings if (band := self._band(name)) is not None},
             num_bytes=rows.bytes,
+            adjacency=lists,
             batches=batches,
             seen=seen,
             parameters=parameters,

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tiering.evaluation.adjacency import ListReads
 from tiering.evaluation.rows import FloatArray, IntArray
 from tiering.evaluation.traffic import Traffic
 
@@ -71,6 +72,8 @@ class Evaluation:
     """Per score that has intervals: float64, shape (len(curve_bytes), 2)."""
     num_bytes: int
     """Bytes of all rows that compete."""
+    adjacency: dict[str, ListReads]
+    """Per relation key: lists that sampling read."""
     batches: int
     """Batches sampled, over all epochs."""
     seen: dict[str, range]
@@ -147,6 +150,8 @@ class Evaluation:
             ``host_link``, ``ssd``: ``bytes_per_epoch``, ``share`` of all bytes, ``interval`` of the share), ``tiers``
             (``gpu``, ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by
             node type without intervals.
+            ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
+            by relation in ``relations``.
             ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``), ``overlap`` (names of scores).
             ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``, and ``rows``, ``hit_rates`` and
             ``intervals`` by score, one entry per point.
@@ -162,6 +167,7 @@ class Evaluation:
             "rows_per_batch": self.accesses / max(1, self.batches),
             "types": {name: self._type_json(entry) for name, entry in self.types.items()},
             "tiers": self._tiers_json(),
+            "adjacency": self._adjacency_json(),
             "epochs": {
                 "first": self.epochs.start,
                 "count": len(self.epochs),
@@ -188,6 +194,14 @@ class Evaluation:
             "access_share": entry.accesses / max(1, self.accesses),
             "touched_rows": entry.touched,
             **_curves_json(entry.scores),
+        }
+
+    def _adjacency_json(self) -> dict[str, Any]:
+        epochs, lists = len(self.epochs), self.adjacency.values()
+        everything = ListReads(sum(each.reads for each in lists), sum(each.bytes for each in lists))
+        return {
+            **everything.per_epoch(epochs),
+            "relations": {relation: each.per_epoch(epochs) for relation, each in self.adjacency.items()},
         }
 
     def _tiers_json(self) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiering.errors import InputError
+from tiering.evaluation.adjacency import list_reads
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
 from tiering.evaluation.counting import Judge, OwnJudge, judge_epochs
 from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
@@ -118,7 +119,8 @@ def evaluate(
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(questions.rows.types),
     }
-    return found.evaluation(counted.batches, _seen(scores, chosen.seed), parameters)
+    lists = list_reads(graph, counted.accesses, chosen)
+    return found.evaluation(counted.batches, lists, _seen(scores, chosen.seed), parameters)
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:

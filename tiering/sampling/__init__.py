@@ -10,6 +10,7 @@ from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph
 from tiering.sampling.layer import LayerSampler
+from tiering.sampling.list_reads import list_read_bytes
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.plan import EpochPlan, batches, epoch_order
@@ -33,6 +34,7 @@ __all__ = [
     "Seeds",
     "batches",
     "epoch_order",
+    "list_read_bytes",
     "make_sampler",
     "resolve_fanouts",
 ]

@@ -8,18 +8,14 @@ from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.scores import Scores
+from tiering.sampling import list_read_bytes
 from tiering.scores.request import Float64Array
-
-INDPTR_BYTES = 16
-"""Begin and end of a list."""
 
 
 def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
     """Expected bytes of each node's list of in-neighbours in a relation that are read per epoch.
 
-    A read touches the list's begin and end (16 bytes) and the entries drawn: ``min(fanout, degree)``, all for fanout -1
-    and for ``ladies``, one for each step of a ``pinsage`` walk. Where hops have different fanouts, the mean over those
-    that read the relation at all. Edge data such as weights come on top.
+    Predicted reads times `tiering.sampling.list_read_bytes`.
 
     Parameters
     ----------
@@ -49,20 +45,7 @@ def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | Non
     elif scores.graph_digest != graph.digest:
         raise InputError(f"{scores.path}: computed on another graph than {graph.path}; score this one")
     indptr, indices = graph.csc(resolved)
-    entries = _entries(np.diff(indptr), scores, resolved)
-    found: Float64Array = reads * (INDPTR_BYTES + indices.itemsize * entries)
-    return found
-
-
-def _entries(degrees: np.ndarray[tuple[int], np.dtype[np.int64]], scores: Scores, relation: Relation) -> Float64Array:
-    """Entries of each list that a read touches, on average over the hops that read the relation."""
-    sampling = scores.manifest.provenance["options"]["sampling"]
-    if sampling["sampler"] == "ladies":
-        return degrees.astype(np.float64)
-    if sampling["sampler"] == "pinsage":
-        return np.minimum(degrees, 1).astype(np.float64)
-    key = relation_key(relation)
+    sampling, key = scores.manifest.provenance["options"]["sampling"], relation_key(resolved)
     fanouts = [hop if isinstance(hop, int) else hop[key] for hop in sampling["fanouts"]]
-    drawn = [degrees if fanout < 0 else np.minimum(degrees, fanout) for fanout in fanouts if fanout]
-    total: Float64Array = sum(drawn, np.zeros(degrees.size)) / max(1, len(drawn))
-    return total
+    found: Float64Array = reads * list_read_bytes(np.diff(indptr), indices.itemsize, sampling["sampler"], fanouts)
+    return found

@@ -1,0 +1,78 @@
+"""Bytes of adjacency lists: by hand, and edge by edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from judged_graphs import import_graph, two_types
+
+from tiering.evaluation import evaluate
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import relation_key
+from tiering.formats.train_set import resolve_train
+from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, make_sampler
+from tiering.sources.synthetic import generate
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    folder = tmp_path_factory.mktemp("lists")
+    generate(folder / "data", nodes=3000, edges=30_000, dim=4, classes=3, seed=1, hetero=True)
+    return import_graph(folder / "data", folder / "graph")
+
+
+def test_a_read_by_hand() -> None:
+    """Begin and end are 16 bytes, an entry 8; lists of 0, 3 and 20 entries."""
+    degrees = np.array([0, 3, 20])
+    for sampler, fanouts, entries in (
+        ("uniform", [10, 10], [0, 3, 10]),
+        ("weighted", [4, 0, 6], [0, 3, 5]),
+        ("full", [-1], [0, 3, 20]),
+        ("ladies", [512], [0, 3, 20]),
+        ("pinsage", [5], [0, 1, 1]),
+        ("uniform", [0], [0, 0, 0]),
+    ):
+        assert list_read_bytes(degrees, 8, sampler, fanouts).tolist() == [16 + 8 * each for each in entries]
+
+
+def test_two_types(tmp_path: Path) -> None:
+    """Four lists of one entry of 4 bytes each per epoch, whatever the fanout."""
+    for epochs in (1, 3):
+        found = evaluate(two_types(tmp_path / f"{epochs}"), {}, [2], batch_size=1, epochs=epochs)
+        (relation,) = found.adjacency
+        expected = {"reads_per_epoch": 4, "bytes_per_epoch": 4 * (16 + 4)}
+        assert found.to_json()["adjacency"] == {**expected, "relations": {relation: expected}}
+
+
+def test_every_edge_is_read_once_where_hops_are_alike(graph: Graph) -> None:
+    options = SamplingOptions([3, 3], batch_size=40, seed=5)
+    found = evaluate(graph, {}, options, epochs=1)
+    sampler, plan = make_sampler(graph, options), batches(resolve_train(graph), 40, 0, seed=5)
+    counts = sampler.count_accesses(plan)
+    for relation in graph.relations:
+        edges = sum(
+            len(hop[relation]) for b in range(len(plan)) for hop in sampler.sample(plan[b], epoch=0, batch=b).hops
+        )
+        own = found.adjacency[relation_key(relation)]
+        assert own.reads == counts.adjacency[relation].sum()
+        assert own.bytes == 16 * own.reads + graph.csc(relation)[1].itemsize * edges
+    assert sum(each.bytes for each in found.adjacency.values()) > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dgl_reads_the_same_lists(graph: Graph) -> None:
+    """Whole lists leave nothing to chance; a relation that the second hop skips is read less."""
+    pytest.importorskip("dgl")
+    from tiering.evaluation.dgl_judge import DglJudge
+
+    train, hops = resolve_train(graph), [dict.fromkeys(graph.relations, -1) for _ in range(2)]
+    hops[1][graph.relations[0]] = 0
+    options = SamplingOptions(hops, batch_size=200, sampler="full")
+    plan = batches(train, 200, 0)
+    theirs = AccessCounts.zeros(graph)
+    DglJudge(graph, options).count(plan, 0, len(plan), theirs, [], 1)
+    ours = make_sampler(graph, options).count_accesses(plan)
+    for relation in graph.relations:
+        assert theirs.adjacency[relation].tolist() == ours.adjacency[relation].tolist()
