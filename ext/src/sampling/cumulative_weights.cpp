@@ -16,7 +16,8 @@ bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
 
 [[noreturn]] void bad_weight(const std::string& what, int64_t edge, double weight) {
   std::ostringstream text;
-  text << what << ": expected finite weights of 0 or more, found " << weight << " at edge " << edge;
+  text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge "
+       << edge;
   throw InputError(text.str());
 }
 
@@ -45,11 +46,14 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
                                      const std::string& what, int threads) {
   const WeightArray& weights = relation.weights;
   const int64_t edges = relation.indices.size;
-  TIERING_EXPECT(!weights.absent(), what + ": the relation has no edge weights");
-  TIERING_EXPECT(weights.size == edges, what + ": expected " + std::to_string(edges) +
-                                            " weights, one per edge, found " + std::to_string(weights.size));
+  TIERING_EXPECT(edges == 0 || !weights.absent(),
+                 "weights of " + what + ": expected one per edge, found none");
+  TIERING_EXPECT(weights.size == edges, "weights of " + what + ": expected " + std::to_string(edges) +
+                                            ", one per edge, found " + std::to_string(weights.size));
   TIERING_EXPECT(relation.indptr[0] == 0 && relation.indptr[num_columns] == edges,
-                 what + ": indptr does not span the " + std::to_string(edges) + " indices");
+                 "indptr of " + what + ": expected it to span the " + std::to_string(edges) +
+                     " indices, found " + std::to_string(relation.indptr[0]) + " to " +
+                     std::to_string(relation.indptr[num_columns]));
   sums_ = Buffer<uint64_t>(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
@@ -67,15 +71,17 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
     bool any = false;
     const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
     for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
-      TIERING_EXPECT(relation.indptr[v] <= relation.indptr[v + 1],
-                     what + ": indptr decreases at column " + std::to_string(v));
-      if (relation.indptr[v] < relation.indptr[v + 1])
-        any |= sum_column(weights, relation.indptr[v], relation.indptr[v + 1], sums_.data());
+      const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
+      TIERING_EXPECT(
+          0 <= begin && begin <= column_end && column_end <= edges,  // before anything there is read
+          "indptr of " + what + ": column " + std::to_string(v) + " has entries " + std::to_string(begin) +
+              " to " + std::to_string(column_end) + ", but there are " + std::to_string(edges) + " indices");
+      if (begin < column_end) any |= sum_column(weights, begin, column_end, sums_.data());
     }
     if (any) positive = true;
   });
   TIERING_EXPECT(edges == 0 || positive,
-                 what + ": all " + std::to_string(edges) + " weights are 0, so no edge can be drawn");
+                 "weights of " + what + ": all " + std::to_string(edges) + " are 0, so no edge can be drawn");
 }
 
 }  // namespace tiering

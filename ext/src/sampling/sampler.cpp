@@ -313,7 +313,7 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
     sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)],
-                       "weights of relation " + std::to_string(r), threads);
+                       "relation " + std::to_string(r), threads);
   }
 }
 

@@ -16,7 +16,8 @@ namespace tiering {
 /// Cost: one pass over the weights, 8 bytes per edge.
 class CumulativeWeights {
  public:
-  /// Throws where a weight is negative, infinite or NaN, or where there are edges but no positive weight.
+  /// Throws where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where
+  /// indptr leads outside. `what` names the relation in messages.
   CumulativeWeights(const RelationView& relation, int64_t num_columns, const std::string& what, int threads);
 
   const uint64_t* data() const { return sums_.data(); }

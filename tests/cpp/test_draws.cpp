@@ -1,0 +1,352 @@
+// The draw rules by themselves: fixed-point sums of weights, places drawn from one list, against verifiers by other
+// methods (a linear scan over what is left, exact chances) and at the extremes of weights and lengths.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+#include "graphs.hpp"
+#include "tiering/sampling/cumulative_weights.hpp"
+#include "tiering/sampling/draw.hpp"
+
+using namespace tiering;
+using tiering::test::kThreads;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kDenormal = std::numeric_limits<double>::denorm_min();
+constexpr double kMax = std::numeric_limits<double>::max();
+
+using Sums = std::vector<uint64_t>;
+using Places = std::vector<int64_t>;
+
+/// A relation with weights; the sums never read its indices.
+template <typename T>
+struct Columns {
+  std::vector<int64_t> indptr;
+  std::vector<T> weights;
+
+  RelationView view() const {
+    RelationView relation;
+    relation.indptr = indptr.data();
+    relation.indices.size = size();
+    if constexpr (sizeof(T) == 4)
+      relation.weights = {.narrow = weights.data(), .size = size()};
+    else
+      relation.weights = {.wide = weights.data(), .size = size()};
+    return relation;
+  }
+  int64_t size() const { return static_cast<int64_t>(weights.size()); }
+
+  Sums sums(int threads = 1) const {
+    const CumulativeWeights made(view(), static_cast<int64_t>(indptr.size()) - 1, "relation 0", threads);
+    return {made.data(), made.data() + size()};
+  }
+};
+
+template <typename T>
+Columns<T> column(const std::vector<T>& weights) {
+  return {{0, static_cast<int64_t>(weights.size())}, weights};
+}
+
+/// What each edge of one column counts.
+template <typename T>
+Sums counts_of(const std::vector<T>& weights) {
+  Sums counts = column(weights).sums();
+  std::adjacent_difference(counts.begin(), counts.end(), counts.begin());
+  return counts;
+}
+
+void test_fixed_point() {
+  const uint64_t heaviest = uint64_t{1} << 60;  // of two edges
+  CHECK((counts_of<double>({1, 4}) == Sums{heaviest / 4, heaviest}));
+  CHECK((counts_of<double>({0, 4}) == Sums{0, heaviest}));
+  CHECK((counts_of<double>({-0.0, 4}) == Sums{0, heaviest}));
+  CHECK((counts_of<double>({7}) == Sums{uint64_t{1} << 61}));
+  const Sums third = counts_of<double>({1, 3});  // of the double 1 / 3, rounded down
+  CHECK(third[1] == heaviest && third[0] <= heaviest / 3 && heaviest / 3 - third[0] < 128);
+  const Sums four = column<double>({1, 2, 2, 3}).sums();
+  CHECK(four.back() < uint64_t{1} << 62 && std::is_sorted(four.begin(), four.end()));
+}
+
+void test_extreme_weights() {
+  CHECK((counts_of<double>({kDenormal, 3 * kDenormal}) == counts_of<double>({1, 3})));
+  CHECK((counts_of<double>({kMax, kMax / 4}) == counts_of<double>({4, 1})));
+  CHECK((counts_of<double>({1e300, 1e-300})[1] == 1 && counts_of<double>({kMax, kDenormal})[1] == 1));
+  CHECK((counts_of<double>({kMax, kDenormal, 0})[2] == 0));
+  const float tiny = std::numeric_limits<float>::denorm_min(), vast = std::numeric_limits<float>::max();
+  CHECK((counts_of<float>({tiny, 3 * tiny}) == counts_of<double>({1, 3})));
+  CHECK((counts_of<float>({vast, tiny, 0}) == Sums{uint64_t{1} << 60, 1, 0}));
+  for (const double scale : {0x1p-1000, 0x1p-3, 1.0, 0x1p900})
+    CHECK((counts_of<double>({0.3 * scale, 0.1 * scale, 0.7 * scale}) == counts_of<double>({0.3, 0.1, 0.7})));
+  const std::vector<double> many(1 << 20, kMax);
+  const Sums sums = column(many).sums();
+  CHECK(sums.back() < uint64_t{1} << 62 && sums.back() == sums.front() << 20);
+}
+
+/// Random columns, some empty and some of zeros alone.
+template <typename T>
+Columns<T> random_columns(int64_t columns, unsigned seed) {
+  std::mt19937_64 random(seed);
+  Columns<T> out{{0}, {}};
+  for (int64_t v = 0; v < columns; ++v) {
+    const int64_t degree = v % 9 == 4 ? 0 : static_cast<int64_t>(random() % 40);
+    for (int64_t e = 0; e < degree; ++e) {
+      const auto x = static_cast<double>(random() % 1000) - 200;
+      out.weights.push_back(static_cast<T>(v % 7 == 3 ? 0 : std::max(0.0, x * x * x)));
+    }
+    out.indptr.push_back(out.size());
+  }
+  return out;
+}
+
+void test_sums_for_any_number_of_threads() {
+  const auto wide = random_columns<double>(500, 1);
+  const auto narrow = random_columns<float>(500, 1);  // whole numbers up to 2^29, rounded
+  const Sums one = wide.sums(1);
+  for (const int threads : kThreads) {
+    CHECK(wide.sums(threads) == one);
+    CHECK(narrow.sums(threads) == narrow.sums(1));
+  }
+  for (size_t v = 0; v + 1 < wide.indptr.size(); ++v) {  // each column by itself gives the same
+    const auto begin = wide.weights.begin() + wide.indptr[v], end = wide.weights.begin() + wide.indptr[v + 1];
+    if (std::none_of(begin, end, [](double w) { return w > 0; })) continue;
+    const Sums alone = column(std::vector<double>(begin, end)).sums();
+    CHECK(std::equal(alone.begin(), alone.end(), one.begin() + wide.indptr[v]));
+  }
+}
+
+void test_weights_that_are_refused() {
+  for (const int threads : kThreads) {
+    for (const double bad : {-1.0, -kDenormal, kInf, -kInf, kNan}) {
+      Columns<double> columns = random_columns<double>(100, 2);
+      columns.weights[1000] = columns.weights[77] = columns.weights[1500] = bad;
+      check_refused("at edge 77", [&] { columns.sums(threads); });
+      check_refused("expected finite weights of 0 or more", [&] { columns.sums(threads); });
+    }
+    check_refused("weights of relation 0: all 3 are 0",
+                  [&] { Columns<float>{{0, 1, 3}, {0, 0, 0}}.sums(threads); });
+    CHECK((Columns<double>{{0, 0, 0}, {}}.sums(threads).empty()));
+  }
+  Columns<double> columns{{0, 1}, {1}};
+  RelationView view = columns.view();
+  view.weights = {};
+  check_refused("weights of relation 0: expected one per edge, found none",
+                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+  view = columns.view();
+  view.weights.size = 2;
+  check_refused("weights of relation 0: expected 1, one per edge, found 2",
+                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+}
+
+/// Offsets that lead outside must be refused before anything there is read: run under the address sanitizer.
+void test_damaged_offsets() {
+  const std::vector<std::vector<int64_t>> damaged{{0, 1 << 20, 6}, {0, -(1 << 20), 6},     {0, 4, 3, 6},
+                                                  {0, 7, 6},       {0, 5, 1 << 20, -3, 6}, {1, 2, 6},
+                                                  {0, 2, 5}};
+  for (const auto& indptr : damaged)
+    for (const int threads : kThreads)
+      check_refused("indptr of relation 0: ",
+                    [&] { Columns<double>{indptr, {1, 2, 3, 4, 5, 6}}.sums(threads); });
+}
+
+/// Places that `draw` takes; the room is no more than it says it needs, so that the sanitizer sees any overrun.
+template <typename Draw>
+Places taken_by(Draw& draw, int64_t first, int64_t degree, int64_t fanout, uint64_t key) {
+  const int64_t most = Draw::most(degree, fanout);
+  const auto out = std::make_unique<int64_t[]>(static_cast<size_t>(most));
+  const int64_t taken = draw(first, degree, fanout, Stream(3, key), out.get());
+  CHECK(taken >= 0 && taken <= most);
+  return {out.get(), out.get() + taken};
+}
+
+Places in_order(int64_t first, int64_t degree) {
+  Places all(static_cast<size_t>(degree));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+/// Checks that outcomes come up as often as their chances say, within 5 standard deviations.
+void check_chances(const std::map<Places, int>& found, const std::map<Places, double>& chances, int rounds) {
+  for (const auto& [outcome, count] : found) CHECK(chances.contains(outcome) && count > 0);
+  for (const auto& [outcome, p] : chances) {
+    const auto at = found.find(outcome);
+    const double mean = p * rounds, count = at == found.end() ? 0 : at->second;
+    CHECK(std::abs(count - mean) <= 5 * std::sqrt(mean * (1 - p)) + 1e-9);
+  }
+}
+
+template <typename Draw>
+std::map<Places, int> outcomes(Draw& draw, int64_t degree, int64_t fanout, int rounds) {
+  std::map<Places, int> found;
+  for (int key = 0; key < rounds; ++key)
+    ++found[taken_by(draw, 0, degree, fanout, static_cast<uint64_t>(key))];
+  return found;
+}
+
+void test_uniform() {
+  UniformDraw draw;
+  for (const int64_t degree : {0, 1, 2, 48, 49, 300}) {
+    for (const int64_t fanout : {degree, degree + 1, int64_t{1} << 40, int64_t{-1}})
+      CHECK(taken_by(draw, 50, degree, fanout, 1) == in_order(50, degree));
+    CHECK(taken_by(draw, 50, degree, 0, 1).empty());
+  }
+  const int rounds = 20000;
+  std::map<Places, int> sets;
+  for (const auto& [places, count] : outcomes(draw, 5, 3, rounds)) {
+    Places sorted = places;
+    std::sort(sorted.begin(), sorted.end());
+    sets[sorted] += count;
+  }
+  std::map<Places, double> evenly;
+  for (int64_t a = 0; a < 5; ++a)
+    for (int64_t b = a + 1; b < 5; ++b)
+      for (int64_t c = b + 1; c < 5; ++c) evenly[{a, b, c}] = 1.0 / 10;
+  check_chances(sets, evenly, rounds);
+}
+
+void test_replacement() {
+  ReplacementDraw draw;
+  CHECK(ReplacementDraw::most(0, 5) == 0 && ReplacementDraw::most(3, 5) == 5);
+  CHECK(ReplacementDraw::most(3, -1) == 3 && ReplacementDraw::most(3, 0) == 0);
+  CHECK(taken_by(draw, 9, 0, 5, 1).empty() && taken_by(draw, 9, 4, 0, 1).empty());
+  CHECK(taken_by(draw, 9, 0, -1, 1).empty() && taken_by(draw, 9, 4, -1, 1) == in_order(9, 4));
+  CHECK(taken_by(draw, 9, 1, 100, 1) == Places(100, 9));
+  for (const int64_t place : taken_by(draw, 1000, 3, 500, 2)) CHECK(place >= 1000 && place < 1003);
+  std::map<Places, double> evenly;
+  for (int64_t a = 0; a < 3; ++a)
+    for (int64_t b = 0; b < 3; ++b) evenly[{a, b}] = 1.0 / 9;
+  check_chances(outcomes(draw, 3, 2, 20000), evenly, 20000);
+}
+
+/// The draws of WeightedDraw by another method: after every draw, a scan over what is left.
+Places by_scanning(const Sums& counts, int64_t first, int64_t degree, int64_t fanout, uint64_t key) {
+  Sums left(counts.begin() + first, counts.begin() + first + degree);
+  Stream random(3, key);
+  Places taken;
+  while (static_cast<int64_t>(taken.size()) < fanout) {
+    const uint64_t total = std::accumulate(left.begin(), left.end(), uint64_t{0});
+    if (total == 0) break;
+    uint64_t point = random.below(total);
+    size_t at = 0;
+    for (; point >= left[at]; ++at) point -= left[at];
+    taken.push_back(first + static_cast<int64_t>(at));
+    left[at] = 0;
+  }
+  return taken;
+}
+
+void test_weighted_against_a_scan() {
+  const auto columns = random_columns<double>(300, 5);
+  const Sums sums = columns.sums(2);
+  Sums counts = sums;
+  for (size_t v = 0; v + 1 < columns.indptr.size(); ++v)
+    std::adjacent_difference(sums.begin() + columns.indptr[v], sums.begin() + columns.indptr[v + 1],
+                             counts.begin() + columns.indptr[v]);
+  WeightedDraw draw;
+  draw.use(sums.data());
+  for (size_t v = 0; v + 1 < columns.indptr.size(); ++v) {
+    const int64_t first = columns.indptr[v], degree = columns.indptr[v + 1] - first;
+    Places positive = in_order(first, degree);
+    std::erase_if(positive, [&](int64_t e) { return columns.weights[static_cast<size_t>(e)] == 0; });
+    for (const int64_t fanout : {degree, degree + 1, int64_t{1} << 40, int64_t{-1}})
+      CHECK(taken_by(draw, first, degree, fanout, v) == positive);
+    for (const int64_t fanout : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7}, degree - 1})
+      if (fanout >= 0 && fanout < degree) {
+        const Places taken = taken_by(draw, first, degree, fanout, v);
+        CHECK(taken == by_scanning(counts, first, degree, fanout, v));
+        CHECK(taken.size() == std::min(positive.size(), static_cast<size_t>(fanout)));
+        for (const int64_t e : taken) CHECK(columns.weights[static_cast<size_t>(e)] > 0);
+      }
+  }
+}
+
+/// Chances of ordered pairs, the second draw in proportion to what the first has left.
+std::map<Places, double> pair_chances(const std::vector<double>& weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::map<Places, double> chances;
+  for (size_t a = 0; a < weights.size(); ++a)
+    for (size_t b = 0; b < weights.size(); ++b)
+      if (a != b && weights[a] > 0 && weights[b] > 0)
+        chances[{static_cast<int64_t>(a), static_cast<int64_t>(b)}] =
+            weights[a] / total * weights[b] / (total - weights[a]);
+  return chances;
+}
+
+void test_weighted_chances() {
+  WeightedDraw draw;
+  for (const std::vector<double>& weights :
+       {std::vector<double>{1, 2, 3, 4}, {0, 5, 0, 1, 2, 0}, {1, 1, 1, 1, 1}, {1, 1e6, 1}}) {
+    for (const double scale : {1.0, 0x1p-1060, 0x1p1000}) {  // the middle one is denormal, and exact
+      std::vector<double> scaled = weights;
+      for (double& w : scaled) w *= scale;
+      const Sums sums = column(scaled).sums();
+      draw.use(sums.data());
+      const auto degree = static_cast<int64_t>(weights.size());
+      check_chances(outcomes(draw, degree, 2, 20000), pair_chances(weights), 20000);
+    }
+  }
+}
+
+void test_weighted_extremes() {
+  WeightedDraw draw;
+  const Sums lone = column<double>({kDenormal}).sums();
+  draw.use(lone.data());
+  CHECK(taken_by(draw, 0, 1, 1, 5) == Places{0} && taken_by(draw, 0, 1, -1, 5) == Places{0});
+  CHECK(taken_by(draw, 0, 1, 0, 5).empty());
+
+  const Sums mixed = column<double>({1e300, 1e-300, 0, 1e300, 0}).sums();
+  draw.use(mixed.data());
+  const std::map<Places, double> two{{{0, 3}, 0.5}, {{3, 0}, 0.5}}, three{{{0, 3, 1}, 0.5}, {{3, 0, 1}, 0.5}};
+  check_chances(outcomes(draw, 5, 2, 5000), two, 5000);
+  check_chances(outcomes(draw, 5, 3, 5000), three, 5000);
+  check_chances(outcomes(draw, 5, 4, 5000), three, 5000);  // only three may come
+  CHECK((taken_by(draw, 0, 5, 5, 1) == Places{0, 1, 3}));
+
+  const Columns<double> zeros{{0, 3, 4}, {0, 0, 0, 2}};  // a column of zeros gives nothing
+  const Sums beside = zeros.sums();
+  draw.use(beside.data());
+  for (const int64_t fanout : {-1, 1, 2, 3, 9}) CHECK(taken_by(draw, 0, 3, fanout, 1).empty());
+  CHECK(taken_by(draw, 3, 1, 1, 1) == Places{3});
+}
+
+/// All of a long list but one, taken one by one.
+void test_weighted_long_list() {
+  std::vector<float> weights(3000);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::ldexp(1.0F, static_cast<int>(i % 250) - 125);
+  const Sums sums = column(weights).sums();
+  WeightedDraw draw;
+  draw.use(sums.data());
+  const Places taken = taken_by(draw, 0, 3000, 2999, 1);
+  CHECK(taken.size() == 2999 && std::set<int64_t>(taken.begin(), taken.end()).size() == 2999);
+  CHECK(taken == by_scanning(counts_of(weights), 0, 3000, 2999, 1));
+}
+
+}  // namespace
+
+int main() {
+  test_fixed_point();
+  test_extreme_weights();
+  test_sums_for_any_number_of_threads();
+  test_weights_that_are_refused();
+  test_damaged_offsets();
+  test_uniform();
+  test_replacement();
+  test_weighted_against_a_scan();
+  test_weighted_chances();
+  test_weighted_extremes();
+  test_weighted_long_list();
+  std::cout << "test_draws: ok\n";
+  return 0;
+}
