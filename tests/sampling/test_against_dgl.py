@@ -1,0 +1,219 @@
+"""DGL's neighbour sampler as an independent judge: the same graphs, rules and fanouts, two-sample tests.
+
+DGL lists fanouts from the last hop. Both sides have fixed seeds, DGL on one thread, as its draws depend on how many
+there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from chances import LEAST
+from scipy import stats
+from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, weighted_graph
+
+from tiering.sampling import AccessCounts, NeighborSampler
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+RULES: dict[str, dict[str, Any]] = {"uniform": {}, "replacement": {"replace": True}, "weighted": {"prob": "weight"}}
+PAPERS = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
+
+
+@pytest.fixture
+def dgl() -> Iterator[Any]:
+    module = pytest.importorskip("dgl")
+    threads = module.utils.get_num_threads()
+    module.utils.set_num_threads(1)
+    module.seed(0)
+    yield module
+    module.utils.set_num_threads(threads)
+
+
+def papers(seed: int = 0) -> ToyGraph:
+    """40 papers, 15 authors, three relations with weights, a fifth of them 0; parallel edges and isolated nodes."""
+    rng = np.random.default_rng(seed)
+    nodes = {"paper": 40, "author": 15}
+    edges, weights = {}, {}
+    for relation, size in zip(PAPERS, (200, 120, 90), strict=True):
+        src, dst = (np.floor(nodes[t] * rng.random(size) ** 1.5) for t in (relation[0], relation[2]))
+        edges[relation] = np.stack([src, dst])
+        weights[relation] = 4 * rng.random(size) * (rng.random(size) > 0.2)
+    return ToyGraph(nodes, edges, weights=weights)
+
+
+GRAPHS = {
+    "homogeneous": (weighted_graph(60, 300, seed=1), [{HOMOGENEOUS: 3}]),
+    "heterogeneous": (papers(), [dict(zip(PAPERS, (3, 2, 4), strict=True))]),
+    "some lists whole, some not": (papers(), [dict(zip(PAPERS, (-1, 1, 0), strict=True))]),
+}
+
+
+def peer_of(dgl: Any, graph: ToyGraph) -> Any:
+    """The graph in DGL: edge k of a relation is its place k in `indices`."""
+    torch = pytest.importorskip("torch")
+    lists = {}
+    for relation in graph.relations:
+        indptr, indices = graph.csc(relation)
+        lists[relation] = ("csc", (torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64)), []))
+    peer = dgl.heterograph(lists, {t: graph.num_nodes(t) for t in graph.node_types})
+    for relation in graph.relations:
+        for name, values in graph.edge_data(relation).items():
+            peer.edges[relation].data[name] = torch.from_numpy(values)
+    return peer
+
+
+def everyone(graph: ToyGraph) -> dict[str, Any]:
+    return {t: np.arange(graph.num_nodes(t)) for t in graph.node_types}
+
+
+def our_edges(graph: ToyGraph, fanouts: Any, rule: Any, rounds: int) -> dict[Any, Any]:
+    """How often each edge is drawn, per relation (rounds, edges): one hop, every node a seed."""
+    counts = {r: np.zeros((rounds, graph.csc(r)[1].size)) for r in graph.relations}
+    sampler = NeighborSampler(graph, fanouts, rule=rule, seed=17)
+    for b in range(rounds):
+        for r, edges in sampler.sample(everyone(graph), batch=b, positions=True).hops[0].items():
+            counts[r][b] = np.bincount(edges.positions, minlength=counts[r].shape[1])
+    return counts
+
+
+def their_edges(dgl: Any, graph: ToyGraph, fanouts: Any, rule: str, rounds: int) -> dict[Any, Any]:
+    counts = {r: np.zeros((rounds, graph.csc(r)[1].size)) for r in graph.relations}
+    torch = pytest.importorskip("torch")
+    peer, seeds = peer_of(dgl, graph), {t: torch.from_numpy(v) for t, v in everyone(graph).items()}
+    for b in range(rounds):
+        found = dgl.sampling.sample_neighbors(peer, seeds, fanouts[0], **RULES[rule])
+        for r in graph.relations:
+            counts[r][b] = np.bincount(found.edges[r].data[dgl.EID].numpy(), minlength=counts[r].shape[1])
+    return counts
+
+
+def same_means(graph: ToyGraph, ours: dict[Any, Any], theirs: dict[Any, Any]) -> float:
+    """p-value that both sides draw each edge equally often.
+
+    Hotelling's statistic per list, as the edges of a list depend on each other; lists are independent and add up.
+    """
+    total, freedom = 0.0, 0
+    for relation in graph.relations:
+        indptr, _ = graph.csc(relation)
+        for begin, end in itertools.pairwise(indptr):
+            if begin == end:
+                continue
+            a, b = ours[relation][:, begin:end], theirs[relation][:, begin:end]
+            difference = a.mean(0) - b.mean(0)
+            covariance = np.atleast_2d(np.cov(a.T) + np.cov(b.T)) / len(a)
+            values, vectors = np.linalg.eigh(covariance)
+            moves = values > 1e-9
+            along = vectors.T @ difference
+            if np.abs(along[~moves]).max(initial=0) > 1e-9:
+                return 0.0  # what never varies must be the same
+            total, freedom = total + (along[moves] ** 2 / values[moves]).sum(), freedom + moves.sum()
+    assert freedom > 30
+    return float(stats.chi2.sf(total, freedom))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_edges_are_drawn_as_often(dgl: Any, name: str, rule: str) -> None:
+    graph, fanouts = GRAPHS[name]
+    ours, theirs = our_edges(graph, fanouts, rule, 1500), their_edges(dgl, graph, fanouts, rule, 1500)
+    for relation in graph.relations:
+        assert ours[relation].sum(1).tolist() == theirs[relation].sum(1).tolist()
+    assert same_means(graph, ours, theirs) > LEAST
+
+
+def test_another_rule_is_told_apart(dgl: Any) -> None:
+    """The two-sample test has the power: half the draws are enough to tell uniform draws from weighted ones."""
+    graph, fanouts = GRAPHS["heterogeneous"]
+    theirs = their_edges(dgl, graph, fanouts, "weighted", 700)
+    assert same_means(graph, our_edges(graph, fanouts, "weighted", 700), theirs) > LEAST
+    assert same_means(graph, our_edges(graph, fanouts, "uniform", 700), theirs) < 1e-12
+    close = papers()
+    close._weights[PAPERS[0]] = 0.3 + close._weights[PAPERS[0]]
+    assert same_means(graph, our_edges(close, fanouts, "weighted", 700), theirs) < 1e-12
+
+
+def our_sizes(graph: ToyGraph, seeds: Any, fanouts: Any, rule: Any, rounds: int) -> dict[Any, Any]:
+    """Nodes known after each hop per type, and edges of each hop per relation: arrays of one number per round."""
+    sampler = NeighborSampler(graph, fanouts, rule=rule, seed=23)
+    rows = []
+    for b in range(rounds):
+        batch = sampler.sample(seeds, epoch=b // 10, batch=b % 10)
+        nodes = {(h, t): n for h, sizes in enumerate(batch.num_nodes[1:]) for t, n in sizes.items()}
+        rows.append({**nodes, **{(h, r): len(e) for h, hop in enumerate(batch.hops) for r, e in hop.items()}})
+    return {key: np.array([row[key] for row in rows], float) for key in rows[0]}
+
+
+def their_sizes(dgl: Any, graph: ToyGraph, seeds: Any, fanouts: Any, rule: str, rounds: int) -> dict[Any, Any]:
+    torch = pytest.importorskip("torch")
+    sampler = dgl.dataloading.NeighborSampler(fanouts[::-1], **RULES[rule])
+    peer, asked = peer_of(dgl, graph), {t: torch.as_tensor(v) for t, v in seeds.items()}
+    rows = []
+    for _ in range(rounds):
+        blocks = sampler.sample_blocks(peer, asked)[2][::-1]
+        nodes = {(h, t): block.num_src_nodes(t) for h, block in enumerate(blocks) for t in graph.node_types}
+        rows.append(
+            {**nodes, **{(h, r): block.num_edges(r) for h, block in enumerate(blocks) for r in graph.relations}}
+        )
+    return {key: np.array([row[key] for row in rows], float) for key in rows[0]}
+
+
+def deviations(ours: dict[Any, Any], theirs: dict[Any, Any]) -> dict[Any, float]:
+    """Difference of the means per key in standard deviations; what does not vary must be equal."""
+    assert set(ours) == set(theirs)
+    found = {}
+    for key, mine in ours.items():
+        error = np.sqrt((mine.var() + theirs[key].var()) / len(mine))
+        difference = mine.mean() - theirs[key].mean()
+        found[key] = abs(difference / error) if error > 0 else (np.inf if difference else 0.0)
+    return found
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_whole_batches_have_the_same_sizes(dgl: Any, rule: str) -> None:
+    """Frontier `all`: three hops, by type and relation."""
+    graph = papers(1)
+    fanouts = [dict(zip(PAPERS, hop, strict=True)) for hop in ((2, 2, 1), (1, 2, 2), (2, -1, 1))]
+    seeds = {"paper": np.array([3, 1, 39, 20, 17]), "author": np.array([2])}
+    ours, theirs = our_sizes(graph, seeds, fanouts, rule, 1200), their_sizes(dgl, graph, seeds, fanouts, rule, 1200)
+    found = deviations(ours, theirs)
+    assert len(found) == 3 * 5 and max(found.values()) < 4.5, found
+    assert sum(z > 0 for z in found.values()) > 6, "too little varies to compare"
+
+
+def test_whole_batches_of_another_fanout_are_told_apart(dgl: Any) -> None:
+    graph, seeds = papers(1), {"paper": np.array([3, 1, 39, 20, 17])}
+    right, wrong = [dict.fromkeys(PAPERS, n) for n in (2, 1)], [dict.fromkeys(PAPERS, n) for n in (1, 2)]
+    theirs = their_sizes(dgl, graph, seeds, right, "uniform", 300)
+    assert max(deviations(our_sizes(graph, seeds, right, "uniform", 300), theirs).values()) < 4.5
+    assert max(deviations(our_sizes(graph, seeds, wrong, "uniform", 300), theirs).values()) > 10
+
+
+def test_access_counts_agree(dgl: Any) -> None:
+    """Reads of every node over the batches of 60 epochs, the same seeds in each batch."""
+    torch = pytest.importorskip("torch")
+    graph, fanouts, epochs = random_graph(3000, 40_000), [4, 3, 2], 60
+    sampler, peer = NeighborSampler(graph, fanouts), peer_of(dgl, graph)
+    judge = dgl.dataloading.NeighborSampler(fanouts[::-1])
+    ours, theirs, sizes = AccessCounts.zeros(graph), np.zeros(3000, np.int64), []
+    for epoch in range(epochs):
+        plan = sampler.batches(np.arange(0, 3000, 10), 50, epoch)
+        for b, seeds in enumerate(plan):
+            before = ours.total
+            sampler.count_accesses(plan, ours, first=b, last=b + 1, threads=1)
+            nodes, _, _ = judge.sample_blocks(peer, torch.from_numpy(seeds["node"]))
+            theirs[nodes.numpy()] += 1
+            sizes.append(ours.total - before - len(nodes))
+    assert abs(np.mean(sizes)) < 4 * np.std(sizes) / np.sqrt(len(sizes))
+    # A node's count is a sum of one coin toss per batch: the difference of two such sums, in standard deviations.
+    mine, tosses = ours.features["node"], len(sizes)
+    p = (mine + theirs) / (2 * tosses)
+    deviation = np.sqrt(2 * tosses * p * (1 - p))
+    tossed = deviation > 2
+    z = (mine - theirs)[tossed] / deviation[tossed]
+    assert tossed.sum() > 500
+    assert abs(z.mean()) < 0.15 and z.std() < 1.15 and np.abs(z).max() < 6
