@@ -65,7 +65,7 @@ def test_seeds(seeds: Any, words: str) -> None:
 def test_batches() -> None:
     with pytest.raises(InputError, match="training nodes: expected at least 1, found 0"):
         batches({"a": []}, 2, 0)
-    with pytest.raises(InputError, match="batch size: expected 1 or more, found 0"):
+    with pytest.raises(InputError, match="batch size: expected a whole number, 1 or more, found 0"):
         batches({"a": [1]}, 0, 0)
     with pytest.raises(InputError, match="use a smaller batch size"):
         batches({"a": [1]}, 2, 0, drop_last=True)

@@ -76,7 +76,7 @@ class Sampler:
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
         self.fanouts = [list(hop) for hop in fanouts]
         place = {t: i for i, t in enumerate(self.node_types)}
-        given = weights or {}
+        given, workers = weights or {}, parse_threads(threads)
         try:
             self._native = native.Sampler(
                 num_nodes=[graph.num_nodes(t) for t in self.node_types],
@@ -87,7 +87,7 @@ class Sampler:
                 seed=self.seed,
                 rule=rule,
                 walks=walks,
-                threads=parse_threads(threads),
+                threads=workers,
             )
         except ValueError as error:
             raise self._explain(error) from None
@@ -109,11 +109,9 @@ class Sampler:
         InputError
             If a seed is no node of the graph.
         """
-        lists = self._per_type(seeds, "seeds")
+        lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         try:
-            nodes, sizes, hops = self._native.sample(
-                lists, key_word(epoch, "epoch"), key_word(batch, "batch"), positions
-            )
+            nodes, sizes, hops = self._native.sample(lists, *key, positions)
         except ValueError as error:
             raise self._explain(error) from None
         return SampledBatch(
@@ -161,19 +159,17 @@ class Sampler:
         -------
         AccessCounts
             `counts`.
+
+        Raises
+        ------
+        InputError
+            If the plan has no such batches, or counters do not fit the graph.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
-        last = len(plan) if last is None else last
+        epoch = self._epoch(plan, first, last)
+        counters, workers = self._counters(counts), parse_threads(threads)
         try:
-            self._native.count_accesses(
-                self._epoch(plan),
-                key_word(plan.epoch, "epoch"),
-                first,
-                last,
-                [counts.features[t] for t in self.node_types],
-                [counts.adjacency[r] for r in self.relations],
-                parse_threads(threads),
-            )
+            self._native.count_accesses(*epoch, *counters, workers)
         except ValueError as error:
             raise self._explain(error) from None
         return counts
@@ -209,30 +205,58 @@ class Sampler:
         -------
         numpy.ndarray
             int64, shape (maps, last - first, num_marks).
+
+        Raises
+        ------
+        InputError
+            If the plan has no such batches, or marks or counters do not fit the graph.
         """
-        last = len(plan) if last is None else last
-        marks = [[None if (m := each.get(t)) is None else np.ascontiguousarray(m, np.uint8) for t in self.node_types]
-                 for each in maps]  # fmt: skip
+        epoch, marks = self._epoch(plan, first, last), [self._marks(each) for each in maps]
+        counters = ([], []) if counts is None else self._counters(counts)
+        workers = parse_threads(threads)
         try:
-            return self._native.count_marks(
-                self._epoch(plan),
-                key_word(plan.epoch, "epoch"),
-                first,
-                last,
-                marks,
-                num_marks,
-                [] if counts is None else [counts.features[t] for t in self.node_types],
-                [] if counts is None else [counts.adjacency[r] for r in self.relations],
-                parse_threads(threads),
-            )
+            return self._native.count_marks(*epoch, marks, num_marks, *counters, workers)
         except ValueError as error:
             raise self._explain(error) from None
 
-    def _epoch(self, plan: EpochPlan) -> list[tuple[IdArray, IdArray]]:
-        """Seeds and offsets per node type, as the core takes them."""
+    def _epoch(
+        self, plan: EpochPlan, first: int, last: int | None
+    ) -> tuple[list[tuple[IdArray, IdArray]], int, int, int]:
+        """Seeds and offsets per node type, number of the epoch, and first and last batch, as the core takes them."""
+        self._check_types(plan.ids, "plan")
         none = np.empty(0, np.int64)
         idle = np.zeros(len(plan) + 1, np.int64)
-        return [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
+        lists = [(plan.ids.get(t, none), plan.offsets.get(t, idle)) for t in self.node_types]
+        return lists, key_word(plan.epoch, "epoch"), first, len(plan) if last is None else last
+
+    def _counters(self, counts: AccessCounts) -> tuple[list[IdArray], list[IdArray]]:
+        """Arrays per node type and per relation that the core may add to in place."""
+        features = [
+            _checked_counter(counts.features.get(t), self.graph.num_nodes(t), f"feature counts of type {t!r}")
+            for t in self.node_types
+        ]
+        adjacency = [
+            _checked_counter(counts.adjacency.get(r), self.graph.num_nodes(r[2]), f"adjacency counts of {':'.join(r)}")
+            for r in self.relations
+        ]
+        return features, adjacency
+
+    def _marks(self, marks: Mapping[str, npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8] | None]:
+        """One array per node type, None where nothing was given."""
+        self._check_types(marks, "marks")
+        for node_type, each in marks.items():
+            shape = (self.graph.num_nodes(node_type),)
+            if each.shape != shape or not np.can_cast(each.dtype, np.uint8, "safe"):
+                raise InputError(
+                    f"marks of type {node_type!r}: expected uint8 of shape {shape}, found {each.dtype} of shape "
+                    f"{each.shape}"
+                )
+        given = [marks.get(t) for t in self.node_types]
+        return [None if each is None else np.ascontiguousarray(each, np.uint8) for each in given]
+
+    def _check_types(self, given: Mapping[str, Any], what: str) -> None:
+        if unknown := [t for t in given if t not in self.node_types]:
+            raise InputError(f"{what}: no node type {unknown[0]!r}; types: {', '.join(self.node_types)}")
 
     def _per_type(self, ids: Seeds, what: str) -> list[IdArray]:
         """One checked array per node type, empty where nothing was given."""
@@ -243,8 +267,7 @@ class Sampler:
                     f"types: {', '.join(self.node_types)}"
                 )
             ids = {self.node_types[0]: ids}
-        if unknown := [t for t in ids if t not in self.node_types]:
-            raise InputError(f"{what}: no node type {unknown[0]!r}; types: {', '.join(self.node_types)}")
+        self._check_types(ids, what)
         lists = []
         for node_type in self.node_types:
             label = f"{what} of type {node_type!r}"
@@ -260,6 +283,23 @@ class Sampler:
         """The core's message with names instead of numbers."""
         path = getattr(self.graph, "path", "graph")
         text = re.sub(r"\brelation (\d+)", lambda m: "relation " + ":".join(self.relations[int(m[1])]), str(error))
+        text = re.sub(r"\bof type (\d+)", lambda m: f"of type {self.node_types[int(m[1])]!r}", text)
         if text.startswith("weights of"):
             return InputError(f"{path}: {text}; correct the weights and import again, or use another sampler")
-        return InputError(f"{path}: {text}; run `tiering check --full` on the graph")
+        if text.startswith(("indptr", "indices", "column", "node keys")):
+            return InputError(f"{path}: {text}; run `tiering check --full` on the graph")
+        return InputError(text)
+
+
+def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:
+    """The array itself: one that had to be converted would take the counts with it."""
+    if counter is None:
+        raise InputError(f"{what}: expected an int64 array of shape ({size},), found none; see AccessCounts.zeros")
+    if counter.dtype != np.int64 or counter.shape != (size,) or not counter.flags.c_contiguous:
+        raise InputError(
+            f"{what}: expected a contiguous int64 array of shape ({size},), found {counter.dtype} of shape "
+            f"{counter.shape} and strides {counter.strides}; see AccessCounts.zeros"
+        )
+    if not counter.flags.writeable:
+        raise InputError(f"{what}: expected an array to add to, found a read-only one; give a copy")
+    return counter

@@ -31,7 +31,10 @@ def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> li
         return [_fanout(fanout, what, lowest=1)] * len(relations)
     found: dict[Relation, int] = {}
     for key, value in fanout.items():
-        found[match_relation(relations, key, what)] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
+        relation = match_relation(relations, key, what)
+        if relation in found:
+            raise InputError(f"{what}: relation {':'.join(relation)} comes twice")
+        found[relation] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
     if missing := [":".join(r) for r in relations if r not in found]:
         raise InputError(
             f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "

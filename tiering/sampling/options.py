@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+
+import numpy as np
 
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
@@ -13,6 +14,7 @@ from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph
 from tiering.sampling.layer import LayerSampler
 from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.plan import key_word, positive_size
 from tiering.sampling.walk import RandomWalkSampler
 
 
@@ -46,28 +48,26 @@ class SamplingOptions:
     """``pinsage``: relations of a step, in the order walked; ``None``: every relation within one type."""
 
     def __post_init__(self) -> None:
-        if self.sampler not in SAMPLERS:
+        if not isinstance(self.sampler, str) or self.sampler not in SAMPLERS:
             raise InputError(f"sampler: expected one of {', '.join(SAMPLERS)}, found {self.sampler!r}")
-        if self.frontier not in ("all", "new"):
+        if not isinstance(self.frontier, str) or self.frontier not in ("all", "new"):
             raise InputError(f"frontier: expected 'all' or 'new', found {self.frontier!r}")
-        try:
-            size = 0 if isinstance(self.batch_size, bool) else operator.index(self.batch_size)
-        except TypeError:
-            size = 0
-        if size < 1:
-            raise InputError(f"batch size: expected a whole number, 1 or more, found {self.batch_size!r}")
-        object.__setattr__(self, "batch_size", size)  # numpy's integers too: records hold JSON types only
+        object.__setattr__(self, "batch_size", positive_size(self.batch_size))
+        object.__setattr__(self, "seed", key_word(self.seed, "seed"))
 
     def record(self) -> dict[str, Any]:
         """What matters to the sampler, without the seed, as JSON holds it."""
-        fanouts = [hop if isinstance(hop, int) else {_key(r): n for r, n in hop.items()} for hop in self.fanouts]
+        fanouts = [
+            {_key(r): _plain(n) for r, n in hop.items()} if isinstance(hop, Mapping) else _plain(hop)
+            for hop in self.fanouts
+        ]
         own = {"fanouts": fanouts, "batch_size": self.batch_size, "frontier": self.frontier, "sampler": self.sampler}
         return {**own, **(self._walks() if self.sampler == "pinsage" else {})}
 
     def _walks(self) -> dict[str, Any]:
         paths = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
         own = {"num_walks": self.num_walks, "walk_length": self.walk_length, "restart": self.restart}
-        return {**own, "metapaths": paths}
+        return {**{name: _plain(n) for name, n in own.items()}, "metapaths": paths}
 
     def to_json(self) -> dict[str, Any]:
         """`record`, and the seed."""
@@ -133,6 +133,10 @@ def _rule(options: SamplingOptions) -> FrontierRule:
 
 def _key(relation: Any) -> str:
     return relation if isinstance(relation, str) else ":".join(relation)
+
+
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
 
 
 SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {

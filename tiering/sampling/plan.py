@@ -80,8 +80,7 @@ def batches(
     InputError
         If `train` is empty or not whole numbers, or the batch size is not positive.
     """
-    if batch_size < 1:
-        raise InputError(f"batch size: expected 1 or more, found {batch_size}")
+    batch_size = positive_size(batch_size)
     lists = {t: id_array(ids, f"training nodes of type {t!r}") for t, ids in train.items()}
     total = sum(ids.size for ids in lists.values())
     if total == 0:
@@ -102,9 +101,23 @@ def batches(
 
 
 def key_word(value: int, what: str) -> int:
-    if not 0 <= operator.index(value) < 2**64:
-        raise InputError(f"{what}: expected a whole number from 0 to 2^64 - 1, found {value}")
-    return operator.index(value)
+    try:
+        word = operator.index(value)
+    except TypeError:
+        word = -1
+    if not 0 <= word < 2**64:
+        raise InputError(f"{what}: expected a whole number from 0 to 2^64 - 1, found {value!r}")
+    return word
+
+
+def positive_size(batch_size: int) -> int:
+    try:
+        size = 0 if isinstance(batch_size, bool) else operator.index(batch_size)
+    except TypeError:
+        size = 0
+    if size < 1:
+        raise InputError(f"batch size: expected a whole number, 1 or more, found {batch_size!r}")
+    return size
 
 
 def id_array(ids: npt.ArrayLike, what: str) -> IdArray:

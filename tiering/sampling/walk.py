@@ -135,6 +135,10 @@ def _probability(value: float) -> float:
     return number
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and len(value) > 0
+
+
 def _joined(path: Sequence[Relation]) -> Relation:
     return path[-1][0], "/".join(relation[1] for relation in path), path[0][2]
 
@@ -148,7 +152,7 @@ def _resolve_metapaths(
             known = ", ".join(":".join(r) for r in relations)
             raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
         return found
-    if isinstance(metapaths, str) or not metapaths or any(isinstance(p, str) or not p for p in metapaths):
+    if not _is_list(metapaths) or not all(_is_list(path) for path in metapaths):
         raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
     paths = []
     for number, given in enumerate(metapaths):
