@@ -109,7 +109,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, _UsageError):
         return USAGE, _usage_line(error)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return INTERRUPTED, "interrupted: nothing unfinished is left; the same command starts again"
+        return INTERRUPTED, "interrupted: the same command goes on from what is finished"
     if isinstance(error, TieringError) and not isinstance(error, InternalError):
         return error.exit_code, f"error: {one_line(_text(error))}"
     if isinstance(error, MemoryError):

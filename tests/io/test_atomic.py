@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tiering.errors import BusyError, ExistsError, MissingError, StorageError
+from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.scores import Scores
 from tiering.io.atomic import OutputDirectory
@@ -103,3 +103,73 @@ def test_a_full_disk_says_what_is_needed_and_free_and_leaves_nothing(tmp_path):
         assert list(disk.iterdir()) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+IDENTITY = {"stage": "score", "options": {"method": "m"}, "inputs": {"graph": "xxh3-128:1"}, "package": "1"}
+
+
+def write_two(out, error=None, identity=IDENTITY, **options):
+    """Write two files, with an error between them; return which were there already."""
+    names = ("nodes/node/feature", "nodes/other/feature")
+    with ArtifactWriter(out, "scores", identity=identity, **options) as writer:
+        had = [writer.has(name) for name in names]
+        for name, there in zip(names, had, strict=True):
+            if not there:
+                writer.put(name, np.arange(3.0))
+            if error is not None:
+                raise error
+        writer.commit({**BODY, "node_types": ["node", "other"]}, {"stage": "score"})
+    return had
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError(28, "disk full"), MemoryError()])
+def test_the_same_run_goes_on(tmp_path, error):
+    with pytest.raises(type(error)):
+        write_two(tmp_path / "S", error)
+    assert [path.name for path in tmp_path.iterdir()] == [".S.partial"]
+    with pytest.raises(MissingError):
+        Scores.open(tmp_path / "S")
+    assert write_two(tmp_path / "S") == [True, False]
+    assert write_two(tmp_path / "T") == [False, False]
+    assert [sorted(p.name for p in tmp_path.iterdir())] == [["S", "T"]]
+    assert Scores.open(tmp_path / "S").digest == Scores.open(tmp_path / "T").digest
+    assert Scores.open(tmp_path / "S").problems("full") == []
+
+
+@pytest.mark.parametrize("error", [InputError("bad"), RuntimeError("a bug"), AssertionError()])
+def test_errors_of_input_and_bugs_leave_nothing(tmp_path, error):
+    with pytest.raises(type(error)):
+        write_two(tmp_path / "S", error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_run_begins_anew(tmp_path):
+    for k, identity in enumerate(({**IDENTITY, "options": {"method": "n"}}, {**IDENTITY, "package": "2"}, None)):
+        with pytest.raises(KeyboardInterrupt):
+            write_two(tmp_path / str(k), KeyboardInterrupt())
+        assert write_two(tmp_path / str(k), identity=identity) == [False, False]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+
+
+def test_a_changed_input_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    changed = {**IDENTITY, "inputs": {"graph": "xxh3-128:2"}}
+    with pytest.raises(InputError, match=r"graph: changed since .*expected xxh3-128:1, found xxh3-128:2.*--force"):
+        write_two(tmp_path / "S", identity=changed)
+    with pytest.raises(InputError, match="expected no such input, found xxh3-128:3"):
+        write_two(tmp_path / "S", identity={**IDENTITY, "inputs": {**IDENTITY["inputs"], "also": "xxh3-128:3"}})
+    assert write_two(tmp_path / "S") == [True, False], "a refusal loses nothing"
+
+
+def test_force_with_a_changed_input_begins_anew(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    assert write_two(tmp_path / "S", identity={**IDENTITY, "inputs": {}}, force=True) == [False, False]
+
+
+def test_a_file_that_was_cut_since_is_made_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    os.truncate(tmp_path / ".S.partial/nodes/node/feature", 8)
+    assert write_two(tmp_path / "S") == [False, False]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tiering.errors import FormatError, MissingError
+from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats.manifest import (
     MANIFEST,
     External,
@@ -25,7 +25,7 @@ from tiering.formats.manifest import (
 from tiering.formats.problems import Problem, raise_problems
 from tiering.io.atomic import OutputDirectory, link_or_copy
 from tiering.io.checksum import checksum_file, digest_bytes
-from tiering.io.storage import RawWriter, reserve, storage_errors
+from tiering.io.storage import RawWriter, storage_errors
 from tiering.version import __version__
 
 LEVELS = ("header", "structure", "full")
@@ -165,7 +165,9 @@ class Artifact:
 class ArtifactWriter:
     """Writes one artifact: files first, the manifest last, the rename at the end.
 
-    Use as a context manager; leaving it without `commit` (an error, Ctrl-C) removes everything written.
+    Use as a context manager; leaving it without `commit` (an error, Ctrl-C) removes everything written. With an
+    `identity`, files that were finished stay for the next run of the same command, unless the error is the input's:
+    ask `has` before a file is made once more.
 
     Parameters
     ----------
@@ -175,6 +177,8 @@ class ArtifactWriter:
         One of `tiering.formats.manifest.KINDS`.
     force
         Replace an existing directory.
+    identity
+        What is computed from what; see `tiering.io.atomic.OutputDirectory`.
     """
 
     def __init__(
@@ -183,22 +187,25 @@ class ArtifactWriter:
         kind: str,
         *,
         force: bool = False,
+        identity: Mapping[str, Any] | None = None,
         parent: ArtifactWriter | None = None,
     ) -> None:
         self.kind, self._parent = kind, parent
         self._files: dict[str, FileEntry] = {}
-        self._mapped: dict[str, tuple[np.ndarray[Any, Any], str]] = {}
         self._parts: dict[str, str] = {}
         self.external: dict[str, External] = {}
         """Files outside the artifact to refer to, by name."""
         self._output: OutputDirectory | None = None
         if parent is None:
-            self._output = OutputDirectory(out, force=force)
+            self._output = OutputDirectory(out, force=force, identity=identity)
             self.path, self.out = self._output.path, self._output.out
+            self.journal, self._prefix = self._output.journal, "file "
+            """Journal of a run that can be resumed; else ``None``."""
         else:
             self.path, self.out = parent.path / out, parent.out / out
+            self.journal, self._prefix = parent.journal, f"{parent._prefix}{out}/"
             with storage_errors(self.path):
-                self.path.mkdir()
+                self.path.mkdir(exist_ok=True)
 
     def part(self, name: str, kind: str) -> ArtifactWriter:
         """Begin a nested artifact in the subdirectory `name`; commit it before this one."""
@@ -214,17 +221,20 @@ class ArtifactWriter:
         """Begin a file that is written front to back; use as a context manager, which records it at its end."""
         return StreamedFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
-    def create(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """Map a new file read-write, its space reserved; hashed at `commit`."""
-        kind = storage_dtype(dtype)
-        reserve(self.path / name, int(np.prod(shape, dtype=np.int64)) * kind.itemsize)
-        array: np.ndarray[Any, Any]
-        if 0 in shape:
-            array = np.empty(shape, kind)
-        else:
-            array = np.memmap(self.path / name, dtype=kind, mode="r+", shape=tuple(shape))
-        self._mapped[name] = (array, dtype)
-        return array
+    def has(self, *names: str) -> bool:
+        """Whether an earlier run of the same identity finished all these files; they are taken over then."""
+        found = {}
+        for name in names:
+            facts = None if self.journal is None else self.journal.get(self._prefix + name)
+            if facts is None:
+                return False
+            entry = FileEntry(facts["dtype"], tuple(facts["shape"]), facts["checksum"])
+            file = self.path / name
+            if not file.is_file() or file.stat().st_size != entry.bytes:
+                return False
+            found[name] = entry
+        self._files.update(found)
+        return True
 
     def adopt(self, artifact: Artifact, name: str) -> None:
         """Take a finished artifact in as part `name`: its files are hard-linked where possible, else copied."""
@@ -232,8 +242,12 @@ class ArtifactWriter:
         self._parts[name] = artifact.digest
 
     def record(self, name: str, entry: FileEntry) -> None:
-        """Record a file that was written under `path` by other means."""
+        """Record a file that was written under `path`, and synced, by other means."""
         self._files[name] = entry
+        if self.journal is not None:
+            self.journal.record(
+                self._prefix + name, dtype=entry.dtype, shape=list(entry.shape), checksum=entry.checksum
+            )
 
     def commit(self, body: dict[str, Any], provenance: dict[str, Any]) -> Manifest:
         """Write the manifest, validate the document, and rename the directory into place.
@@ -243,7 +257,6 @@ class ArtifactWriter:
         FormatError
             If what was written would not open: a bug in the caller, found before anything is replaced.
         """
-        self._finish_mapped()
         manifest = Manifest(
             self.path, self.kind, written_version(self.kind), self._files, self._parts, self.external,
             {"package": f"tiering {__version__}", **provenance}, body,
@@ -265,19 +278,16 @@ class ArtifactWriter:
             manifest.path = self.out
         return manifest
 
-    def _finish_mapped(self) -> None:
-        for name, (array, dtype) in self._mapped.items():
-            if isinstance(array, np.memmap):
-                with storage_errors(self.path / name):
-                    array.flush()
-            self._files[name] = FileEntry(dtype, array.shape, checksum_file(self.path / name))
-        self._mapped = {}
-
     def __enter__(self) -> ArtifactWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        if self._output is not None:
+        if self._output is None:
+            return
+        # Python's own errors are bugs: the next run is not to stumble over them at the same place.
+        if isinstance(value, (KeyboardInterrupt, OSError, MemoryError)) and not isinstance(value, InputError):
+            self._output.suspend()
+        else:
             self._output.discard()
 
 

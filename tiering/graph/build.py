@@ -19,6 +19,7 @@ from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.progress import Progress, progress
 from tiering.units import parse_threads
+from tiering.version import __version__
 
 
 def build_graph(
@@ -71,7 +72,11 @@ def build_graph(
     """
     workers = parse_threads(threads)
     _check_dataset(dataset)
-    with ArtifactWriter(out, "graph", force=force) as writer:
+    recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
+    inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
+    provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
+    identity = {**provenance, "edge_ids": edge_ids, "package": __version__}
+    with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         relations = []
         total = sum(edges.num_edges for edges in dataset.edges)
         with progress(total, "graph", "edge", scale=True) as bar:
@@ -81,9 +86,7 @@ def build_graph(
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
-        recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
-        inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
-        writer.commit(body, {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed})
+        writer.commit(body, provenance)
     return Graph.open(writer.out)
 
 
@@ -181,22 +184,26 @@ def _write_relation(
     writer: ArtifactWriter, dataset: Dataset, edges: EdgeData, keep_ids: bool, threads: int, bar: Progress
 ) -> dict[str, Any]:
     source, name, destination = edges.relation
+    names = sorted([*edges.data, *(["edge_ids"] if keep_ids else [])])
+    folder = relation_folder(edges.relation)
+    if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
+        _write_edges(writer, dataset, edges, keep_ids, threads)
+    bar.update(edges.num_edges)
+    return {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges, "edge_data": names}
+
+
+def _write_edges(writer: ArtifactWriter, dataset: Dataset, edges: EdgeData, keep_ids: bool, threads: int) -> None:
     indptr, indices, positions = _to_csc(dataset, edges, keep_ids or bool(edges.data), threads)
     folder = relation_folder(edges.relation)
     writer.put(f"{folder}/indptr", indptr)
     writer.put(f"{folder}/indices", indices)
-    names = []
-    if positions is not None:
-        for key, values in sorted(edges.data.items()):
-            writer.put(f"{folder}/{key}", take(values, positions, threads))
-            names.append(key)
-    if keep_ids and positions is not None:
+    if positions is None:
+        return
+    for key, values in sorted(edges.data.items()):
+        writer.put(f"{folder}/{key}", take(values, positions, threads))
+    if keep_ids:
         ids = positions if edges.edge_ids is None else take(edges.edge_ids, positions, threads)
         writer.put(f"{folder}/edge_ids", ids.astype(np.int64, copy=False))
-        names.append("edge_ids")
-    bar.update(edges.num_edges)
-    entry = {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges}
-    return {**entry, "edge_data": sorted(names)}
 
 
 def _to_csc(

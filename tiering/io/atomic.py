@@ -1,18 +1,23 @@
 """Output directories that exist whole or not at all: written beside, synced, renamed.
 
 ``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
-only the hidden partial directory, which nothing opens and which the next run of the same command clears away.
+only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
+says is done; any other clears it away.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from tiering.errors import BusyError, ExistsError, InputError, StorageError
+from tiering.io.journal import Journal
 from tiering.io.storage import fsync_directory, storage_errors
 
 
@@ -25,6 +30,10 @@ class OutputDirectory:
         Where the finished directory will be. Its parent must exist or be creatable.
     force
         Replace an existing directory at `out`; it stays in place until `commit`.
+    identity
+        What the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to digest)... With it
+        the run can be resumed: what an earlier run of the same identity left is taken over with its `journal`, and
+        after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
 
     Raises
     ------
@@ -32,9 +41,13 @@ class OutputDirectory:
         If `out` exists and `force` is not set.
     BusyError
         If another process is writing the same output; names its process id.
+    InputError
+        If an earlier run was left unfinished and an input has changed since, and `force` is not set.
     """
 
-    def __init__(self, out: str | os.PathLike[str], *, force: bool = False) -> None:
+    def __init__(
+        self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
+    ) -> None:
         self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
         if not self.out.name:
             raise InputError(f"output {self.out}: expected the name of a directory to create")
@@ -45,9 +58,37 @@ class OutputDirectory:
             self.out.parent.mkdir(parents=True, exist_ok=True)
         self._lock_path = self.out.parent / f".{self.out.name}.lock"
         self._lock = self._acquire()
+        try:
+            self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))), force)
+            """Journal of the run; ``None`` without an identity."""
+        except BaseException:
+            self._release()
+            raise
+
+    def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
+        """Take over what an earlier run left, or begin with an empty directory."""
+        found = None if identity is None else Journal.reopen(self.path)
+        if found is not None and found.identity == identity:
+            return found
+        if found is not None:
+            found.close()
+            if not force:
+                self._refuse_changed(found.identity, identity or {})
         with storage_errors(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             self.path.mkdir()
+        return None if identity is None else Journal.begin(self.path, identity)
+
+    def _refuse_changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Raise if the same was begun, with the same options, from inputs that have changed since."""
+        if {**before, "inputs": None} != {**now, "inputs": None}:
+            return
+        then, today = before.get("inputs", {}), now.get("inputs", {})
+        name = next(name for name in sorted({*then, *today}) if then.get(name) != today.get(name))
+        raise InputError(
+            f"{name}: changed since a run that left {self.out} unfinished (expected {then.get(name, 'no such input')}, "
+            f"found {today.get(name, 'none')}); give --force to start anew, or put the input back to go on"
+        )
 
     def _acquire(self) -> int:
         with storage_errors(self._lock_path):
@@ -68,8 +109,11 @@ class OutputDirectory:
         return fd
 
     def commit(self) -> None:
-        """Sync what was written and rename it to `out`, replacing an older directory there."""
+        """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes."""
         with storage_errors(self.out):
+            if self.journal is not None:
+                self.journal.close()
+                self.journal.path.unlink()
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
             old = self.out.parent / f".{self.out.name}.old"
@@ -92,7 +136,17 @@ class OutputDirectory:
     def discard(self) -> None:
         """Remove everything written; `out` itself is untouched."""
         if self._lock >= 0:
+            if self.journal is not None:
+                self.journal.close()
             shutil.rmtree(self.path, ignore_errors=True)
+            self._release()
+
+    def suspend(self) -> None:
+        """Leave what is done to the next run of the same command; `discard` where nothing is."""
+        if not self.journal:
+            self.discard()
+        elif self._lock >= 0:
+            self.journal.close()
             self._release()
 
     def __enter__(self) -> OutputDirectory:
@@ -105,6 +159,7 @@ class OutputDirectory:
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source` (hard link), or a copy where links do not reach."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
     try:
         os.link(source, target)
     except OSError:

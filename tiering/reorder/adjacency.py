@@ -18,6 +18,7 @@ from tiering.formats.scores import Scores
 from tiering.progress import progress
 from tiering.reorder.features import refer_features, write_features
 from tiering.units import parse_threads
+from tiering.version import __version__
 
 Maps: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 
@@ -69,12 +70,12 @@ def reorder_graph(
             "(its digest is in the provenance)"
         )
     tables = checked_tables(graph) if features else {}
-    with ArtifactWriter(out, "graph", force=force) as writer:
-        provenance = {
-            "stage": "reorder",
-            "options": {"features": features},
-            "inputs": {"graph": graph.digest, "scores": scores.digest},
-        }
+    provenance = {
+        "stage": "reorder",
+        "options": {"features": features},
+        "inputs": {"graph": graph.digest, "scores": scores.digest},
+    }
+    with ArtifactWriter(out, "graph", force=force, identity={**provenance, "package": __version__}) as writer:
         maps = _write_order(writer, graph, scores, new_to_old, provenance, workers)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
@@ -127,11 +128,12 @@ def _write_relation(
     threads: int,
 ) -> None:
     source, _, destination = relation
-    edge_data = graph.edge_data(relation)
+    edge_data, folder = graph.edge_data(relation), relation_folder(relation)
+    if writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *edge_data))):
+        return
     indptr, indices, positions = native.relabel_csc(
         *graph.csc(relation), new_to_old[destination], old_to_new[source], threads, bool(edge_data)
     )
-    folder = relation_folder(relation)
     writer.put(f"{folder}/indptr", indptr)
     writer.put(f"{folder}/indices", indices)
     if positions is not None:

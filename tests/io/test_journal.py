@@ -1,0 +1,72 @@
+"""The journal of a run: what was recorded is found again, torn lines are not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tiering.io.journal import JOURNAL, Journal
+
+IDENTITY = {"stage": "import", "options": {"a": 1}, "inputs": {"x": "digest"}}
+
+
+def test_what_was_recorded_is_found_again(tmp_path):
+    journal = Journal.begin(tmp_path, IDENTITY)
+    assert len(journal) == 0 and journal.get("block 0") is None
+    journal.record("block 0", digest="ab")
+    journal.record("counts", total=3, list=[1, 2])
+    journal.close()
+    again = Journal.reopen(tmp_path)
+    assert again is not None and again.identity == IDENTITY
+    assert again.get("block 0") == {"digest": "ab"} and again.get("counts") == {"total": 3, "list": [1, 2]}
+    again.record("block 1", digest="cd")
+    again.record("block 0", digest="ef")
+    again.close()
+    last = Journal.reopen(tmp_path)
+    assert (
+        last is not None
+        and last.keys("block") == ["block 0", "block 1"]
+        and last.keys()
+        == [
+            "block 0",
+            "counts",
+            "block 1",
+        ]
+    )
+    assert last.get("block 0") == {"digest": "ef"}
+    last.close()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 400))
+def test_a_torn_line_is_as_if_it_had_not_been_written(tmp_path, cut):
+    (tmp_path / JOURNAL).unlink(missing_ok=True)
+    journal = Journal.begin(tmp_path, IDENTITY)
+    begun = (tmp_path / JOURNAL).stat().st_size
+    ends = [begun]
+    for number in range(6):
+        journal.record(f"k{number}", value=number)
+        ends.append((tmp_path / JOURNAL).stat().st_size)
+    journal.close()
+    data = (tmp_path / JOURNAL).read_bytes()[:cut]
+    (tmp_path / JOURNAL).write_bytes(data)
+    again = Journal.reopen(tmp_path)
+    if cut < begun:
+        assert again is None
+        return
+    assert again is not None
+    whole = sum(end <= cut for end in ends) - 1
+    assert again.keys() == [f"k{number}" for number in range(whole)]
+    again.record("next", value=1)
+    again.close()
+    more = Journal.reopen(tmp_path)
+    assert more is not None and more.keys() == [*again.keys()]
+    more.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"nonsense\n", b'{"key": "a", "facts": {}}\n', b"[]\n"])
+def test_what_is_no_journal(tmp_path, content):
+    assert Journal.reopen(tmp_path) is None
+    (tmp_path / JOURNAL).write_bytes(content)
+    assert Journal.reopen(tmp_path) is None

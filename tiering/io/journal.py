@@ -1,0 +1,92 @@
+"""What is done already, in a directory that is being written: lets a killed run go on.
+
+One JSON document per line, appended and synced. The first line says which run it is; a last line that a kill tore is
+ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tiering.io.storage import storage_errors
+
+JOURNAL = "journal.jsonl"
+"""Name of the file."""
+
+
+class Journal:
+    """An open journal; use `begin` or `reopen`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        What the run computes, from what: JSON types.
+    facts
+        What is recorded already, by key.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
+        self.path, self.identity = path, identity
+        self._facts = facts
+        with storage_errors(path):
+            self._file = path.open("ab", buffering=0)
+
+    @classmethod
+    def begin(cls, folder: Path, identity: Mapping[str, Any]) -> Journal:
+        """Begin a journal in an empty directory."""
+        journal = cls(folder / JOURNAL, identity, {})
+        journal._append({"identity": dict(identity)})
+        return journal
+
+    @classmethod
+    def reopen(cls, folder: Path) -> Journal | None:
+        """The journal in a directory, ready to be continued; ``None`` if there is none that can be read."""
+        path = folder / JOURNAL
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            first, *rest = [json.loads(line) for line in whole.splitlines()]
+            identity, facts = first["identity"], {each["key"]: each["facts"] for each in rest}
+        except (ValueError, KeyError, TypeError):
+            return None
+        with storage_errors(path):
+            os.truncate(path, len(whole))
+        return cls(path, identity, facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What was recorded under `key`; ``None`` if nothing was."""
+        return self._facts.get(key)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys recorded so far that begin with `prefix`, in the order they were first recorded."""
+        return [key for key in self._facts if key.startswith(prefix)]
+
+    def record(self, key: str, **facts: Any) -> None:
+        """Record that `key` is done. Call only when what it wrote is on disk: the line is synced."""
+        self._facts[key] = facts
+        self._append({"key": key, "facts": facts})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _append(self, document: dict[str, Any]) -> None:
+        line = json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        with storage_errors(self.path, len(line)):
+            written = self._file.write(line)
+            if written != len(line):  # a full disk may take a part
+                os.truncate(self.path, self.path.stat().st_size - (written or 0))
+                raise OSError(28, "No space left on device")
+            os.fdatasync(self._file.fileno())
