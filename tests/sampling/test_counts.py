@@ -1,0 +1,239 @@
+"""`count_accesses` and `count_marks` against counting in Python from `sample`, for every sampler."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import plain_walks
+import pytest
+from toy_graphs import HOMOGENEOUS, ToyGraph, random_graph, relabelled, weighted_graph
+
+from tiering.errors import InputError
+from tiering.sampling import AccessCounts, EpochPlan, NeighborSampler, Sampler, SamplingOptions, make_sampler
+
+NODES = {"paper": 60, "author": 25, "venue": 4}
+CITES, WRITES, BY = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
+PRINTS = ("paper", "prints", "venue")  # nothing comes from a venue: only seeds of that type read these lists
+RELATIONS = [CITES, WRITES, BY, PRINTS]
+NAMES = ["uniform", "replacement", "weighted", "full", "pinsage", "ladies"]
+
+
+@functools.cache
+def graph(kind: str) -> ToyGraph:
+    if kind == "homogeneous":
+        return weighted_graph(120, 700, seed=3)
+    rng = np.random.default_rng(4)
+    edges, weights = {}, {}
+    for relation, size in zip(RELATIONS, (300, 150, 120, 10), strict=True):
+        src, dst = (np.floor(NODES[t] * rng.random(size) ** 1.5) for t in (relation[0], relation[2]))
+        edges[relation], weights[relation] = np.stack([src, dst]), rng.random(size) * (rng.random(size) > 0.2)
+    plain = ToyGraph(NODES, edges, weights=weights)
+    return relabelled(plain, {t: rng.permutation(n).astype(np.int32) for t, n in NODES.items()})
+
+
+def made(kind: str, name: str, frontier: str) -> Sampler:
+    """Three hops; one skips some relations. Walks: two metapaths of different lengths."""
+    paths = [[CITES], [WRITES, BY]] if kind == "heterogeneous" else None
+    options: dict[str, Any] = {"sampler": name, "frontier": frontier, "seed": 5}
+    if kind == "homogeneous":
+        fanouts: list[Any] = [-1, -1] if name == "full" else [3, 2, 4]
+    elif name == "pinsage":
+        groups = [("paper", "cites", "paper"), ("paper", "writes/by", "paper")]
+        fanouts = [dict(zip(groups, hop, strict=True)) for hop in ((3, 2), (0, 2), (2, -1))]
+    else:
+        numbers = [(-1, 0, -1, -1), (0, -1, -1, 0)] if name == "full" else [(3, 2, 4, 1), (0, 2, -1, 3), (2, 0, 1, 0)]
+        fanouts = [dict(zip(RELATIONS, hop, strict=True)) for hop in numbers]
+    return make_sampler(
+        graph(kind),
+        SamplingOptions(fanouts, num_walks=6, walk_length=3, restart=0.3, metapaths=paths, **options),
+    )
+
+
+def plan_of(sampler: Sampler) -> EpochPlan:
+    """Seven batches; some seeds come twice, and a hetero graph has seeds of all types, of one in few batches."""
+    if "node" in sampler.node_types:
+        return sampler.batches(np.r_[0:30, 5:9, 117:120], 6, 3)
+    return sampler.batches({"paper": np.r_[0:20, 3:6], "author": [7, 7, 1], "venue": [2]}, 4, 3)
+
+
+def count(sampler: Sampler, plan: EpochPlan, first: int, last: int) -> AccessCounts:
+    """Counts as the docs of `AccessCounts` define them, from whole batches."""
+    counts = AccessCounts.zeros(sampler.graph)
+    for b in range(first, last):
+        batch = sampler.sample(plan[b], epoch=plan.epoch, batch=b)
+        for t, nodes in batch.nodes.items():
+            for v in nodes.tolist():
+                counts.features[t][v] += 1
+        if hasattr(sampler, "metapaths"):
+            plain_walks.sample(sampler.graph, sampler, plan[b], plan.epoch, b, counts.adjacency)
+            continue
+        for hop, fanouts in enumerate(sampler.fanouts):
+            for relation, fanout in zip(sampler.relations, fanouts, strict=True):
+                if fanout != 0:
+                    for v in frontier(sampler, batch, hop, relation[2]):
+                        counts.adjacency[relation][v] += 1
+    return counts
+
+
+def frontier(sampler: Sampler, batch: Any, hop: int, node_type: str) -> list[int]:
+    sizes = [0, *(n[node_type] for n in batch.num_nodes)]
+    return batch.nodes[node_type][0 if sampler.frontier == "all" else sizes[hop] : sizes[hop + 1]].tolist()
+
+
+def same(a: AccessCounts, b: AccessCounts) -> bool:
+    return all(np.array_equal(a.features[t], b.features[t]) for t in b.features) and all(
+        np.array_equal(a.adjacency[r], b.adjacency[r]) for r in b.adjacency
+    )
+
+
+every = pytest.mark.parametrize("name", NAMES)
+both_rules = pytest.mark.parametrize("frontier_rule", ["all", "new"])
+both_kinds = pytest.mark.parametrize("kind", ["homogeneous", "heterogeneous"])
+
+
+@every
+@both_rules
+@both_kinds
+def test_accesses(name: str, frontier_rule: str, kind: str) -> None:
+    sampler = made(kind, name, frontier_rule)
+    plan = plan_of(sampler)
+    assert len(plan) == 7
+    expected = count(sampler, plan, 0, 7)
+    assert expected.total > 80 and sum(int(c.sum()) for c in expected.adjacency.values()) > 50
+    for threads in (1, 2, 5, 64, None):
+        assert same(sampler.count_accesses(plan, threads=threads), expected)
+    part = sampler.count_accesses(plan, first=2, last=5, threads=2)
+    assert same(part, count(sampler, plan, 2, 5))
+    sampler.count_accesses(plan, part, last=2, threads=1)
+    assert sampler.count_accesses(plan, part, first=5) is part
+    assert same(part, expected)
+    assert sampler.count_accesses(plan, first=3, last=3).total == 0
+
+
+@every
+@both_rules
+@both_kinds
+def test_marks(name: str, frontier_rule: str, kind: str) -> None:
+    sampler = made(kind, name, frontier_rule)
+    plan, rng = plan_of(sampler), np.random.default_rng(6)
+    types = sampler.node_types
+    full = {t: rng.integers(0, 5, sampler.graph.num_nodes(t)).astype(np.uint8) for t in types}
+    maps = [full, {types[0]: full[types[0]] % 2}, {}]
+    for first, last in ((0, 7), (2, 5), (6, 7), (4, 4)):
+        expected = np.zeros((3, last - first, 5), np.int64)
+        for b in range(first, last):
+            for t, nodes in sampler.sample(plan[b], epoch=plan.epoch, batch=b).nodes.items():
+                for m, each in enumerate(maps):
+                    if t in each:
+                        expected[m, b - first] += np.bincount(each[t][nodes], minlength=5)
+        for threads in (1, 2, 5):
+            counts = AccessCounts.zeros(sampler.graph)
+            found = sampler.count_marks(plan, maps, 5, counts, first=first, last=last, threads=threads)
+            assert found.dtype == np.int64 and np.array_equal(found, expected)
+            assert same(counts, sampler.count_accesses(plan, first=first, last=last))
+            assert np.array_equal(sampler.count_marks(plan, maps, 5, first=first, last=last), expected)
+
+
+@both_rules
+@both_kinds
+def test_walks_in_plain_python(frontier_rule: str, kind: str) -> None:
+    """The verifier that counts the walks' reads also finds every node, edge and visit of the batches."""
+    sampler = made(kind, "pinsage", frontier_rule)
+    plan = plan_of(sampler)
+    for b, seeds in enumerate(plan):
+        batch = sampler.sample(seeds, epoch=3, batch=b)
+        known, hops = plain_walks.sample(sampler.graph, sampler, seeds, 3, b, plain_walks.no_reads(sampler.graph))
+        assert {t: v.tolist() for t, v in batch.nodes.items()} == known
+        for by_group, expected in zip(batch.hops, hops, strict=True):
+            for (src_type, _, dst_type), edges in zip(sampler.edge_relations, expected, strict=True):
+                found = by_group[src_type, _, dst_type]
+                src, dst = batch.nodes[src_type][found.src].tolist(), batch.nodes[dst_type][found.dst].tolist()
+                assert list(zip(dst, src, found.weights.tolist(), strict=True)) == edges
+
+
+def test_a_map_of_256_marks() -> None:
+    sampler = NeighborSampler(random_graph(300, 2000), [5, 5])
+    plan = sampler.batches(np.arange(300), 100, 0)
+    marks = (np.arange(300) % 256).astype(np.uint8)
+    found = sampler.count_marks(plan, [{"node": marks}], 256)
+    expected = [np.bincount(marks[sampler.sample(s, batch=b).nodes["node"]], minlength=256) for b, s in enumerate(plan)]
+    assert found[0].tolist() == [row.tolist() for row in expected]
+    tens = sampler.count_marks(plan, [{"node": np.arange(300) % 2 == 1}], 2)  # yes and no are marks, too
+    assert tens[0, :, 1].tolist() == [sum(row[1::2]) for row in expected]
+
+
+@pytest.fixture
+def sampler() -> NeighborSampler:
+    return NeighborSampler(random_graph(20, 100), [2, 2])
+
+
+@pytest.mark.parametrize(
+    ("counter", "words"),
+    [
+        (np.zeros(20, np.int32), "int64 array of shape .20,., found int32"),
+        (np.zeros(20), "found float64"),
+        (np.zeros(19, np.int64), r"found int64 of shape \(19,\)"),
+        (np.zeros((20, 2), np.int64)[:, 0], r"strides \(16,\)"),
+        (np.zeros(40, np.int64)[::-2], r"strides \(-16,\)"),
+        (np.broadcast_to(np.int64(0), (20,)), "contiguous"),
+        (np.frombuffer(bytes(160), np.int64), "a read-only one; give a copy"),
+    ],
+)
+def test_counters_that_the_counts_would_miss(sampler: NeighborSampler, counter: Any, words: str) -> None:
+    """Each of these would be converted on the way, and the counts lost with the copy."""
+    plan = sampler.batches(np.arange(20), 5, 0)
+    good = np.zeros(20, np.int64)
+    for counts, name in (
+        (AccessCounts({"node": counter}, {HOMOGENEOUS: good}), "feature counts of type 'node': "),
+        (AccessCounts({"node": good}, {HOMOGENEOUS: counter}), "adjacency counts of node:to:node: "),
+    ):
+        with pytest.raises(InputError, match=name + ".*" + words):
+            sampler.count_accesses(plan, counts)
+        with pytest.raises(InputError, match=words):
+            sampler.count_marks(plan, [], 1, counts)
+    assert not good.any()
+    with pytest.raises(InputError, match=r"feature counts of type 'node': expected .* found none"):
+        sampler.count_accesses(plan, AccessCounts({}, {}))
+
+
+@pytest.mark.parametrize(
+    ("marks", "num_marks", "words"),
+    [
+        ({"node": np.full(20, 3, np.uint8)}, 3, "expected values below 3, found 3"),
+        ({"node": np.full(20, 256)}, 3, "marks of type 'node': expected uint8 of shape .20,., found int64"),
+        ({"node": np.full(20, 1.7)}, 3, "found float64"),
+        ({"node": np.zeros(19, np.uint8)}, 3, r"found uint8 of shape \(19,\)"),
+        ({"nodes": np.zeros(20, np.uint8)}, 3, "marks: no node type 'nodes'; types: node"),
+        ({"node": np.zeros(20, np.uint8)}, 0, "num_marks: expected 1 to 256"),
+        ({"node": np.zeros(20, np.uint8)}, 257, "num_marks: expected 1 to 256"),
+    ],
+)
+def test_marks_that_do_not_fit(sampler: NeighborSampler, marks: Any, num_marks: int, words: str) -> None:
+    with pytest.raises(InputError, match=words) as refused:
+        sampler.count_marks(sampler.batches(np.arange(20), 5, 0), [marks], num_marks)
+    assert "tiering check" not in str(refused.value)  # nothing is wrong with the graph
+
+
+@pytest.mark.parametrize(("first", "last", "words"), [
+    (-1, 2, "batches -1 to 2 of 4"), (0, 5, "batches 0 to 5 of 4"), (3, 1, "1 of 4|expected 3 or more"), (5, 5, "of 4"),
+])  # fmt: skip
+def test_batches_that_the_plan_lacks(sampler: NeighborSampler, first: int, last: int, words: str) -> None:
+    plan = sampler.batches(np.arange(20), 5, 0)
+    for call in (sampler.count_accesses, lambda p, **k: sampler.count_marks(p, [{}], 2, **k)):
+        with pytest.raises(InputError, match=words) as refused:
+            call(plan, first=first, last=last)
+        assert "tiering check" not in str(refused.value)
+
+
+def test_plans_of_another_graph_and_threads(sampler: NeighborSampler) -> None:
+    strange = EpochPlan(0, {"paper": np.arange(3)}, {"paper": np.array([0, 3])})
+    with pytest.raises(InputError, match="plan: no node type 'paper'; types: node"):
+        sampler.count_accesses(strange)
+    beyond = EpochPlan(0, {"node": np.array([3, 99])}, {"node": np.array([0, 2])})
+    with pytest.raises(InputError, match=r"seed 1 of type 'node': id 99 is outside 0\.\.19"):
+        sampler.count_accesses(beyond)
+    for threads in (0, -2, "many"):
+        with pytest.raises(InputError, match=r"^threads: expected"):
+            sampler.count_accesses(sampler.batches(np.arange(20), 5, 0), threads=threads)  # type: ignore[arg-type]
