@@ -73,17 +73,18 @@ def _print_tiers(result: Evaluation) -> None:
     used = [tier for tier in ("gpu", "peer", "cpu", "ssd") if any(plan.rows(tier) for plan in plans.values())]
     links = [link for link in _LINKS if any(plan.moved()[link] for plan in plans.values())]
     unit = "Rows" if _assumed(result) else "Bytes"
-    rows = [(name, *(_moved(plans[name], link, None, _assumed(result)) for link in links)) for name in result.names()]
-    print_table(f"{unit} moved per epoch, with {_sizes(sizes)}", ("score", *(_LINKS[link] for link in links)), rows)
-    names, types = result.names(), list(result.types)
+    columns = [*(_LINKS[link] for link in links), *_device_columns(result)]
+
+    def cells(name: str, node_type: str | None) -> list[str]:
+        plan = plans[name]
+        return [*(_moved(plan, link, node_type, _assumed(result)) for link in links), *_device(plan, node_type)]
+
+    rows = [(name, *cells(name, None)) for name in result.names()]
+    print_table(f"{unit} moved per epoch, with {_sizes(sizes)}", ("score", *columns), rows)
+    types = list(result.types)
     if len(types) > 1:
-        rows = [
-            (name if t == types[0] else "", t, *(_moved(plans[name], link, t, _assumed(result)) for link in links))
-            for name in names
-            for t in types
-        ]
-        title = f"{unit} moved per epoch, by node type"
-        print_table(title, ("score", "type", *(_LINKS[link] for link in links)), rows, left=2)
+        rows = [(name if t == types[0] else "", t, *cells(name, t)) for name in result.names() for t in types]
+        print_table(f"{unit} moved per epoch, by node type", ("score", "type", *columns), rows, left=2)
     _print_rows(result, used)
     _print_reads(result)
 
@@ -139,6 +140,16 @@ def _moved(plan: Traffic, link: str, node_type: str | None, rows: bool) -> str:
     moved, part = plan.moved(node_type)[link], plan.shares(node_type)[link]
     ends = None if plan.intervals is None or node_type is not None else plan.intervals[link]
     return f"{format_count(round(moved)) if rows else format_bytes(moved)}  {100 * part:.1f}{_half(ends)} %"
+
+
+def _device_columns(result: Evaluation) -> list[str]:
+    """Headings of `_device`: what drives deliver for the rows in the column before."""
+    return ["read from SSD", "pages"] if any(plan.ssd_reads for plan in (result.tiers or {}).values()) else []
+
+
+def _device(plan: Traffic, node_type: str | None) -> list[str]:
+    reads = plan.device(node_type)
+    return [] if reads is None else [format_bytes(reads["bytes"]), format_count(round(reads["pages"]))]
 
 
 def _sizes(sizes: dict[str, Any]) -> str:

@@ -72,6 +72,10 @@ def evaluate_command(
     peer: Annotated[str | None, _option(_TIERS, "--peer", "PxSIZE", "Rows spread over P GPUs: 4x8GiB.")] = None,
     cpu: Annotated[str | None, _option(_TIERS, "--cpu", "SIZE", "Rows in host memory: 64GiB, 20%.")] = None,
     ssd: Annotated[bool, _option(_TIERS, "--ssd", None, "The rest lies on SSD.")] = False,
+    page: Annotated[str, _option(_TIERS, "--page", "SIZE", "Page of the SSD tier.", True)] = "4KiB",
+    block: Annotated[
+        str, _option(_TIERS, "--block", "SIZE", "Where SSD reads begin and end: 512, or 4KiB on some drives.", True)
+    ] = "512",
     row_bytes: Annotated[
         str | None,
         _option(_TIERS, "--row-bytes", "SIZE|TYPE=SIZE,..", "Of types without features, such as learned embeddings."),
@@ -103,6 +107,7 @@ def evaluate_command(
         note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
     how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}
     asked: dict[str, Any] = {"epochs": epochs, "first_epoch": first_epoch, "judge": judge, "resamples": resamples}
+    asked |= {"page": page, "block": block}
     asked |= {"train": train, "tiers": _tiers(gpu, peer, cpu, ssd), "row_bytes": _row_bytes(opened, row_bytes)}
     asked |= {"threads": parse_threads(threads), **({} if shares is None else {"shares": _shares(shares)})}
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]

@@ -19,8 +19,9 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, peer_rows
-from tiering.units import Size, format_bytes, parse_size
+from tiering.units import Size, format_bytes, parse_bytes, parse_size
 
+MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
 
 
@@ -90,6 +91,16 @@ def parse_capacities(
 def _cpu(size: Size | None, given: str | int | None, ssd: bool) -> Size | None:
     """Host memory takes what is left unless there is an ssd tier or the user said otherwise."""
     return Size("auto") if given is None and not ssd else size
+
+
+def parse_page(page: str | int) -> int:
+    """Parse the page size: a power of two from 512 B to 64 MiB."""
+    size = parse_bytes(page, "page")
+    if not MIN_PAGE <= size <= MAX_PAGE or size & (size - 1):
+        raise InputError(
+            f"page: expected a power of two from {MIN_PAGE} B to {format_bytes(MAX_PAGE)}, such as 4KiB, found {page!r}"
+        )
+    return size
 
 
 def plan_tiers(

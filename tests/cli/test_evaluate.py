@@ -64,7 +64,8 @@ def test_document(tiering_cli, scored):
         *("hit_rates", "intervals", "cached_rows"),
     }
     plan = found["tiers"]
-    assert plan["capacities"] == {"gpu": "10%", "peer": "10%", "num_peers": 2, "cpu": "25%", "ssd": True}
+    sizes = {"gpu": "10%", "peer": "10%", "num_peers": 2, "cpu": "25%", "ssd": True}
+    assert plan["capacities"] == {**sizes, "page_bytes": 4096, "block_bytes": 512}
     assert list(plan["scores"]) == ["degree", "wrpr", "oracle"]
     for entry in plan["scores"].values():
         assert list(entry) == ["links", "tiers", "types"]
@@ -86,6 +87,8 @@ def test_tables(tiering_cli, scored):
     tiers = tiering_cli("evaluate", graph, *scores, *BATCHES, "--gpu", "10%", "--cpu", "auto").ok().out
     assert "Bytes moved per epoch, with gpu 10%, cpu auto" in tiers
     assert "host link" in tiers and "peer link" not in tiers and "SSD" not in tiers
+    ssd = tiering_cli("evaluate", graph, *scores, *BATCHES, "--gpu", "10%", "--ssd", "--block", "4KiB").ok().out
+    assert "read from SSD" in ssd and "pages" in ssd
 
 
 def test_types_and_row_bytes(tiering_cli, hetero):
@@ -231,6 +234,8 @@ REFUSALS = {
     "gpu too large": (["--gpu", "1TiB"], ["1TiB", "larger than all feature data"]),
     "peer": (["--peer", "8GiB"], ["peer", "PxSIZE"]),
     "no tier for the rest": (["--gpu", "10%", "--cpu", "10%"], ["no tier", "ssd"]),
+    "page": (["--page", "5000"], ["page", "power of two"]),
+    "block": (["--block", "8KiB"], ["block", "up to the page", "4 KiB"]),
     "row bytes": (["--row-bytes", "0"], ["row bytes", "found 0"]),
     "row bytes of": (["--row-bytes", "paper=4"], ["no node type 'paper'"]),
     "row bytes text": (["--row-bytes", "node=big"], ["big"]),

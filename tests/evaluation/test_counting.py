@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph
 
-from tiering.evaluation.counting import OwnJudge, judge_epochs
+from tiering.evaluation.counting import JudgedEpochs, OwnJudge
 from tiering.evaluation.hits import MARKS
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
@@ -41,7 +41,7 @@ def test_marks(graph: Graph, judge: str) -> None:
     train = resolve_train(graph)
     maps = [marks(graph, *graph.node_types), marks(graph, "paper", "fos"), marks(graph, "author")]
     counter = DglJudge(graph, options) if judge == "dgl" else OwnJudge(sampler)
-    found = judge_epochs(counter, graph, train, options, [2, 3], maps, threads=3)
+    found = JudgedEpochs(counter, graph, train, options, [2, 3], threads=3).count(maps)
     assert found.hits.shape == (3, found.batches, MARKS) and found.groups == found.batches
     for of_map, counted in zip(maps, found.hits, strict=True):
         for mark in (0, 17, MARKS - 1):
@@ -67,7 +67,7 @@ def test_threads_do_not_matter(graph: Graph) -> None:
     options = SamplingOptions([4, 3], batch_size=7)
     sampler, train = OwnJudge(make_sampler(graph, options)), resolve_train(graph)
     maps = [marks(graph, "paper")]
-    one, many = (judge_epochs(sampler, graph, train, options, [0], maps, threads=n) for n in (1, 5))
+    one, many = (JudgedEpochs(sampler, graph, train, options, [0], threads=n).count(maps) for n in (1, 5))
     assert one.hits.tolist() == many.hits.tolist()
-    none = judge_epochs(sampler, graph, train, options, [0], [], threads=2)
+    none = JudgedEpochs(sampler, graph, train, options, [0], threads=2).count([])
     assert none.hits.shape[0] == 0 and none.accesses.features["fos"].tolist() == one.accesses.features["fos"].tolist()

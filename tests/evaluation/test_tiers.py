@@ -70,7 +70,8 @@ def test_traffic(graph: Graph) -> None:
     assert plan.moved("b") == {"gpu_memory": 2, "peer_link": 0, "host_link": 6, "ssd": 0}
     assert [plan.rows(tier) for tier in ("gpu", "peer", "cpu", "ssd")] == [2, 2, 1, 1]
     document = found.to_json()["tiers"]
-    assert document["capacities"] == {"gpu": "10", "peer": "8", "num_peers": 2, "cpu": "2", "ssd": True}
+    sizes = {"gpu": "10", "peer": "8", "num_peers": 2, "cpu": "2", "ssd": True}
+    assert document["capacities"] == {**sizes, "page_bytes": 4096, "block_bytes": 512}
     assert document["scores"]["s"]["tiers"]["cpu"] == {"rows": 1, "bytes": 2, "reads_per_epoch": 3}
     assert document["scores"]["s"]["links"]["ssd"]["bytes_per_epoch"] == 8
     # Everything that is read comes from somewhere.

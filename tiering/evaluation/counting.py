@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,9 @@ from tiering.evaluation.hits import MARKS, MarkMap
 from tiering.evaluation.rows import IntArray
 from tiering.progress import progress
 from tiering.sampling import AccessCounts, EpochPlan, SampledGraph, Sampler, SamplingOptions, batches
+
+See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
+"""What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
 
 
 class Judge(Protocol):
@@ -40,6 +45,9 @@ class Judge(Protocol):
             int64, shape (maps, last - first, `MARKS`): unique nodes with each mark in each batch.
         """
 
+    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
+        """Sample the same batches and add up what `see` finds in them."""
+
 
 class OwnJudge:
     """This package's sampler: the batches that its loader will train on."""
@@ -55,12 +63,26 @@ class OwnJudge:
         """See `Judge.count`."""
         return self._sampler.count_marks(plan, maps, MARKS, counts, first=first, last=last, threads=threads)
 
+    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
+        """See `Judge.visit`."""
+
+        def one(batch: int) -> IntArray:
+            return see(self._sampler.sample(plan[batch], epoch=plan.epoch, batch=batch).nodes)
+
+        with ThreadPoolExecutor(threads) as pool:
+            return add_up(pool.map(one, range(first, last)))
+
 
 def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:
     """Add one batch's unique `nodes` per type to `hits`, int64 of shape (maps, `MARKS`)."""
     for found, marks in zip(hits, maps, strict=True):
         for node_type, own in marks.items():
             found += np.bincount(own[nodes[node_type]], minlength=MARKS)
+
+
+def add_up(parts: Iterable[IntArray]) -> IntArray:
+    """Sum of arrays of one shape; at least one."""
+    return functools.reduce(np.add, parts)
 
 
 @dataclass(frozen=True)
@@ -80,44 +102,59 @@ class Counted:
         return int(self.hits.shape[1])
 
 
-def judge_epochs(
-    judge: Judge,
-    graph: SampledGraph,
-    train: Mapping[str, npt.ArrayLike],
-    options: SamplingOptions,
-    epochs: Sequence[int],
-    maps: Sequence[MarkMap],
-    threads: int,
-) -> Counted:
-    """Count whole epochs, with a progress bar.
+@dataclass(frozen=True)
+class JudgedEpochs:
+    """Whole epochs of training, as a judge samples them."""
 
-    Parameters
-    ----------
-    train
-        Training nodes per type.
-    options
-        Batch size, and the seed of the run: it decides the batches.
-    epochs
-        Numbers of the epochs.
-    maps
-        Marks of the nodes, for the counts batch by batch; may be empty.
-    """
-    counts = AccessCounts.zeros(graph)
-    nodes = sum(np.asarray(ids).size for ids in train.values())
-    per_epoch = -(-nodes // max(options.batch_size, 1))
-    total = per_epoch * len(epochs)
-    groups = group_of(np.arange(total), total)
-    hits = np.zeros((len(maps), min(total, MAX_GROUPS), MARKS), np.int64)
-    step = max(8 * threads, per_epoch // 50)
-    begin = 0
-    with progress(total, "sampling", "batch") as bar:
-        for epoch in epochs:
-            plan = batches(train, options.batch_size, epoch, seed=options.seed)
-            for first in range(0, per_epoch, step):
-                last = min(first + step, per_epoch)
-                found = judge.count(plan, first, last, counts, maps, threads)
+    judge: Judge
+    graph: SampledGraph
+    train: Mapping[str, npt.ArrayLike]
+    """Training nodes per type."""
+    options: SamplingOptions
+    """Batch size, and the seed of the run: it decides the batches."""
+    epochs: Sequence[int]
+    """Numbers of the epochs."""
+    threads: int
+
+    def count(self, maps: Sequence[MarkMap]) -> Counted:
+        """Count what they read, with a progress bar.
+
+        Parameters
+        ----------
+        maps
+            Marks of the nodes, for the counts batch by batch; may be empty.
+        """
+        counts = AccessCounts.zeros(self.graph)
+        total = self._batches
+        groups = group_of(np.arange(total), total)
+        hits = np.zeros((len(maps), min(total, MAX_GROUPS), MARKS), np.int64)
+        done = 0
+        with progress(total, "sampling", "batch") as bar:
+            for plan, first, last in self._pieces():
+                found = self.judge.count(plan, first, last, counts, maps, self.threads)
                 for own, counted in zip(hits, found, strict=True):
-                    np.add.at(own, groups[begin + first : begin + last], counted)
+                    np.add.at(own, groups[done : done + last - first], counted)
+                done += last - first
                 bar.update(last - first)
-            begin += per_epoch
-    return Counted(counts, hits, total)
+        return Counted(counts, hits, total)
+
+    def visit(self, see: See) -> IntArray:
+        """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
+        found = []
+        with progress(self._batches, "counting pages", "batch") as bar:
+            for plan, first, last in self._pieces():
+                found.append(self.judge.visit(plan, first, last, see, self.threads))
+                bar.update(last - first)
+        return add_up(found)
+
+    @property
+    def _batches(self) -> int:
+        nodes = sum(np.asarray(ids).size for ids in self.train.values())
+        return -(-nodes // self.options.batch_size) * len(self.epochs)
+
+    def _pieces(self) -> Iterator[tuple[EpochPlan, int, int]]:
+        """Runs of batches, some for every thread."""
+        for epoch in self.epochs:
+            plan = batches(self.train, self.options.batch_size, epoch, seed=self.options.seed)
+            step = max(8 * self.threads, len(plan) // 50)
+            yield from ((plan, first, min(first + step, len(plan))) for first in range(0, len(plan), step))

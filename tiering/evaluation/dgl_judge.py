@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation.counting import add_hits
+from tiering.evaluation.counting import See, add_hits, add_up
 from tiering.evaluation.hits import MARKS, MarkMap
 from tiering.evaluation.rows import IntArray
 from tiering.formats.graph import Graph
@@ -84,6 +84,11 @@ class DglJudge:
                     for relation in relations:
                         counts.adjacency[relation][block.dstnodes[relation[2]].data[self._dgl.NID].numpy()] += 1
         return hits
+
+    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
+        """See `tiering.evaluation.counting.Judge.visit`; `threads` does not matter."""
+        with self._one_thread():
+            return add_up(see(self._sample(plan, batch)[0]) for batch in range(first, last))
 
     def _sample(self, plan: EpochPlan, batch: int) -> tuple[dict[str, Any], list[Any]]:
         """Unique nodes of a batch per type, and its blocks, the seeds' own last."""

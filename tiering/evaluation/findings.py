@@ -15,7 +15,8 @@ from tiering.evaluation.bootstrap import Bootstrap
 from tiering.evaluation.hits import HitMaps
 from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
 from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult, interval_list
-from tiering.evaluation.rows import FloatArray, IntArray, Rows
+from tiering.evaluation.rows import ASSUMED, FloatArray, IntArray, Rows
+from tiering.evaluation.ssd import SsdReads, SsdUnits
 from tiering.evaluation.traffic import Traffic, link_intervals, plan_traffic
 from tiering.placement import Capacities
 
@@ -36,6 +37,8 @@ class Questions:
     """Capacities as shares of all bytes."""
     tiers: Capacities | None
     """Sizes of tiers."""
+    units: SsdUnits
+    """Sizes in which the ssd tier is read."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shares) <= MAX_SHARES:
@@ -59,6 +62,11 @@ class Questions:
         asked = [int(share * self.rows.bytes) for share in self.shares]
         capacities = np.concatenate([asked, self.curve_bytes]).astype(np.int64)
         return rank_rows(self.rows, values, capacities, self.tiers, threads)
+
+    @property
+    def reads_ssd(self) -> bool:
+        """Whether there is an ssd tier and rows have known sizes, so that what drives deliver can be said."""
+        return self.tiers is not None and self.tiers.ssd and ASSUMED not in self.rows.origins
 
     def share_cuts(self, ranking: Ranking) -> IntArray:
         """Numbers of the edges at `shares`."""
@@ -87,10 +95,12 @@ class Findings:
     maps: HitMaps | None
     """Counts by batch of the scores in the order of `rankings`, without the oracle; ``None`` for no error bars."""
     bootstrap: Bootstrap
+    lists: dict[str, ListReads]
+    """By relation: adjacency read over all epochs."""
+    ssd: dict[str, dict[str, SsdReads]]
+    """By score and node type: what the SSDs delivered over all epochs; empty where that is not asked or not known."""
 
-    def evaluation(
-        self, batches: int, lists: dict[str, ListReads], seen: dict[str, range], parameters: dict[str, Any]
-    ) -> Evaluation:
+    def evaluation(self, batches: int, seen: dict[str, range], parameters: dict[str, Any]) -> Evaluation:
         """Answer all questions."""
         rows, tiers = self.questions.rows, self.questions.tiers
         curves = {name: self._curve(name) for name in self.rankings}
@@ -100,13 +110,13 @@ class Findings:
             scores={name: self._shares(name, None) for name in self.rankings},
             types={node_type: self._type(index) for index, node_type in enumerate(rows.types)},
             tiers=None if tiers is None else {name: self._traffic(name, tiers, parameters) for name in self.rankings},
-            capacities=None if tiers is None else _capacities_json(tiers),
+            capacities=None if tiers is None else _capacities_json(tiers, self.questions.units),
             curve_bytes=self.questions.curve_bytes,
             curves=curves,
             curve_rows=curve_rows,
             bands={name: band for name in self.rankings if (band := self._band(name)) is not None},
             num_bytes=rows.bytes,
-            adjacency=lists,
+            adjacency=self.lists,
             batches=batches,
             seen=seen,
             parameters=parameters,
@@ -171,6 +181,7 @@ class Findings:
     def _traffic(self, name: str, tiers: Capacities, parameters: Mapping[str, Any]) -> Traffic:
         rows, ranking = self.questions.rows, self.rankings[name]
         found = plan_traffic(rows, ranking, self._served_by_type[name], tiers, int(parameters["epochs"]))
+        found = replace(found, ssd_reads=self.ssd.get(name))
         if self.maps is None or name == ORACLE:
             return found
         score = list(self.rankings).index(name)
@@ -178,9 +189,9 @@ class Findings:
         return replace(found, intervals=ends)
 
 
-def _capacities_json(tiers: Capacities) -> dict[str, Any]:
+def _capacities_json(tiers: Capacities, units: SsdUnits) -> dict[str, Any]:
     sizes = {name: None if size is None else size.text for name, size in vars(tiers).items() if name in _SIZES}
-    return {**sizes, "num_peers": tiers.num_peers, "ssd": tiers.ssd}
+    return {**sizes, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **vars(units)}
 
 
 _SIZES = ("gpu", "peer", "cpu")

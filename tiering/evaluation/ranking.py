@@ -40,6 +40,8 @@ class Ranking:
     """Tiers of each type; ``None`` if none were asked for."""
     tier_cuts: IntArray
     """Number of the edge at which each of `TIERS` ends, 0 in front; only with `ranges`."""
+    places: list[npt.NDArray[Any]]
+    """Per type, int32 or int64, shape (nodes,): place of each row in the ssd tier, -1 for others; empty without one."""
 
     def count(self, rows: Rows, weights: IntArray | None = None) -> IntArray:
         """Rows up to each edge, or the sum of their `weights` (int64, one per row): int64, shape (types, edges)."""
@@ -74,18 +76,20 @@ def rank_rows(
 
     Notes
     -----
-    Cost: one sort. Memory: while it runs up to 32 bytes per row, 1 afterwards.
+    Cost: one sort. Memory: while it runs up to 40 bytes per row, 1 afterwards; with an ssd tier 5 (9 from 2^31 rows).
     """
     line = rows.line(values, threads)
     prefixes = rows.prefixes(line, capacities)
-    ranges = None if tiers is None else _plan_score(rows, line, values, tiers)
+    orders = [] if tiers is None else _orders(rows, line)
+    ranges = None if tiers is None else _plan(rows, [values[order].astype(np.float64) for order in orders], tiers)
     tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
     edges = np.unique(np.concatenate([[0, rows.size], prefixes, tier_ends])).astype(np.int64)
     stretches = np.empty(rows.size, np.uint8)
     for s, (begin, end) in enumerate(pairwise(edges)):
         stretches[line[begin:end]] = s
     tier_cuts = np.searchsorted(edges, [0, *tier_ends]) if ranges is not None else np.zeros(0, np.int64)
-    return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts)
+    places = [] if ranges is None or tiers is None or not tiers.ssd else _places(rows, orders, ranges)
+    return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts, places)
 
 
 def check_tiers(rows: Rows, tiers: Capacities) -> None:
@@ -99,13 +103,20 @@ def check_tiers(rows: Rows, tiers: Capacities) -> None:
     _plan(rows, [np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
 
 
-def _plan_score(rows: Rows, line: npt.NDArray[Any], values: npt.NDArray[Any], tiers: Capacities) -> Ranges:
-    sorted_values = []
-    for index in range(len(rows.types)):
-        part = rows.part(index)
-        own = line if len(rows.types) == 1 else line[(line >= part.start) & (line < part.stop)]
-        sorted_values.append(values[own].astype(np.float64))
-    return _plan(rows, sorted_values, tiers)
+def _orders(rows: Rows, line: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    """Rows of each type by rank."""
+    parts = [rows.part(index) for index in range(len(rows.types))]
+    return [line] if len(parts) == 1 else [line[(line >= part.start) & (line < part.stop)] for part in parts]
+
+
+def _places(rows: Rows, orders: Sequence[npt.NDArray[Any]], ranges: Ranges) -> list[npt.NDArray[Any]]:
+    found = []
+    for index, order in enumerate(orders):
+        begin, end = ranges[rows.types[index]]["ssd"]
+        places = np.full(order.size, -1, order.dtype)
+        places[order[begin:end] - rows.part(index).start] = np.arange(end - begin)
+        found.append(places)
+    return found
 
 
 def _plan(rows: Rows, values: Sequence[npt.NDArray[Any]], tiers: Capacities) -> Ranges:

@@ -61,7 +61,7 @@ class Evaluation:
     tiers: dict[str, Traffic] | None
     """Per score, and `ORACLE` last: what the tiers asked for would move; ``None`` if none were."""
     capacities: dict[str, Any] | None
-    """Sizes of the tiers as given: ``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd``."""
+    """``gpu``, ``peer``, ``num_peers``, ``cpu``, ``ssd`` as given; ``page_bytes``, ``block_bytes`` (`SsdUnits`)."""
     curve_bytes: IntArray = field(repr=False)
     """Capacities of the curves in bytes, ascending from 0 to `num_bytes`."""
     curves: dict[str, FloatArray] = field(repr=False)
@@ -147,9 +147,10 @@ class Evaluation:
             ``types``: by node type ``rows``, ``row_bytes``, ``row_bytes_from``, ``accesses``, ``access_share``,
             ``touched_rows``, and ``hit_rates``, ``intervals``, ``cached_rows`` of its own rows.
             ``tiers``: ``null``, or ``capacities`` and by score ``links`` (``gpu_memory``, ``peer_link``,
-            ``host_link``, ``ssd``: ``bytes_per_epoch``, ``share`` of all bytes, ``interval`` of the share), ``tiers``
-            (``gpu``, ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by
-            node type without intervals.
+            ``host_link``, ``ssd``: ``bytes_per_epoch``, ``share`` of all bytes, ``interval`` of the share; ``ssd`` also
+            ``bytes_read_per_epoch`` and ``pages_read_per_epoch`` of the drives, or ``null``), ``tiers`` (``gpu``,
+            ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by node type
+            without intervals.
             ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
             by relation in ``relations``.
             ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``), ``overlap`` (names of scores).

@@ -14,10 +14,12 @@ from typing import Any
 from tiering.errors import InputError
 from tiering.evaluation.adjacency import list_reads
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.counting import Judge, OwnJudge, judge_epochs
+from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge
 from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
+from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.rows import RowBytes, Score, competing_rows, score_vector
+from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -41,6 +43,8 @@ def evaluate(
     train: Train = None,
     shares: Sequence[float] = SHARES,
     tiers: Capacities | None = None,
+    page: str | int = SsdUnits.page_bytes,
+    block: str | int = SsdUnits.block_bytes,
     row_bytes: RowBytes = None,
     judge: str = "own",
     resamples: int = RESAMPLES,
@@ -71,6 +75,9 @@ def evaluate(
         a share of the rows.
     tiers
         Sizes of tiers (`tiering.placement.parse_capacities`), to report what they would move.
+    page, block
+        Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
+        (`tiering.evaluation.ssd.SsdUnits`).
     row_bytes
         Bytes of a row of the types without features: `tiering.evaluation.rows.competing_rows`.
     judge
@@ -88,8 +95,9 @@ def evaluate(
     Notes
     -----
     Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
-    sampling, and one sort of all rows per score. Memory: about 40 bytes per row and one per row and score; for the
-    intervals 2 MiB per 1000 batches and score, at most 8 MiB (twice that with several node types).
+    sampling, twice with an ssd tier, and one sort of all rows per score. Memory: about 40 bytes per row, and one per
+    row and score, 5 with an ssd tier; for the intervals 2 MiB per 1000 batches and score, at most 8 MiB (twice that
+    with several node types).
     """
     _check_parameters(epochs, first_epoch, resamples, scores)
     workers = parse_threads(threads)
@@ -97,19 +105,20 @@ def evaluate(
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
     sampler = _judge(graph, judge, chosen)
     nodes = resolve_train(graph, train, chosen.seed)
-    questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers)
+    judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), workers)
+    questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers, SsdUnits.parse(page, block))
     rankings = {
         name: questions.rank(score_vector(graph, questions.rows, name, score), workers)
         for name, score in scores.items()
     }
     maps = hit_maps(questions, rankings) if resamples else None
-    span = range(first, first + epochs)
-    counted = judge_epochs(sampler, graph, nodes, chosen, span, [] if maps is None else maps.maps, workers)
+    counted = judged.count([] if maps is None else maps.maps)
     if maps is not None:
         maps.hits = counted.hits
     truth = questions.rows.join(counted.accesses.features)
     rankings[ORACLE] = questions.rank(truth, workers)
-    found = Findings(questions, rankings, truth, maps, Bootstrap(counted.groups, resamples, chosen.seed))
+    bootstrap, lists = Bootstrap(counted.groups, resamples, chosen.seed), list_reads(graph, counted.accesses, chosen)
+    found = Findings(questions, rankings, truth, maps, bootstrap, lists, _ssd_reads(judged, questions, rankings))
     parameters = {
         **chosen.to_json(),
         "epochs": epochs,
@@ -119,8 +128,7 @@ def evaluate(
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(questions.rows.types),
     }
-    lists = list_reads(graph, counted.accesses, chosen)
-    return found.evaluation(counted.batches, lists, _seen(scores, chosen.seed), parameters)
+    return found.evaluation(counted.batches, _seen(scores, chosen.seed), parameters)
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
@@ -181,6 +189,15 @@ def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
         make_sampler(graph, options)  # refuses what does not fit, for any judge
         return theirs
     return OwnJudge(make_sampler(graph, options))
+
+
+def _ssd_reads(
+    judged: JudgedEpochs, questions: Questions, rankings: Mapping[str, Ranking]
+) -> dict[str, dict[str, SsdReads]]:
+    if not questions.reads_ssd:
+        return {}
+    counter = SsdCounter(questions.rows, rankings, questions.units)
+    return counter.reads(judged.visit(counter.see))
 
 
 def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:

@@ -3,7 +3,7 @@
 Rows of the gpu tier come from the GPU's own memory. Row r of the peer tier lies on GPU r mod P, and batches are spread
 evenly over the P GPUs, so one read in P of that tier is local too and the others cross the peer link. Rows of the cpu
 tier cross the host link. Rows of the ssd tier are read from the SSDs (and cross the host link as well where the GPU
-does not read the SSDs itself). Bytes are those of the rows, without what alignment to pages adds.
+does not read the SSDs itself). Bytes over links are those of the rows; what the SSDs deliver for them is `SsdReads`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tiering.evaluation.bootstrap import Bootstrap, middle
 from tiering.evaluation.hits import HitMaps
 from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.rows import FloatArray, IntArray, Rows
+from tiering.evaluation.ssd import SsdReads
 from tiering.formats.layout import TIERS
 from tiering.placement import Capacities
 
@@ -40,6 +41,8 @@ class Traffic:
     """Epochs counted."""
     intervals: dict[str, tuple[float, float]] | None
     """Per link: 95 % interval of its share of all bytes; ``None`` where there is none."""
+    ssd_reads: dict[str, SsdReads] | None
+    """Per node type: what the SSDs delivered, over all epochs; ``None`` without ssd tier or known row sizes."""
 
     def moved(self, node_type: str | None = None) -> dict[str, float]:
         """Bytes per epoch over each link, of one type or all."""
@@ -52,6 +55,14 @@ class Traffic:
         moved = self.moved(node_type)
         total = sum(moved.values()) or 1.0
         return {link: nbytes / total for link, nbytes in moved.items()}
+
+    def device(self, node_type: str | None = None) -> dict[str, float] | None:
+        """Per epoch ``bytes`` and ``pages`` read from the SSDs for the rows of one type or all."""
+        if self.ssd_reads is None:
+            return None
+        reads = list(self.ssd_reads.values()) if node_type is None else [self.ssd_reads[node_type]]
+        moved, pages = sum(each.bytes for each in reads), sum(each.pages for each in reads)
+        return {"bytes": moved / self.epochs, "pages": pages / self.epochs}
 
     def rows(self, tier: str, node_type: str | None = None) -> int:
         """Rows in a tier, of one type or all."""
@@ -69,6 +80,8 @@ class Traffic:
     def _links(self, node_type: str | None) -> dict[str, Any]:
         moved, shares = self.moved(node_type), self.shares(node_type)
         found: dict[str, Any] = {link: {"bytes_per_epoch": moved[link], "share": shares[link]} for link in LINKS}
+        device = self.device(node_type) or {}
+        found["ssd"] |= {f"{unit}_read_per_epoch": device.get(unit) for unit in ("bytes", "pages")}
         if node_type is None:
             for link in LINKS:
                 found[link]["interval"] = None if self.intervals is None else list(self.intervals[link])
@@ -106,7 +119,7 @@ def plan_traffic(rows: Rows, ranking: Ranking, served: IntArray, tiers: Capaciti
     for node_type, of_type in zip(rows.types, served, strict=True):
         reads[node_type] = dict(zip(TIERS, np.diff(of_type[ranking.tier_cuts]).tolist(), strict=True))
     row_bytes = dict(zip(rows.types, rows.row_bytes, strict=True))
-    return Traffic(ranking.ranges or {}, reads, row_bytes, tiers.num_peers, epochs, None)
+    return Traffic(ranking.ranges or {}, reads, row_bytes, tiers.num_peers, epochs, None, None)
 
 
 def link_intervals(

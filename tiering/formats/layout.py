@@ -11,6 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from tiering.errors import MissingError
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
@@ -47,6 +50,19 @@ class SsdRows:
         per_page = page_bytes // stride
         pages = -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
         return cls(first_page, pages, stride, per_page)
+
+    def begins(self, rows: npt.NDArray[Any], page_bytes: int) -> npt.NDArray[np.int64]:
+        """First byte of rows, counted from the first byte of `first_page`.
+
+        Parameters
+        ----------
+        rows
+            Numbers of rows within the ssd tier, any integers, shape (n,).
+        """
+        wide = rows.astype(np.int64)
+        if not self.rows_per_page:
+            return wide * self.stride
+        return wide // self.rows_per_page * page_bytes + wide % self.rows_per_page * self.stride
 
     def waste(self, rows: int, row_bytes: int, page_bytes: int) -> int:
         """Bytes of padding."""

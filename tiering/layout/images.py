@@ -20,22 +20,10 @@ from tiering.errors import InputError
 from tiering.formats.layout import image_bytes, image_name
 from tiering.formats.manifest import External
 from tiering.io.storage import RawWriter, fsync_directory, storage_errors
-from tiering.units import format_bytes, parse_bytes
 
-MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 _OWNER = "layout"
 """File beside an image that names the layout it was written for."""
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
-
-
-def parse_page(page: str | int) -> int:
-    """Parse the page size: a power of two from 512 B to 64 MiB."""
-    size = parse_bytes(page, "page")
-    if not MIN_PAGE <= size <= MAX_PAGE or size & (size - 1):
-        raise InputError(
-            f"page: expected a power of two from {MIN_PAGE} B to {format_bytes(MAX_PAGE)}, such as 4KiB, found {page!r}"
-        )
-    return size
 
 
 def resolve_directories(ssd: Sequence[str | os.PathLike[str]]) -> list[Path]:

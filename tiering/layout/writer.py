@@ -19,9 +19,9 @@ from tiering.formats.layout import Layout, SsdRows, TypeLayout, peer_rows, tier_
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.io.checksum import digest_bytes
-from tiering.layout.images import ImageSet, parse_page, remove_images, resolve_directories
+from tiering.layout.images import ImageSet, remove_images, resolve_directories
 from tiering.layout.rows import RowSource, write_range, write_ssd
-from tiering.placement import Capacities, Table, parse_capacities, plan_tiers
+from tiering.placement import Capacities, Table, parse_capacities, parse_page, plan_tiers
 from tiering.progress import progress
 from tiering.units import parse_threads
 

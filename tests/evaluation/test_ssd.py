@@ -1,0 +1,119 @@
+"""Bytes that SSDs deliver: against a walk over the blocks, by hand, and by what the loader counts itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judged_graphs import import_graph, two_types
+
+import tiering
+from tiering import pipeline
+from tiering.errors import InputError
+from tiering.evaluation import evaluate
+from tiering.evaluation.ssd import SsdReads, SsdUnits, span_reads
+from tiering.formats.layout import SsdRows
+from tiering.placement import parse_capacities
+from tiering.sources.synthetic import generate
+
+
+def walk(begins: list[int], ends: list[int], units: SsdUnits) -> SsdReads:
+    """Page by page: all blocks from the first needed byte of the page to the last."""
+    needed: dict[int, list[int]] = {}
+    for begin, end in zip(begins, ends, strict=True):
+        for byte in range(begin, end):
+            needed.setdefault(byte // units.page_bytes, []).append(byte // units.block_bytes)
+    blocks = sum(max(each) - min(each) + 1 for each in needed.values())
+    return SsdReads(blocks * units.block_bytes, len(needed))
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
+    page = data.draw(st.sampled_from([512, 1024, 4096]))
+    units = SsdUnits(page, data.draw(st.sampled_from([1, 64, 512, page])))
+    row_bytes = data.draw(st.sampled_from([1, 7, 32, 100, 400, 512, 600, 1536, 2408, 5000]))
+    rows = np.unique(data.draw(st.lists(st.integers(0, 40), max_size=12))).astype(np.int64)
+    begins = SsdRows.plan(0, 41, row_bytes, page).begins(rows, page)
+    found = span_reads(begins, begins + row_bytes, units)
+    assert found == walk(begins.tolist(), (begins + row_bytes).tolist(), units)
+
+
+def test_by_hand() -> None:
+    """Ten rows of 400 bytes to a page of eight blocks; row 10 begins the next."""
+    place = SsdRows.plan(0, 20, 400, 4096)
+
+    def read(*rows: int, block: int = 512) -> tuple[int, int]:
+        begins = place.begins(np.array(rows, np.int32), 4096)
+        found = span_reads(begins, begins + 400, SsdUnits(4096, block))
+        return found.bytes, found.pages
+
+    assert read() == (0, 0)
+    assert read(0) == (512, 1)
+    assert read(3) == (1024, 1)  # bytes 1200 .. 1599
+    assert read(3, 4) == (1024, 1)  # bytes 1200 .. 1999
+    assert read(0, 9) == (4096, 1)  # and all between
+    assert read(9, 10) == (512 + 512, 2)  # bytes 3600 .. 3999 of the first page, 0 .. 399 of the second
+    assert read(3, 10, block=4096) == (8192, 2)
+
+
+def test_two_types(tmp_path: Path) -> None:
+    """All on SSD. Each batch of one a reads a row of 8 bytes and one of b, of 2: 4 epochs' batches, 2 blocks each."""
+    graph = two_types(tmp_path / "source")
+    found = evaluate(graph, {"s": {"a": [4, 3, 2, 1]}}, [2], batch_size=1, epochs=3, tiers=parse_capacities(ssd=True))
+    assert found.tiers is not None
+    plan = found.tiers["s"]
+    assert plan.ssd_reads == {"a": SsdReads(12 * 512, 12), "b": SsdReads(12 * 512, 12)}
+    assert plan.device() == {"bytes": 8 * 512, "pages": 8} and plan.device("b") == {"bytes": 4 * 512, "pages": 4}
+    document = found.to_json()["tiers"]["scores"]["oracle"]
+    assert document["links"]["ssd"]["bytes_read_per_epoch"] == 8 * 512
+    assert document["types"]["a"]["links"]["ssd"]["pages_read_per_epoch"] == 4
+    pages = evaluate(graph, {}, [2], batch_size=4, epochs=1, tiers=parse_capacities(ssd=True), block="4KiB").tiers
+    assert pages is not None and pages["oracle"].device() == {"bytes": 8192, "pages": 2}
+
+
+def test_nothing_is_said_without_ssd_or_sizes(tmp_path: Path) -> None:
+    graph = two_types(tmp_path / "source")
+    found = evaluate(graph, {}, [2], batch_size=1, tiers=parse_capacities("50%", cpu="auto"))
+    assert found.tiers is not None and found.tiers["oracle"].device() is None
+    assert found.to_json()["tiers"]["scores"]["oracle"]["links"]["ssd"]["bytes_read_per_epoch"] is None
+
+
+@pytest.mark.parametrize(("page", "block"), [("4KiB", 8192), ("512", 0), ("4KiB", 500), ("1000", 512)])
+def test_sizes_that_do_not_fit(page: str, block: int) -> None:
+    with pytest.raises(InputError, match="power of two"):
+        SsdUnits.parse(page, block)
+
+
+@pytest.mark.parametrize(("dim", "page"), [(8, 4096), (100, 4096), (100, 512), (200, 4096), (602, 4096), (300, 512)])
+@pytest.mark.parametrize("hetero", [False, True])
+def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: Path) -> None:
+    """Rows packed, padded, and larger than a page; direct reads, and mapped files, which are read byte by byte."""
+    pytest.importorskip("torch")
+    generate(tmp_path / "data", nodes=1500, edges=9000, dim=dim, classes=3, seed=dim, hetero=hetero)
+    graph = import_graph(tmp_path / "data", tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", "wrpr")
+    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    images = [tmp_path / "one", tmp_path / "two"]
+    pipeline.layout(reordered, tmp_path / "layout", gpu="10%", cpu="10%", ssd=images, page=page)
+    run: dict[str, Any] = {"fanouts": [3, 3], "batch_size": 16, "seed": 4}
+    for engine in ("auto", "mmap"):
+        with tiering.open(tmp_path / "layout") as layout:
+            block = min(layout.features(t, engine=engine).reader.offset_alignment for t in layout.feature_types)
+            if block > page:
+                pytest.skip("direct reads are aligned to more than a page here")
+            loader = layout.loader("train", engine=engine, **run)
+            for _ in loader.epoch(0):
+                pass
+            served = loader.counters()
+        asked = {"tiers": parse_capacities("10%", cpu="10%", ssd=True), "page": page, "block": block, "epochs": 1}
+        found = evaluate(graph, {"s": scores}, run["fanouts"], batch_size=16, seed=4, **asked)
+        assert found.tiers is not None
+        for node_type, reads in (found.tiers["s"].ssd_reads or {}).items():
+            assert served[node_type]["ssd_read_bytes"] == reads.bytes, (node_type, block)
+            assert served[node_type]["ssd_reads"] <= reads.pages
+        assert sum(each["ssd_read_bytes"] for each in served.values()) > 0
