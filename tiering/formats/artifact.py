@@ -24,6 +24,7 @@ from tiering.formats.manifest import (
 )
 from tiering.formats.problems import Problem, raise_problems
 from tiering.io.atomic import OutputDirectory, link_or_copy
+from tiering.io.blocks import BlockFile
 from tiering.io.checksum import checksum_file, digest_bytes
 from tiering.io.storage import RawWriter, storage_errors
 from tiering.version import __version__
@@ -199,11 +200,11 @@ class ArtifactWriter:
         if parent is None:
             self._output = OutputDirectory(out, force=force, identity=identity)
             self.path, self.out = self._output.path, self._output.out
-            self.journal, self._prefix = self._output.journal, "file "
+            self.journal, self.prefix = self._output.journal, ""
             """Journal of a run that can be resumed; else ``None``."""
         else:
             self.path, self.out = parent.path / out, parent.out / out
-            self.journal, self._prefix = parent.journal, f"{parent._prefix}{out}/"
+            self.journal, self.prefix = parent.journal, f"{parent.prefix}{out}/"
             with storage_errors(self.path):
                 self.path.mkdir(exist_ok=True)
 
@@ -221,11 +222,15 @@ class ArtifactWriter:
         """Begin a file that is written front to back; use as a context manager, which records it at its end."""
         return StreamedFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
+    def blocks(self, name: str, dtype: str, shape: tuple[int, ...]) -> AssembledFile:
+        """Begin a large file whose blocks come in any order; use as a context manager, which records it at its end."""
+        return AssembledFile(self, name, dtype, tuple(int(extent) for extent in shape))
+
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""
         found = {}
         for name in names:
-            facts = None if self.journal is None else self.journal.get(self._prefix + name)
+            facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
             if facts is None:
                 return False
             entry = FileEntry(facts["dtype"], tuple(facts["shape"]), facts["checksum"])
@@ -246,7 +251,7 @@ class ArtifactWriter:
         self._files[name] = entry
         if self.journal is not None:
             self.journal.record(
-                self._prefix + name, dtype=entry.dtype, shape=list(entry.shape), checksum=entry.checksum
+                f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), checksum=entry.checksum
             )
 
     def commit(self, body: dict[str, Any], provenance: dict[str, Any]) -> Manifest:
@@ -308,6 +313,23 @@ class StreamedFile(RawWriter):
             self._owner.record(self._name, entry)
         else:
             super().__exit__(kind, value, trace)
+
+
+class AssembledFile(BlockFile):
+    """A file of an artifact being written in blocks; recorded in the manifest when the block ends well."""
+
+    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        self._owner, self._name = owner, name
+        self._entry = FileEntry(dtype, shape, "")
+        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name)
+
+    def __enter__(self) -> AssembledFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        super().__exit__(kind, value, trace)
+        if kind is None:
+            self._owner.record(self._name, FileEntry(self._entry.dtype, self._entry.shape, self.checksum()))
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:

@@ -17,7 +17,13 @@ BLOCK_BYTES = 64 * 1024 * 1024
 PREFIX = "xxh3-64-b64m:"
 
 
-def _combine(digests: list[bytes]) -> str:
+def block_digest(block: memoryview) -> bytes:
+    """Digest of one block."""
+    return xxhash.xxh3_64(block).digest()
+
+
+def combine_digests(digests: list[bytes]) -> str:
+    """Checksum of a file from the digests of its blocks, in order."""
     return PREFIX + xxhash.xxh3_64(b"".join(digests)).hexdigest()
 
 
@@ -45,23 +51,23 @@ class BlockHasher:
     def hexdigest(self) -> str:
         """Checksum of everything seen so far."""
         tail = [] if self._room == BLOCK_BYTES else [self._block.digest()]
-        return _combine(self._done + tail)
+        return combine_digests(self._done + tail)
 
 
 def checksum_file(path: Path, threads: int = 1) -> str:
     """Checksum of a whole file. Cost: one sequential read."""
     if path.stat().st_size == 0:
-        return _combine([])
+        return combine_digests([])
     data = np.memmap(path, dtype=np.uint8, mode="r")
     starts = range(0, data.size, BLOCK_BYTES)
 
     def digest(start: int) -> bytes:
-        return xxhash.xxh3_64(data[start : start + BLOCK_BYTES].data).digest()
+        return block_digest(data[start : start + BLOCK_BYTES].data)
 
     if threads <= 1 or len(starts) == 1:
-        return _combine([digest(start) for start in starts])
+        return combine_digests([digest(start) for start in starts])
     with ThreadPoolExecutor(threads) as pool:
-        return _combine(list(pool.map(digest, starts)))
+        return combine_digests(list(pool.map(digest, starts)))
 
 
 def sampled_digest(path: Path, blocks: int = 64, block_bytes: int = 64 * 1024) -> str:

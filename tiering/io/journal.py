@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ class Journal:
 
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity
-        self._facts = facts
+        self._facts, self._lock = facts, threading.Lock()
         with storage_errors(path):
             self._file = path.open("ab", buffering=0)
 
@@ -75,8 +76,9 @@ class Journal:
 
     def record(self, key: str, **facts: Any) -> None:
         """Record that `key` is done. Call only when what it wrote is on disk: the line is synced."""
-        self._facts[key] = facts
-        self._append({"key": key, "facts": facts})
+        with self._lock:
+            self._facts[key] = facts
+            self._append({"key": key, "facts": facts})
 
     def close(self) -> None:
         """Close the file."""
