@@ -42,6 +42,10 @@ class StorageError(TieringError, OSError):
         return str(self.args[1] if len(self.args) > 1 else self.args[0])
 
 
+class BudgetError(TieringError, MemoryError):
+    """The memory the user gave is less than the least that the work needs; says how much that is."""
+
+
 class CapabilityError(TieringError, RuntimeError):
     """Something optional that was asked for is not available here (engine, GPU, an extra package)."""
 

@@ -19,13 +19,14 @@ from tiering.evaluation.result import ORACLE, Evaluation
 
 # Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+_DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
 _DEPTHS = (0.0, 0.8)  # part of the colour map `cividis` for the depths: its end is too bright on white
 
 _BINS = 48  # points of the frequency curves
 _LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the logarithmic axes begin, in percent
 _COLUMNS = 4  # panels side by side
-_PANEL = (3.7, 3.3)  # inches
+_PANEL = (3.4, 3.1)  # inches
+_TOP = 102  # percent: a line at 100 is not cut in half
 _LABEL = 28  # characters
 _RATES = "Hit rate, with 95 % intervals"
 
@@ -99,6 +100,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
         axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=name, **style)
     _logarithmic(axes, result, _LEFT["rank"])
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(_plain)
     axes.set_xlabel("rank of the row, by score")
     axes.set_ylabel("accesses per row and epoch")
 
@@ -130,7 +132,7 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(_points(result, name, 1)[0], low, high, color=style["color"], alpha=0.25, linewidth=0)
     _logarithmic(axes, result, _LEFT["capacity"])
-    axes.set_ylim(0, 100)
+    axes.set_ylim(0, _TOP)
     axes.yaxis.set_major_formatter(_percent)
     axes.set_xlabel(f"{_unit(result)} in the fast tier")
     axes.set_ylabel("accesses served (hit rate)")
@@ -210,7 +212,7 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 def _linear(axes: Any, result: Evaluation) -> None:
     axes.set_xlim(0, 100)
-    axes.set_ylim(0, 100)
+    axes.set_ylim(0, _TOP)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_ticks(range(0, 101, 25))
         axis.set_major_formatter(_percent)
@@ -236,6 +238,10 @@ def _percent(value: float, _: int | None = None) -> str:
     return f"{value:g}%"
 
 
+def _plain(value: float, _: int | None = None) -> str:
+    return f"{value:g}"
+
+
 def _unit(result: Evaluation) -> str:
     sizes = {entry.row_bytes for entry in result.types.values()}
     return "feature rows" if len(sizes) <= 1 else "feature bytes"
@@ -245,7 +251,7 @@ def _legend(figure: Any, axes: Any) -> None:
     """One legend for a row of panels, below them."""
     lines, names = axes.get_legend_handles_labels()
     columns = min(len(names), 8)
-    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, handlelength=3)
 
 
 def _heading(results: Sequence[Evaluation]) -> str:

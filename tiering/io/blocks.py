@@ -78,7 +78,7 @@ class BlockFile:
         data
             uint8, one axis, contiguous. Aligned to 4096 bytes it is written past the page cache.
         """
-        begin, end = first * BLOCK_BYTES, first * BLOCK_BYTES + data.size
+        end = first * BLOCK_BYTES + data.size
         if end > self.nbytes or (data.size % BLOCK_BYTES and end != self.nbytes):
             raise InternalError(f"{self.path}: {data.size} bytes from block {first} on are no whole blocks")
         blocks = range(first, -(-end // BLOCK_BYTES))
