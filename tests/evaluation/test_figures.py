@@ -31,7 +31,7 @@ def test_one(depths: list[Evaluation], tmp_path: Path, ending: str) -> None:
 
 def test_several(depths: list[Evaluation], tmp_path: Path) -> None:
     text = plot(depths, tmp_path / "many.svg", title="Four depths").read_text()
-    for words in ("Four depths", "10,10,10,10,10", "score 4", "Cumulative accesses, by score", "95 % intervals"):
+    for words in ("Four depths", "10,10,10,10,10", "score 4", "Cumulative reads, by score", "95 % intervals"):
         assert f"<!-- {words} -->" in text or words in text
     plot(depths[:2], tmp_path / "two.png", labels=["a graph", "another"])
 

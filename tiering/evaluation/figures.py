@@ -102,7 +102,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(_plain)
     axes.set_xlabel("rank of the row, by score")
-    axes.set_ylabel("accesses per row and epoch")
+    axes.set_ylabel("reads per row and epoch")
 
 
 def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
@@ -135,7 +135,7 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
     axes.set_ylim(0, _TOP)
     axes.yaxis.set_major_formatter(_percent)
     axes.set_xlabel(f"{_unit(result)} in the fast tier")
-    axes.set_ylabel("accesses served (hit rate)")
+    axes.set_ylabel("reads served (hit rate)")
 
 
 def fanouts_label(result: Evaluation) -> str:
@@ -154,7 +154,7 @@ def _draw_one(figure: Any, result: Evaluation) -> None:
     draw_cumulative(cumulative, result)
     draw_hit_rates(rates, result)
     shown = _RATES if result.bands else "Hit rate"
-    for axes, title in ((frequency, "Access frequency"), (cumulative, "Cumulative accesses"), (rates, shown)):
+    for axes, title in ((frequency, "Read frequency"), (cumulative, "Cumulative reads"), (rates, shown)):
         axes.set_title(title, fontsize=10)
     _legend(figure, rates)
 
@@ -172,8 +172,8 @@ def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]
         draw_depths(axes, results, labels, names[i])
 
     blocks: list[tuple[str, Callable[[Any, int], None], list[str]]] = [
-        ("Cumulative accesses, by fanouts", cumulative, list(labels)),
-        ("Cumulative accesses, by score", depths, names),
+        ("Cumulative reads, by fanouts", cumulative, list(labels)),
+        ("Cumulative reads, by score", depths, names),
         (_RATES, rates, list(labels)),
     ]
     columns = min(_COLUMNS, max(len(titles) for _, _, titles in blocks))
@@ -217,7 +217,7 @@ def _linear(axes: Any, result: Evaluation) -> None:
         axis.set_ticks(range(0, 101, 25))
         axis.set_major_formatter(_percent)
     axes.set_xlabel(f"{_unit(result)}, in the order of the score")
-    axes.set_ylabel("accesses, cumulative")
+    axes.set_ylabel("reads, cumulative")
     _decorate(axes)
 
 
