@@ -1,0 +1,156 @@
+"""Graphs and seeds that are easy to get wrong, for every sampler: isolated nodes, types out of reach, loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, weighted_graph, widened
+
+from tiering.errors import InputError
+from tiering.sampling import SamplingOptions, make_sampler
+
+NAMES = ["uniform", "replacement", "weighted", "full", "pinsage", "ladies"]
+every = pytest.mark.parametrize("name", NAMES)
+CITES, BY = ("paper", "cites", "paper"), ("paper", "by", "author")
+
+
+def make(graph: ToyGraph, name: str, hops: int = 2, **options: Any) -> Any:
+    fanouts = [-1 if name == "full" else 3] * hops
+    return make_sampler(graph, SamplingOptions(fanouts, sampler=name, num_walks=20, **options))
+
+
+def with_ones(graph: ToyGraph) -> ToyGraph:
+    for relation in graph.relations:
+        graph._weights[relation] = np.ones(graph.csc(relation)[1].size)
+    return graph
+
+
+@every
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_isolated_training_nodes(name: str, frontier: str) -> None:
+    """Nodes 2 and 3 have no list; 3 is in nobody's. They are sampled, read once per batch, and bring no edges."""
+    sampler = make(with_ones(homogeneous(4, np.array([[1, 2], [0, 1]]))), name, frontier=frontier)
+    batch = sampler.sample([3, 2])
+    assert batch.nodes["node"].tolist() == [3, 2] and batch.num_edges == 0
+    assert batch.num_nodes == [{"node": 2}] * 3 and len(batch.hops) == 2
+    assert all(edges.src.dtype == np.int32 and len(edges) == 0 for hop in batch.hops for edges in hop.values())
+    plan = sampler.batches([3, 2, 0], 1, 0, shuffle=False)
+    counts = sampler.count_accesses(plan)
+    assert counts.features["node"].tolist() == [1, 1, 2, 1]
+    assert counts.adjacency[HOMOGENEOUS][3] > 0, "an empty list is looked at, too"
+    both = sampler.sample([3, 0])
+    assert both.nodes["node"].tolist() == [3, 0, 1, 2]
+
+
+@every
+def test_a_graph_without_edges(name: str) -> None:
+    sampler = make(with_ones(homogeneous(3, np.empty((2, 0)))), name)
+    counts = sampler.count_accesses(sampler.batches(np.arange(3), 2, 0))
+    assert counts.features["node"].tolist() == [1, 1, 1]
+
+
+@every
+def test_no_seeds(name: str) -> None:
+    sampler = make(weighted_graph(20, 90), name)
+    batch = sampler.sample([])
+    assert batch.nodes["node"].size == 0 and batch.num_edges == 0 and batch.num_nodes == [{"node": 0}] * 3
+
+
+@every
+def test_a_type_that_nothing_reaches(name: str) -> None:
+    """Authors have no out-edges: they are known only as seeds. Topics have no edges at all."""
+    nodes = {"paper": 4, "author": 3, "topic": 2}
+    graph = with_ones(ToyGraph(nodes, {CITES: np.array([[1, 2, 3], [0, 1, 2]]), BY: np.array([[3, 1], [0, 2]])}))
+    sampler = make(graph, name)
+    batch = sampler.sample({"paper": [0]})
+    assert batch.nodes["author"].size == batch.nodes["topic"].size == 0
+    assert batch.nodes["paper"].tolist()[:2] == [0, 1]
+    seeded = sampler.sample({"topic": [1], "author": [2, 0, 2]})
+    assert seeded.nodes["topic"].tolist() == [1] and seeded.nodes["author"].tolist() == [2, 0]
+    walks = name == "pinsage"  # its default metapaths start from papers only
+    assert set(seeded.nodes["paper"].tolist()) == (set() if walks else {1, 2, 3})
+    counts = sampler.count_accesses(sampler.batches({"paper": np.arange(4)}, 2, 0))
+    assert not counts.features["author"].any() and not counts.features["topic"].any()
+    assert not counts.adjacency[BY].any() and counts.adjacency[CITES].any()
+
+
+@every
+def test_seeds_that_come_twice(name: str) -> None:
+    sampler = make(weighted_graph(30, 200), name)
+    once, twice = sampler.sample([4, 9, 1]), sampler.sample([4, 9, 4, 4, 1, 9])
+    assert twice.seeds["node"].tolist() == [4, 9, 1]
+    assert once.nodes["node"].tolist() == twice.nodes["node"].tolist()
+    for a, b in zip(once.hops, twice.hops, strict=True):
+        assert a[HOMOGENEOUS].src.tolist() == b[HOMOGENEOUS].src.tolist()
+        assert a[HOMOGENEOUS].dst.tolist() == b[HOMOGENEOUS].dst.tolist()
+
+
+@every
+def test_self_loops_and_parallel_edges(name: str) -> None:
+    """Node 0: two loops and twice node 1. A loop joins the node to itself and finds nobody."""
+    sampler = make(with_ones(homogeneous(2, np.array([[0, 0, 1, 1], [0, 0, 0, 0]]))), name, hops=1)
+    found = set()
+    for b in range(40):
+        batch = sampler.sample([0], batch=b)
+        edges = batch.hops[0][HOMOGENEOUS]
+        assert batch.nodes["node"].tolist() in ([0], [0, 1]) and not edges.dst.any()
+        assert batch.num_nodes[1]["node"] == edges.src.max() + 1
+        found.add(tuple(sorted(edges.src.tolist())))
+    expected = {
+        "uniform": {(0, 0, 1), (0, 1, 1)},
+        "replacement": {(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 1)},
+        "weighted": {(0, 0, 1), (0, 1, 1)},
+        "full": {(0, 0, 1, 1)},
+        "pinsage": {(0, 1)},  # 20 walks: both nodes are visited, once each among the neighbours
+        "ladies": {(0, 0, 1, 1)},
+    }
+    assert found == expected[name]
+
+
+@every
+def test_only_a_self_loop(name: str) -> None:
+    batch = make(with_ones(homogeneous(2, np.array([[1], [1]]))), name).sample([1])
+    assert batch.nodes["node"].tolist() == [1]
+    for hop in batch.hops:
+        edges = hop[HOMOGENEOUS]
+        fanout = 3 if name == "replacement" else 1
+        assert edges.src.tolist() == edges.dst.tolist() == [0] * fanout
+
+
+@every
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_wide_indices_give_the_same_batches(name: str, frontier: str) -> None:
+    graph = weighted_graph(300, 3000, seed=2)
+    narrow, wide = make(graph, name, frontier=frontier), make(widened(graph), name, frontier=frontier)
+    assert widened(graph).csc(HOMOGENEOUS)[1].dtype == np.int64
+    for b in range(3):
+        seeds = np.arange(20 * b, 20 * b + 20)
+        ours, theirs = (s.sample(seeds, batch=b) for s in (narrow, wide))
+        assert ours.nodes["node"].tolist() == theirs.nodes["node"].tolist()
+        for a, c in zip(ours.hops, theirs.hops, strict=True):
+            assert a[HOMOGENEOUS].src.tolist() == c[HOMOGENEOUS].src.tolist()
+            assert (a[HOMOGENEOUS].weights is None) == (c[HOMOGENEOUS].weights is None)
+    plan = narrow.batches(np.arange(300), 60, 0)
+    a, c = narrow.count_accesses(plan), wide.count_accesses(plan)
+    assert a.features["node"].tolist() == c.features["node"].tolist()
+    assert a.adjacency[HOMOGENEOUS].tolist() == c.adjacency[HOMOGENEOUS].tolist()
+
+
+@every
+def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name: str) -> None:
+    """Node 3 lists a node that is not there; nobody lists node 3, so all other batches stay what they are."""
+    edges = np.array([[1, 2, 4, 0, 2, 0, 1, 2], [0, 0, 0, 1, 1, 3, 3, 3]])
+    whole, damaged = with_ones(homogeneous(5, edges)), with_ones(homogeneous(5, edges))
+    damaged._csc[HOMOGENEOUS][1][5:] = [77, -1, 5]
+    sampler = make(damaged, name)
+    words = r"graph: indices\[[567]\]: source id (77|-1|5) is outside 0\.\.4; run `tiering check --full`"
+    for b in range(5):
+        with pytest.raises(InputError, match=words):
+            sampler.sample([0, 3], batch=b)
+        with pytest.raises(InputError, match=words):
+            sampler.count_accesses(sampler.batches(np.arange(5), 2, b), threads=3)
+        ours, theirs = sampler.sample([1, 4], batch=b), make(whole, name).sample([1, 4], batch=b)
+        assert ours.nodes["node"].tolist() == theirs.nodes["node"].tolist()
+        assert [h[HOMOGENEOUS].src.tolist() for h in ours.hops] == [h[HOMOGENEOUS].src.tolist() for h in theirs.hops]
