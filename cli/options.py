@@ -23,6 +23,15 @@ ThreadsOption = Annotated[
     str,
     typer.Option("--threads", metavar="N|auto", help="Threads; the result is the same.", rich_help_panel=COMMON),
 ]
+MemoryOption = Annotated[
+    str,
+    typer.Option(
+        "--memory",
+        metavar="SIZE|auto",
+        help="Memory to stay within, such as 8GiB or 50%; page cache is free.",
+        rich_help_panel=COMMON,
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
 TrainOption = Annotated[
     str | None,

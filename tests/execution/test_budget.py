@@ -1,0 +1,86 @@
+"""The memory budget: what the user writes, what the system says, what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tiering.errors import BudgetError, InputError
+from tiering.execution import Budget, memory, parse_memory
+from tiering.execution.memory import available_memory, own_memory, total_memory
+
+MIB = 1 << 20
+
+
+def test_forms():
+    assert parse_memory("8GiB").limit == 8 << 30
+    assert parse_memory(4096).limit == 4096
+    assert parse_memory("50%").limit == pytest.approx(total_memory() / 2, abs=1)
+    auto = parse_memory(None)
+    assert auto.text == "auto" and own_memory() < auto.limit < total_memory()
+    assert parse_memory(auto) is auto
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "much", "-1GiB", "200%", "8 gigs"])
+def test_nonsense(text):
+    with pytest.raises(InputError, match=r"memory: expected"):
+        parse_memory(text)
+
+
+def test_what_is_held_counts_and_mapped_files_do_not(tmp_path):
+    before = own_memory()
+    held = np.ones(64 * MIB, np.uint8)
+    assert 60 * MIB < own_memory() - before < 80 * MIB
+    held.tofile(tmp_path / "file")
+    del held
+    mapped = np.memmap(tmp_path / "file", np.uint8, "r")
+    assert int(mapped.sum(dtype=np.int64)) == 64 * MIB
+    assert own_memory() - before < 20 * MIB
+
+
+def test_too_little_says_how_much_would_do():
+    budget = Budget(own_memory() + 10 * MIB, "10MiB")
+    budget.require(5 * MIB, "scores")
+    with pytest.raises(
+        BudgetError, match=r"scores: 8 bytes a node need 64 MiB .* give --memory (\d+)MiB or more"
+    ) as caught:
+        budget.require(64 * MIB, "scores: 8 bytes a node")
+    told = int(str(caught.value).split("--memory ")[1].split("MiB")[0]) * MIB
+    Budget(told + 4 * MIB, "told").require(64 * MIB, "scores")
+    assert isinstance(caught.value, MemoryError)
+
+
+def test_left_shrinks_with_what_is_held():
+    budget = Budget(own_memory() + 100 * MIB, "100MiB")
+    before = budget.left()
+    held = np.ones(50 * MIB, np.uint8)
+    assert 40 * MIB < before - budget.left() < 60 * MIB
+    del held
+    assert Budget(1, "1").left() == 0
+
+
+@pytest.mark.parametrize(
+    ("controllers", "files"),
+    [
+        (
+            ["memory"],
+            {"memory.limit_in_bytes": "1000000", "memory.stat": "total_rss 300\ntotal_shmem 20\ntotal_cache 9"},
+        ),
+        ([], {"memory.max": "1000000", "memory.stat": "anon 300\nshmem 20\nfile 9"}),
+    ],
+)
+def test_control_groups(tmp_path, monkeypatch, controllers, files):
+    """Both versions: the lowest limit on the way up counts, page cache is free."""
+    root = tmp_path / "sys/fs/cgroup" / ("memory" if controllers else "")
+    group = root / "jobs/one"
+    group.mkdir(parents=True)
+    for name, text in files.items():
+        (group / name).write_text(text + "\n")
+        (group.parent / name).write_text(("9223372036854771712" if "stat" not in name else text) + "\n")
+    monkeypatch.setattr(
+        memory, "Path", lambda text: tmp_path / str(text).lstrip("/") if "cgroup" in str(text) else None
+    )
+    monkeypatch.setattr(memory, "_memberships", lambda: [(controllers, "/jobs/one")])
+    monkeypatch.setattr(memory, "_machine", lambda name: 1 << 40)
+    assert total_memory() == 1_000_000
+    assert available_memory() == 1_000_000 - 320

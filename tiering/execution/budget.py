@@ -1,0 +1,71 @@
+"""The memory a stage may use: what the user gave, what is left of it, and the error where it is too little."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiering.errors import BudgetError, InputError
+from tiering.execution.memory import available_memory, own_memory, total_memory
+from tiering.units import format_bytes, parse_size
+
+AUTO_SHARE = 0.8
+"""Share of the memory available that ``auto`` takes."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit for the anonymous and shared memory of this process.
+
+    Page cache, and with it every file that is mapped, does not count: it gives way.
+    """
+
+    limit: int
+    """Bytes."""
+    text: str
+    """What the user gave."""
+
+    def left(self) -> int:
+        """Bytes that may still be taken: the limit less what this process holds now."""
+        return max(0, self.limit - own_memory())
+
+    def require(self, needed: int, what: str) -> None:
+        """Raise `BudgetError` unless `needed` more bytes are left.
+
+        Parameters
+        ----------
+        needed
+            Bytes, the least with which the work can be done.
+        what
+            What needs them, for the message: ``wrpr: 24 bytes for each of 111,059,956 nodes``.
+        """
+        if needed <= self.left():
+            return
+        whole = own_memory() + needed
+        raise BudgetError(
+            f"memory: {what} need {format_bytes(needed)} beside the {format_bytes(own_memory())} held already, found "
+            f"{self.text} ({format_bytes(self.limit)}); give --memory {-(-whole // (1 << 20))}MiB or more"
+        )
+
+
+def parse_memory(memory: str | int | Budget | None) -> Budget:
+    """Parse a memory budget: ``8GiB``, ``50%`` of the machine's memory, or ``auto`` (also ``None``).
+
+    ``auto`` is 80 % of what is available now. Both shares respect the limit of a control group (container).
+
+    Raises
+    ------
+    InputError
+        If it is none of these, or 0.
+    """
+    if isinstance(memory, Budget):
+        return memory
+    size = parse_size("auto" if memory is None else memory, "memory")
+    if size.bytes is not None:
+        limit = size.bytes
+    elif size.fraction is not None:
+        limit = int(size.fraction * total_memory())
+    else:
+        limit = own_memory() + int(AUTO_SHARE * available_memory())
+    if limit <= 0:
+        raise InputError(f"memory: expected more than nothing, such as 8GiB, 50% or auto, found {size.text!r}")
+    return Budget(limit, size.text)
