@@ -49,7 +49,8 @@ class NeighborSampler(Sampler):
     Notes
     -----
     ``"weighted"`` turns the weights into running sums once: one pass, 8 bytes per edge. A draw is then a search in the
-    sums, in whole numbers: 2^-40 or finer of the column's heaviest edge for columns of up to a million edges.
+    sums, in whole numbers: 2^-40 or finer of the column's heaviest edge for columns of up to a million edges; positive
+    weights lighter than that count as that much.
     """
 
     def __init__(
