@@ -46,6 +46,43 @@ def transpose(
 def check_csc(indptr: NDArray[np.int64], indices: IdArray, num_src: int, threads: int = 1) -> None:
     """``ValueError`` saying where indptr does not rise from 0 to len(indices), or an id is out of range."""
 
+def count_destinations(dst: IdArray, first_edge: int, counts: NDArray[np.int64], threads: int = 1) -> None:
+    """Add to ``counts[v]`` the number of edges to v in a chunk whose first edge is number `first_edge`.
+
+    ``ValueError`` naming an edge whose destination is outside ``0..len(counts)-1``; `counts` is then unspecified.
+    """
+
+def check_sources(src: IdArray, first_edge: int, num_src: int, threads: int = 1) -> None:
+    """``ValueError`` naming an edge of the chunk whose source is outside ``0..num_src-1``."""
+
+def place_sources(
+    src: IdArray,
+    dst: IdArray,
+    first: int,
+    first_column: int,
+    cursors: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    wide: bool,
+    threads: int = 1,
+) -> None:
+    """Put the sources of a chunk of edges at their places in a window of the CSC's indices.
+
+    `out` holds the window's entries from number `first` on, int32 or (`wide`) int64, as bytes. ``cursors[i]`` says
+    where the next edge of column ``first_column + i`` goes: `indptr` before the first chunk, moved on by each chunk;
+    chunks come in input order. Edges of other columns are passed over. Ids must have been checked.
+    """
+
+def place_edge_data(
+    values: NDArray[np.uint8],
+    dst: IdArray,
+    first: int,
+    first_column: int,
+    cursors: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """The same for values that run along the edges: bytes of shape (edges of the chunk, bytes of a value)."""
+
 def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.int64]:
     """How often each id in ``0..num_src-1`` stands in `indices`."""
 

@@ -25,6 +25,10 @@ build_info = _native.build_info
 coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
 check_csc = _native.check_csc
+count_destinations = _native.count_destinations
+check_sources = _native.check_sources
+place_sources = _native.place_sources
+place_edge_data = _native.place_edge_data
 out_degrees = _native.out_degrees
 rmat_edges = _native.rmat_edges
 
@@ -55,12 +59,16 @@ __all__ = [
     "TieredTable",
     "build_info",
     "check_csc",
+    "check_sources",
     "coo_to_csc",
+    "count_destinations",
     "epoch_order",
     "gather_rows",
     "inclusion_probability",
     "invert_permutation",
     "out_degrees",
+    "place_edge_data",
+    "place_sources",
     "relabel_csc",
     "reverse_pagerank",
     "rmat_edges",

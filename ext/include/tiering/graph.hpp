@@ -20,6 +20,28 @@ struct CscArrays {
 CscArrays coo_to_csc(const IdView& src, const IdView& dst, int64_t num_src, int64_t num_dst, int threads,
                      bool want_positions);
 
+/// A part of the entries of a CSC that is being made from chunks of an edge list, in order.
+struct EdgeWindow {
+  int64_t first, end;          ///< entries
+  int64_t first_column;        ///< of the columns that have entries in the window
+  std::span<int64_t> cursors;  ///< for each of them, where its next edge goes; at first its indptr
+  void* out;                   ///< the entries [first, end)
+};
+
+/// counts[v] += number of edges to v. Throws InputError naming the first edge whose destination is out of range;
+/// edges are numbered from first_edge on.
+void count_destinations(const IdView& dst, int64_t first_edge, std::span<int64_t> counts, int threads);
+
+/// Throws InputError naming an edge whose source is not in [0, num_src).
+void check_sources(const IdView& src, int64_t first_edge, int64_t num_src, int threads);
+
+/// Puts the sources of a chunk of edges at their places in the window; ids must be in range.
+void place_sources(const IdView& src, const IdView& dst, const EdgeWindow& window, bool wide, int threads);
+
+/// Puts values that run along the edges, item_bytes each, at their places in the window.
+void place_edge_data(const void* values, int64_t item_bytes, int64_t num_values, const IdView& dst,
+                     const EdgeWindow& window, int threads);
+
 /// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates
 /// included.
 CscArrays transpose(const CscView& csc, int64_t num_rows, int threads, bool want_positions);

@@ -11,19 +11,10 @@
 #include <tiering/graph.hpp>
 
 #include "group_edges.hpp"
+#include "id_checks.hpp"
 
 namespace tiering {
 namespace {
-
-[[noreturn, gnu::cold, gnu::noinline]] void edge_out_of_range(int64_t edge, const char* side, int64_t id,
-                                                              int64_t count) {
-  const std::string bounds =
-      count ? "outside 0.." + std::to_string(count - 1) : "impossible: there are no nodes";
-  throw InputError("edge " + std::to_string(edge) + ": " + side + " id " + std::to_string(id) + " is " +
-                   bounds);
-}
-
-bool in_range(int64_t id, int64_t count) { return static_cast<uint64_t>(id) < static_cast<uint64_t>(count); }
 
 template <typename Src, typename Dst>
 CscArrays group_by_destination(const Src& src, const Dst& dst, int64_t num_edges, int64_t num_src,
