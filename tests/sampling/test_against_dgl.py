@@ -1,13 +1,11 @@
 """DGL's neighbour sampler as an independent judge: the same graphs, rules and fanouts, two-sample tests.
 
-DGL lists fanouts from the last hop. Both sides have fixed seeds, DGL on one thread, as its draws depend on how many
-there are.
+DGL lists fanouts from the last hop. Both sides have fixed seeds.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,16 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 RULES: dict[str, dict[str, Any]] = {"uniform": {}, "replacement": {"replace": True}, "weighted": {"prob": "weight"}}
 PAPERS = ("paper", "cites", "paper"), ("author", "writes", "paper"), ("paper", "by", "author")
-
-
-@pytest.fixture
-def dgl() -> Iterator[Any]:
-    module = pytest.importorskip("dgl")
-    threads = module.utils.get_num_threads()
-    module.utils.set_num_threads(1)
-    module.seed(0)
-    yield module
-    module.utils.set_num_threads(threads)
 
 
 def papers(seed: int = 0) -> ToyGraph:
