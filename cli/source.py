@@ -10,7 +10,7 @@ import typer
 from tiering.units import format_bytes, format_count, parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, JsonOption, OutOption, SeedOption, ThreadsOption
+from .options import ForceOption, JsonOption, MemoryOption, OutOption, SeedOption, ThreadsOption
 from .output import note, print_json, print_line, print_table
 
 
@@ -61,6 +61,7 @@ def import_command(
     edge_ids: Annotated[
         bool, typer.Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")
     ] = False,
+    memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -88,7 +89,14 @@ def import_command(
         "deduplicate": deduplicate,
     }
     graph = pipeline.import_dataset(
-        source, out, format=format_, edge_ids=edge_ids, threads=parse_threads(threads), force=force, **options
+        source,
+        out,
+        format=format_,
+        edge_ids=edge_ids,
+        memory=memory,
+        threads=parse_threads(threads),
+        force=force,
+        **options,
     )
     for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,3 +94,35 @@ def write_tiny_dataset(folder: Path, nodes: int = 40, edges: int = 200, dim: int
     for name, ids in zip(("train", "val", "test"), np.split(order, [nodes // 2, 3 * nodes // 4]), strict=True):
         np.save(folder / f"{name}_idx.npy", ids)
     return folder
+
+
+@dataclass
+class Peak:
+    """The most anonymous and shared memory a process held while it was watched."""
+
+    bytes: int = 0
+
+
+@pytest.fixture
+def peak_memory() -> Callable[[], Any]:
+    """A context manager that watches this process's anonymous and shared memory, every 2 ms."""
+
+    @contextmanager
+    def watch() -> Iterator[Peak]:
+        from tiering.execution import own_memory
+
+        peak, done = Peak(own_memory()), threading.Event()
+
+        def look() -> None:
+            while not done.wait(0.002):
+                peak.bytes = max(peak.bytes, own_memory())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield peak
+        finally:
+            done.set()
+            thread.join()
+
+    return watch

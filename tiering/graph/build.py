@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tiering import native
-from tiering.errors import InputError
+from tiering.errors import InputError, TieringError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.graph.windows import CscSizes, write_windows
 from tiering.progress import Progress, progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -27,6 +30,7 @@ def build_graph(
     out: str | os.PathLike[str],
     *,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
     edge_ids: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -45,6 +49,8 @@ def build_graph(
         Directory to create.
     threads
         Worker threads; the result is the same bytes for any number.
+    memory
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
         Replace an existing `out`.
     edge_ids
@@ -64,13 +70,16 @@ def build_graph(
     ------
     InputError
         If names, shapes, dtypes or ids do not fit; says which file, relation, edge and id.
+    BudgetError
+        If the memory is less than 8 bytes for each node of a relation's destination type and some 140 MiB.
 
     Notes
     -----
-    Cost: two passes over the edges of each relation; memory for one relation at a time: 4 (8) bytes per edge, twice
-    that plus 8 per edge if it has edge data.
+    Cost: a relation that fits (`tiering.graph.windows.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
+    edge data or 64-bit ids) is read twice. One that does not is read once, and once for each window of its result that
+    does fit. Either way relation by relation, and array by array of edge data.
     """
-    workers = parse_threads(threads)
+    budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
     inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
@@ -82,7 +91,7 @@ def build_graph(
         with progress(total, "graph", "edge", scale=True) as bar:
             for edges in dataset.edges:
                 keep = edge_ids or edges.edge_ids is not None
-                relations.append(_write_relation(writer, dataset, edges, keep, workers, bar))
+                relations.append(_write_relation(writer, dataset, edges, keep, budget, workers, bar))
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
@@ -181,19 +190,44 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
 
 
 def _write_relation(
-    writer: ArtifactWriter, dataset: Dataset, edges: EdgeData, keep_ids: bool, threads: int, bar: Progress
+    writer: ArtifactWriter,
+    dataset: Dataset,
+    edges: EdgeData,
+    keep_ids: bool,
+    budget: Budget,
+    threads: int,
+    bar: Progress,
 ) -> dict[str, Any]:
     source, name, destination = edges.relation
     names = sorted([*edges.data, *(["edge_ids"] if keep_ids else [])])
     folder = relation_folder(edges.relation)
+    sizes = CscSizes(
+        edges.num_edges,
+        dataset.nodes[source].num_nodes,
+        dataset.nodes[destination].num_nodes,
+        tuple(_value_bytes(edges, each) for each in names),
+    )
     if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
-        _write_edges(writer, dataset, edges, keep_ids, threads)
+        with _edge_errors(dataset, edges):
+            if sizes.in_memory() <= budget.left():
+                _write_edges(writer, sizes, edges, keep_ids, threads)
+            else:
+                write_windows(writer, folder, edges, sizes, names, budget, threads)
     bar.update(edges.num_edges)
     return {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges, "edge_data": names}
 
 
-def _write_edges(writer: ArtifactWriter, dataset: Dataset, edges: EdgeData, keep_ids: bool, threads: int) -> None:
-    indptr, indices, positions = _to_csc(dataset, edges, keep_ids or bool(edges.data), threads)
+def _value_bytes(edges: EdgeData, name: str) -> int:
+    """Bytes of one edge's value of an array."""
+    values = edges.edge_ids if name == "edge_ids" else edges.data[name]
+    return 8 if values is None else values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
+
+
+def _write_edges(writer: ArtifactWriter, sizes: CscSizes, edges: EdgeData, keep_ids: bool, threads: int) -> None:
+    """Convert in memory."""
+    indptr, indices, positions = native.coo_to_csc(
+        edges.src, edges.dst, sizes.num_src, sizes.num_dst, threads, keep_ids or bool(edges.data)
+    )
     folder = relation_folder(edges.relation)
     writer.put(f"{folder}/indptr", indptr)
     writer.put(f"{folder}/indices", indices)
@@ -206,13 +240,15 @@ def _write_edges(writer: ArtifactWriter, dataset: Dataset, edges: EdgeData, keep
         writer.put(f"{folder}/edge_ids", ids.astype(np.int64, copy=False))
 
 
-def _to_csc(
-    dataset: Dataset, edges: EdgeData, want_positions: bool, threads: int
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+@contextmanager
+def _edge_errors(dataset: Dataset, edges: EdgeData) -> Iterator[None]:
+    """Say where an edge comes from that a kernel refuses."""
     source, _, destination = edges.relation
     num_src, num_dst = dataset.nodes[source].num_nodes, dataset.nodes[destination].num_nodes
     try:
-        return native.coo_to_csc(edges.src, edges.dst, num_src, num_dst, threads, want_positions)
+        yield
+    except TieringError:
+        raise
     except ValueError as error:
         raise InputError(
             f"{edges.where or dataset.name}: relation {relation_key(edges.relation)}: {error} "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiering.errors import InputError
+from tiering.execution import Budget
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -26,6 +27,7 @@ def import_dataset(
     *,
     edge_ids: bool = False,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
     **options: Any,
 ) -> Graph:
@@ -39,6 +41,8 @@ def import_dataset(
         ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
     edge_ids
         Keep each edge's position in the input.
+    memory
+        What to stay within; see `tiering.graph.build_graph`.
     **options
         Of the source: see `tiering.sources.options.SourceOptions`.
     """
@@ -49,7 +53,9 @@ def import_dataset(
     recorded = import_options(source, format, edge_ids, options)
     scratch = {"work_dir": _existing_parent(Path(out)), **options}  # the disk that has room for the graph
     with open_dataset(source, format=format, **scratch) as dataset:
-        return build_graph(dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, force=force)
+        return build_graph(
+            dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, memory=memory, force=force
+        )
 
 
 def _existing_parent(path: Path) -> Path:

@@ -1,0 +1,181 @@
+"""COO to CSC within a memory budget: the same bytes as in memory, for any budget, chunk and number of threads."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_group import memory_group
+from toy_datasets import toy_dataset, tree_bytes
+
+from tiering import native
+from tiering.errors import BudgetError, InputError
+from tiering.execution import Budget, own_memory
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.graph import build_graph, windows
+from tiering.graph.windows import CscSizes
+from tiering.io import blocks, checksum
+from tiering.pipeline import import_dataset
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Blocks of 1 KiB, chunks of 100 edges, no relation fits: many windows of few edges."""
+
+    def set_up(window: int) -> Budget:
+        for module in (blocks, checksum, windows):
+            monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
+        for name in ("LARGEST_CHUNK", "SMALLEST_CHUNK"):
+            monkeypatch.setattr(windows, name, 100)
+        monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
+        monkeypatch.setattr(Budget, "left", lambda self: window)
+        return Budget(window, "test")
+
+    return set_up
+
+
+@pytest.mark.parametrize("window", [0, 9_000, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_same_bytes_as_in_memory(tmp_path, small, monkeypatch, window, threads):
+    """Several types and relations, parallel edges, self loops, isolated nodes, edge data, edge ids."""
+    data = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000).dataset
+    build_graph(data, tmp_path / "memory", edge_ids=True, threads=2)
+    budget = small(max(window, 60_000))
+    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+    monkeypatch.setattr(Budget, "left", lambda self: window)
+    build_graph(data, tmp_path / "windows", edge_ids=True, threads=threads, memory=budget)
+    for module in (blocks, checksum, windows):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 64 * MIB)
+    same = {name: data for name, data in tree_bytes(tmp_path / "memory").items() if name != "manifest.json"}
+    assert same == {name: data for name, data in tree_bytes(tmp_path / "windows").items() if name != "manifest.json"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32), nodes=st.integers(1, 60), edges=st.integers(0, 500), cuts=st.integers(1, 5),
+    chunk=st.integers(1, 200), item=st.sampled_from([1, 2, 3, 4, 8, 12, 16]), wide=st.booleans(),
+    threads=st.integers(1, 3),
+)  # fmt: skip
+def test_kernels_place_every_edge(seed, nodes, edges, cuts, chunk, item, wide, threads):
+    random = np.random.default_rng(seed)
+    kind = random.choice([np.int32, np.int64])
+    table = random.integers(0, nodes, (edges, 2)).astype(kind)
+    src, dst = table.T  # strided
+    values = random.integers(0, 256, (edges, item), np.uint8)
+    order = np.argsort(dst, kind="stable")
+    counts = np.zeros(nodes + 1, np.int64)
+    for k in range(0, edges, chunk):
+        native.count_destinations(dst[k : k + chunk], k, counts[1:], threads)
+    indptr = np.cumsum(counts)
+    np.testing.assert_array_equal(np.diff(indptr), np.bincount(dst, minlength=nodes))
+    bounds = sorted({0, edges, *random.integers(0, edges + 1, cuts - 1).tolist()})
+    for first, end in pairwise(bounds):
+        low = int(np.searchsorted(indptr, first, "right")) - 1
+        high = int(np.searchsorted(indptr, end, "left"))
+        ids, data = np.zeros((end - first) * (8 if wide else 4), np.uint8), np.zeros((end - first) * item, np.uint8)
+        for out, place in ((ids, None), (data, values)):
+            cursors = indptr[low:high].copy()
+            for k in range(0, edges, chunk):
+                part = slice(k, k + chunk)
+                if place is None:
+                    native.place_sources(src[part], dst[part], first, low, cursors, out, wide, threads)
+                else:
+                    native.place_edge_data(place[part], dst[part], first, low, cursors, out, threads)
+        np.testing.assert_array_equal(ids.view(np.int64 if wide else np.int32), src[order][first:end])
+        np.testing.assert_array_equal(data.reshape(-1, item), values[order][first:end])
+
+
+def edges_on_disk(folder: Path, count: int, nodes: int, layout: str) -> Dataset:
+    """A relation whose edges are memory-mapped, as (2, E) or (E, 2)."""
+    pairs = np.stack(native.rmat_edges(nodes.bit_length() - 1, count, 1, 2, True)).astype(np.int64)
+    np.save(folder / "edges.npy", pairs if layout == "rows" else np.ascontiguousarray(pairs.T))
+    table = np.load(folder / "edges.npy", mmap_mode="r")
+    src, dst = table if layout == "rows" else table.T
+    return Dataset("big", "npy", {"node": NodeData(nodes)}, [EdgeData(("node", "to", "node"), src, dst)])
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_a_real_size_stays_within_its_budget(tmp_path, layout, peak_memory):
+    """40 M edges: 480 MB in memory, three blocks of result."""
+    data = edges_on_disk(tmp_path, 40_000_000, 1 << 20, layout)
+    budget = own_memory() + 200 * MIB
+    with peak_memory() as peak:
+        build_graph(data, tmp_path / "windows", memory=budget)
+    assert peak.bytes < budget
+    whole = build_graph(data, tmp_path / "memory")
+    assert Graph.open(tmp_path / "windows").digest == whole.digest
+
+
+def test_too_little_memory(tmp_path):
+    data = edges_on_disk(tmp_path, 1_000_000, 1 << 16, "rows")
+    with pytest.raises(
+        BudgetError, match=r"65,536 nodes, 8 bytes each, and two blocks .* give --memory \d+MiB"
+    ) as told:
+        build_graph(data, tmp_path / "graph", memory=Budget(own_memory() + 4 * MIB, "4MiB"))
+    assert not list(tmp_path.glob("*graph*"))
+    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    assert build_graph(data, tmp_path / "graph", memory=f"{enough + 8}MiB").num_edges() == 1_000_000
+
+
+@pytest.mark.parametrize(("at", "src", "dst"), [(7, 3, 50), (150, -1, 3), (499, 50, 0)])
+def test_ids_out_of_range_are_named(tmp_path, small, monkeypatch, at, src, dst):
+    pairs = np.random.default_rng(0).integers(0, 50, (2, 500))
+    pairs[:, at] = src, dst
+    budget = small(60_000)
+    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+    edges = EdgeData(("node", "to", "node"), *pairs, where="edges.npy")
+    bad = f"source id {src}" if not 0 <= src < 50 else f"destination id {dst}"
+    with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge {at}: {bad} is outside 0..49"):
+        build_graph(Dataset("bad", "npy", {"node": NodeData(50)}, [edges]), tmp_path / "graph", memory=budget)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, small, monkeypatch, stop):
+    pairs = np.random.default_rng(0).integers(0, 300, (2, 2000))
+    data = Dataset("data", "npy", {"node": NodeData(300)}, [EdgeData(("node", "to", "node"), *pairs)])
+    budget = small(0)
+    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+    written: list[int] = []
+    write = blocks.BlockFile.write
+
+    def stopping(self: Any, first: int, piece: Any) -> None:
+        if len(written) == stop:
+            raise KeyboardInterrupt
+        written.append(first)
+        write(self, first, piece)
+
+    monkeypatch.setattr(blocks.BlockFile, "write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        build_graph(data, tmp_path / "graph", memory=budget)
+    assert written == list(range(stop))
+    stop = 1000
+    graph = build_graph(data, tmp_path / "graph", memory=budget)
+    assert written == list(range(8)), "each block once"
+    with tempfile.TemporaryDirectory() as other:
+        assert build_graph(data, Path(other) / "graph", memory=budget).digest == graph.digest
+
+
+def test_inside_a_memory_group(tmp_path):
+    """The kernel's own limit, budget and 10 %: 40 M edges, 640 MB to read, want 480 MB in memory."""
+    data = tmp_path / "data"
+    data.mkdir()
+    edges_on_disk(data, 40_000_000, 1 << 18, "rows")
+    (data / "edges.npy").rename(data / "edge_index.npy")
+    budget = 240 * MIB
+    with memory_group(budget + budget // 10) as group:
+        done = group.run("import", data, "--num-nodes", 1 << 18, "--memory", budget, "--out", tmp_path / "windows")
+        assert done.returncode == 0, done.stderr
+        killed = group.run("import", data, "--num-nodes", 1 << 18, "--memory", "8GiB", "--out", tmp_path / "killed")
+        assert killed.returncode == -9, "a budget above the limit is the user's mistake: the kernel kills"
+    whole = import_dataset(data, tmp_path / "memory", num_nodes=1 << 18)
+    assert Graph.open(tmp_path / "windows").manifest.files == whole.manifest.files
