@@ -34,7 +34,13 @@ from tiering.units import format_bytes, format_count
 SEED = 0
 FANOUTS = [10, 10]
 BATCH_SIZE = 1024
-METHODS = ("degree", "rpr", "wrpr")
+METHODS: dict[str, dict[str, Any]] = {
+    "degree": {},
+    "wrpr": {},
+    "vip": {"fanouts": FANOUTS, "batch_size": BATCH_SIZE},
+    "hybrid": {"fanouts": FANOUTS, "batch_size": BATCH_SIZE},
+}
+"""Scores and their options; the last one fills the tiers."""
 TIER_SIZES = {"gpu": "3%", "peer": "2x3%", "cpu": "20%"}
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
@@ -56,16 +62,16 @@ def prepare(out: Path, nodes: int, edges: int) -> tuple[Layout, Evaluation]:
     )
     graph: Graph = step("imported as a graph", lambda: pipeline.import_dataset(out / "data", out / "graph"))
     scores: list[Scores] = [
-        step(f"scored by {method}", partial(pipeline.score, graph, out / f"score-{method}", method))
-        for method in METHODS
+        step(f"scored by {method}", partial(pipeline.score, graph, out / f"score-{method}", method, **options))
+        for method, options in METHODS.items()
     ]
     judged: Evaluation = step(
         "counted the reads of 3 sampled epochs",
         lambda: evaluate(graph, named_scores(graph, scores), FANOUTS, batch_size=BATCH_SIZE, epochs=3, seed=SEED + 1),
     )
     reordered = step(
-        "renumbered the nodes by wrpr, hottest first",
-        lambda: pipeline.reorder(graph, scores[METHODS.index("wrpr")], out / "reordered"),
+        f"renumbered the nodes by {scores[-1].method}, hottest first",
+        lambda: pipeline.reorder(graph, scores[-1], out / "reordered"),
     )
     layout = step(
         "wrote four tiers; ssd striped over two directories",
