@@ -37,8 +37,9 @@ TrainOption = Annotated[
     str | None,
     typer.Option(
         "--train",
-        metavar="FILE|SHARE",
-        help="Training nodes: a .npy file of ids (TYPE=FILE where there are several types), or a share such as 1%. "
+        metavar="SPLIT|FILE|SHARE",
+        help="Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
+        "share such as 1%. "
         "Default: the graph's own train split.",
         show_default=False,
     ),

@@ -18,8 +18,8 @@ Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | 
 """What a caller may give: see `resolve_train`."""
 
 HOW_TO = (
-    "give one with --train: a .npy file of node ids, or a share of the nodes such as 1% "
-    "(TYPE=FILE or TYPE=SHARE where several node types could be meant)"
+    "give one with --train: a split of the graph, a .npy file of node ids, or a share of the nodes such as 1% "
+    "(TYPE=SPLIT, TYPE=FILE or TYPE=SHARE where several node types could be meant)"
 )
 
 
@@ -31,9 +31,10 @@ def resolve_train(graph: Graph, train: Train = None, seed: int = 0) -> dict[str,
     graph
         The graph whose ids are meant.
     train
-        ``None``: the graph's ``train`` splits. Else, for one node type, an array of ids, the path of a ``.npy`` file
-        of ids, or a share such as ``"1%"`` drawn without replacement; for several, a mapping from node type to one
-        of these, or text such as ``paper=1%,author=ids.npy``.
+        ``None``: the graph's ``train`` splits. The name of another split: that of every type that has it. Else, for
+        one node type, an array of ids, the path of a ``.npy`` file of ids, or a share such as ``"1%"`` drawn without
+        replacement; for several, a mapping from node type to one of these or the name of a split, or text such as
+        ``paper=1%,author=ids.npy``.
     seed
         Seed of a random share: the ids are ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))``
         with ``size = max(1, int(N * share))``.
@@ -62,15 +63,17 @@ def resolve_train(graph: Graph, train: Train = None, seed: int = 0) -> dict[str,
 
 
 def _by_type(graph: Graph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
+    split = "train" if train is None else train
+    if isinstance(split, str) and (owners := [t for t in graph.node_types if split in graph.splits(t)]):
+        return {t: (graph.split(split, t), f"split {split} of {t!r}") for t in owners}
     if train is None:
-        owners = [node_type for node_type in graph.node_types if "train" in graph.splits(node_type)]
-        if not owners:
-            raise InputError(f"{graph.path}: the graph has no split `train`; {HOW_TO}")
-        return {t: (graph.split("train", t), f"split train of {t!r}") for t in owners}
+        raise InputError(f"{graph.path}: the graph has no split `train`; {HOW_TO}")
     if isinstance(train, str) and "=" in train:
         train = dict(_assignment(part) for part in train.split(","))
     if isinstance(train, Mapping):
         return {t: (_ids(graph, t, value, seed), f"train set of {t!r}") for t, value in train.items()}
+    if isinstance(train, str) and not train.strip().endswith("%"):
+        _require_file(Path(train))  # before a type is asked for that would not help
     node_type = _only_type(graph)
     return {node_type: (_ids(graph, node_type, train, seed), f"train set of {node_type!r}")}
 
@@ -105,14 +108,20 @@ def _ids(graph: Graph, node_type: str, value: Any, seed: int) -> np.ndarray[Any,
             raise InputError(f"train: expected a share above 0%, found {value!r}")
         size = min(count, max(1, int(count * share)))
         return np.sort(np.random.default_rng(seed).choice(count, size, replace=False))
+    if isinstance(value, str) and value in graph.splits(node_type):
+        return graph.split(value, node_type)
     if isinstance(value, (str, os.PathLike)):
         return _load(Path(value))
     return np.asarray(value)
 
 
-def _load(path: Path) -> np.ndarray[Any, Any]:
+def _require_file(path: Path) -> None:
     if not path.is_file():
-        raise MissingError(f"{path}: no such file; {HOW_TO}")
+        raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
+
+
+def _load(path: Path) -> np.ndarray[Any, Any]:
+    _require_file(path)
     try:
         ids: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:

@@ -122,9 +122,10 @@ def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequ
 
 
 def _relative_train(train: str, base: Path) -> str:
-    """Make the files in a training set's text relative to the configuration."""
+    """Make the files in a training set's text relative to the configuration; shares and splits stay as they are."""
     parts = []
     for part in train.split(",") if "=" in train else [train]:
         name, sign, value = part.rpartition("=")
-        parts.append(f"{name}{sign}{value if value.strip().endswith('%') else base / value.strip()}")
+        file = base / value.strip()
+        parts.append(f"{name}{sign}{file if file.exists() else value}")
     return ",".join(parts)

@@ -1,0 +1,70 @@
+"""Training nodes in every form users give them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tiering.errors import InputError, MissingError
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.formats.train_set import resolve_train
+from tiering.graph import build_graph
+
+
+@pytest.fixture
+def graph(tmp_path):
+    """Papers with splits train and val, authors with train, venues with none."""
+    paper, author = NodeData(10), NodeData(6)
+    paper.splits = {"train": np.array([7, 2, 5]), "val": np.array([1, 0])}
+    author.splits = {"train": np.array([3])}
+    edges = EdgeData(("author", "writes", "paper"), np.array([0, 1]), np.array([2, 3]))
+    return build_graph(
+        Dataset("d", "npy", {"paper": paper, "author": author, "venue": NodeData(2)}, [edges]), tmp_path / "g"
+    )
+
+
+def as_lists(found):
+    return {name: ids.tolist() for name, ids in found.items()}
+
+
+def test_splits_keep_their_order(graph):
+    assert as_lists(resolve_train(graph)) == {"paper": [7, 2, 5], "author": [3]}
+    assert as_lists(resolve_train(graph, "train")) == as_lists(resolve_train(graph))
+    assert as_lists(resolve_train(graph, "val")) == {"paper": [1, 0]}
+    assert as_lists(resolve_train(graph, "paper=val")) == {"paper": [1, 0]}
+    assert as_lists(resolve_train(graph, {"paper": "train", "author": [5, 4]})) == {
+        "paper": [7, 2, 5],
+        "author": [5, 4],
+    }
+
+
+def test_files_and_shares(graph, tmp_path):
+    np.save(tmp_path / "ids.npy", np.array([4, 9]))
+    assert as_lists(resolve_train(graph, f"paper={tmp_path / 'ids.npy'},author=50%", seed=1)) == {
+        "paper": [4, 9],
+        "author": sorted(np.random.default_rng(1).choice(6, 3, replace=False).tolist()),
+    }
+
+
+@pytest.mark.parametrize(
+    ("train", "error", "words"),
+    [
+        ("dev", MissingError, "dev: no such file, and no split of that name"),
+        (
+            "author=val",
+            MissingError,
+            "val: no such file, and no split of that name; give one with --train: a split of the graph",
+        ),
+        ("paper=", InputError, "expected TYPE=FILE"),
+        ({"paper": [3, 3]}, InputError, "each id once, found 1 repeated, such as 3"),
+        ({"paper": [3, 10]}, InputError, r"ids 0..9, found 10 at position 1"),
+        ({"paper": [-1]}, InputError, "found -1 at position 0"),
+        ({"paper": [0.5]}, InputError, "whole numbers"),
+        ({"paper": []}, InputError, "the training set is empty"),
+        ("paper=0%", InputError, "share above 0%"),
+        ({"editor": [1]}, MissingError, "editor"),
+    ],
+)
+def test_what_does_not_fit(graph, train, error, words):
+    with pytest.raises(error, match=words):
+        resolve_train(graph, train)
