@@ -157,6 +157,9 @@ def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
     """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""
 
+def scatter_rows(table: NDArray[np.uint8], places: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
+    """Copy row ``table[i]`` to ``out[places[i]]``; a row whose place is no row of `out` is passed over."""
+
 # ---------------------------------------------------------------------------------------------- sampling
 
 class Sampler:

@@ -41,6 +41,7 @@ relabel_csc = _native.relabel_csc
 sort_by_score = _native.sort_by_score
 invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
+scatter_rows = _native.scatter_rows
 
 # sampling
 Sampler = _native.Sampler
@@ -72,6 +73,7 @@ __all__ = [
     "relabel_csc",
     "reverse_pagerank",
     "rmat_edges",
+    "scatter_rows",
     "sort_by_score",
     "transpose",
     "uring_unavailable",

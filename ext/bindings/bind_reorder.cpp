@@ -59,6 +59,14 @@ void gather_rows(const AnyArray& table, const AnyArray& ids, const AnyMutableArr
   without_gil([&] { tiering::gather_rows(rows, wanted, target, threads); });
 }
 
+void scatter_rows(const AnyArray& table, const AnyArray& places, const AnyMutableArray& out, int threads) {
+  check_threads(threads);
+  const auto rows = rows_view(table);
+  const auto target = rows_target(out, rows.row_bytes);
+  const auto where = id_span(places, "places");
+  without_gil([&] { tiering::scatter_rows(rows, where, target, threads); });
+}
+
 }  // namespace
 
 void bind_reorder(nb::module_& m) {
@@ -66,5 +74,6 @@ void bind_reorder(nb::module_& m) {
         "threads"_a = 1, "want_positions"_a = false);
   m.def("sort_by_score", &sort_by_score, "scores"_a, "threads"_a = 1);
   m.def("invert_permutation", &invert_permutation, "new_to_old"_a, "threads"_a = 1);
+  m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "out"_a, "threads"_a = 1);
   m.def("gather_rows", &gather_rows, "table"_a, "ids"_a, "out"_a, "threads"_a = 1);
 }

@@ -39,4 +39,7 @@ struct RowsTarget {
 /// undefined.
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads);
 
+/// out row places[i] = table row i; rows whose place is outside `out` are passed over. No place may come twice.
+void scatter_rows(const RowsView& table, const IdSpan& places, const RowsTarget& out, int threads);
+
 }  // namespace tiering
