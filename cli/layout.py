@@ -10,7 +10,7 @@ import typer
 from tiering.units import parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, JsonOption, OutOption, ThreadsOption
+from .options import ForceOption, JsonOption, MemoryOption, OutOption, ThreadsOption
 
 
 def _size(name: str, metavar: str, text: str) -> Any:
@@ -27,6 +27,7 @@ def layout_command(
     ] = None,
     ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
     page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
+    memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -36,6 +37,6 @@ def layout_command(
 
     layout = pipeline.layout(
         reordered, out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd or [], page=page,
-        threads=parse_threads(threads), force=force,
+        memory=memory, threads=parse_threads(threads), force=force,
     )  # fmt: skip
     print_artifact(layout, json)

@@ -30,7 +30,7 @@ def piece(content, first, count=1):
 @pytest.mark.parametrize("direct", [True, False])
 def test_any_order(tmp_path, content, direct, monkeypatch):
     if not direct:
-        monkeypatch.setattr(blocks, "_open_direct", lambda path: None)
+        monkeypatch.setattr(blocks, "open_direct", lambda path: None)
     with BlockFile(tmp_path / "file", SIZE) as file:
         assert file.missing() == [0, 1, 2, 3]
         file.write(3, piece(content, 3))

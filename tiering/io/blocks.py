@@ -51,7 +51,7 @@ class BlockFile:
         self._reopen()
         with storage_errors(path):
             self._file = os.open(path, os.O_RDWR)
-            self._direct = _open_direct(path)
+            self._direct = open_direct(path)
 
     def _reopen(self) -> None:
         known = [] if self._journal is None else self._journal.keys(self._key)
@@ -95,8 +95,8 @@ class BlockFile:
         offset, whole = block * BLOCK_BYTES, 0
         if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
             whole = data.size // ALIGNMENT * ALIGNMENT
-            _write_all(self._direct, data[:whole], offset)
-        _write_all(self._file, data[whole:], offset + whole)
+            write_all(self._direct, data[:whole], offset)
+        write_all(self._file, data[whole:], offset + whole)
         return block_digest(data.data)
 
     def checksum(self) -> str:
@@ -129,7 +129,7 @@ def aligned_bytes(nbytes: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
-def _open_direct(path: Path) -> int | None:
+def open_direct(path: Path) -> int | None:
     """The file opened for direct writes; ``None`` where the file system has none."""
     try:
         return os.open(path, os.O_RDWR | os.O_DIRECT)
@@ -137,7 +137,7 @@ def _open_direct(path: Path) -> int | None:
         return None
 
 
-def _write_all(fd: int, data: npt.NDArray[np.uint8], offset: int) -> None:
+def write_all(fd: int, data: npt.NDArray[np.uint8], offset: int) -> None:
     view = data.data
     while len(view):
         done = os.pwrite(fd, view, offset)

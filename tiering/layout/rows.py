@@ -2,64 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
 import numpy as np
 
-from tiering import native
-from tiering.formats.feature_rows import chunk_rows, map_rows
-from tiering.formats.features import FeatureTable
 from tiering.formats.layout import TypeLayout
 from tiering.io.storage import RawWriter
 from tiering.layout.images import ImageSet
 from tiering.progress import Progress
+from tiering.ranked_rows import RankedRows
 
 
-@dataclass(frozen=True)
-class RowSource:
-    """Rows of one node type by rank."""
-
-    table: FeatureTable
-    """Where they lie."""
-    order: np.ndarray[Any, Any] | None
-    """Row of the table for each rank; ``None`` if the table is in rank order."""
-    threads: int
-    """Threads that gather."""
-
-    def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Rows `begin`..`end` in pieces of whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
-
-        The next piece is gathered while the caller writes this one. A piece is valid until the next is asked for.
-        """
-        if begin == end:
-            return
-        step = chunk_rows(self.table.row_bytes, multiple)
-        rows = map_rows(self.table, random=self.order is not None)
-        shape = (min(step, end - begin), self.table.row_bytes)
-        buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
-
-        def load(first: int) -> np.ndarray[Any, Any]:
-            last = min(first + step, end)
-            if self.order is None:
-                return rows[first:last]
-            chunk = buffers[(first - begin) // step % len(buffers)][: last - first]
-            native.gather_rows(rows, self.order[first:last], chunk, self.threads)
-            return chunk
-
-        with ThreadPoolExecutor(1) as reader:
-            pending = reader.submit(load, begin)
-            for first in range(begin, end, step):
-                chunk = pending.result()
-                if first + step < end:
-                    pending = reader.submit(load, first + step)
-                yield first, chunk
-
-
-def write_range(source: RowSource, begin: int, end: int, files: Sequence[RawWriter], bar: Progress) -> None:
+def write_range(source: RankedRows, begin: int, end: int, files: Sequence[RawWriter], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P."""
     parts = len(files)
     for first, chunk in source.chunks(begin, end):
@@ -70,7 +26,7 @@ def write_range(source: RowSource, begin: int, end: int, files: Sequence[RawWrit
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: RowSource, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
+def write_ssd(source: RankedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     begin, end = entry.ranges["ssd"]
     stride, per_page = entry.ssd_rows.stride, entry.ssd_rows.rows_per_page

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, TieringError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter, StreamedFile
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.features import FeatureTable
@@ -20,9 +22,10 @@ from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.io.checksum import digest_bytes
 from tiering.layout.images import ImageSet, remove_images, resolve_directories
-from tiering.layout.rows import RowSource, write_range, write_ssd
+from tiering.layout.rows import write_range, write_ssd
 from tiering.placement import Capacities, Table, parse_capacities, parse_page, plan_tiers
 from tiering.progress import progress
+from tiering.ranked_rows import RankedRows
 from tiering.units import parse_threads
 
 _log = logging.getLogger(__name__)
@@ -38,6 +41,7 @@ def write_layout(
     ssd: Sequence[str | os.PathLike[str]] = (),
     page: str | int = "4KiB",
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Layout:
     """Place the feature rows of a reordered graph in tiers.
@@ -59,6 +63,8 @@ def write_layout(
         Unit of SSD I/O, a power of two.
     threads
         Worker threads; the result is the same bytes for any number.
+    memory
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
         Replace an existing `out`, with its SSD images.
 
@@ -69,12 +75,15 @@ def write_layout(
         file changed since the import.
     StorageError
         If a disk is full: all space is reserved before the first row is read.
+    BudgetError
+        If less than five chunks of 32 MiB are left.
 
     Notes
     -----
-    Cost: each row is read once and written once; memory a few chunks of 32 MiB. On an error nothing remains.
+    Cost: each row is read once and written once where the table fits the free memory as page cache, else as
+    `tiering.ranked_rows` says. On an error nothing remains.
     """
-    workers = parse_threads(threads)
+    budget, workers = parse_memory(memory), parse_threads(threads)
     order = _order(graph)
     options = layout_options(gpu, peer, cpu, ssd, page)
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
@@ -88,15 +97,11 @@ def write_layout(
         "num_peers": capacities.num_peers,
         "node_types": {name: entry.to_json() for name, entry in entries.items()},
     }
-    sources = {
-        name: RowSource(table, None if table.row_order == "rank" else order.new_to_old(name), workers)
-        for name, table in tables.items()
-    }
     with ArtifactWriter(out, "layout", force=force) as writer:
         replaced = _images_of(writer.out)
         token = _token(graph, body, writer.out)
         with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes) as images:
-            _write_rows(writer, images, entries, sources, body)
+            _write_rows(writer, images, entries, body, partial(_ranked, writer, tables, order, budget, workers))
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
             provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
@@ -166,8 +171,8 @@ def _write_rows(
     writer: ArtifactWriter,
     images: ImageSet,
     entries: dict[str, TypeLayout],
-    sources: dict[str, RowSource],
     body: dict[str, Any],
+    ranked: Callable[[str], RankedRows],
 ) -> None:
     """Reserve every file of the memory tiers, then move all rows."""
     total = sum(entry.num_nodes * entry.row_bytes for entry in entries.values())
@@ -179,10 +184,19 @@ def _write_rows(
         }
         with progress(total, "layout", "B", scale=True) as bar:
             for name, entry in entries.items():
-                for tier in ("gpu", "peer", "cpu"):
-                    if files[name, tier]:
-                        write_range(sources[name], *entry.ranges[tier], files[name, tier], bar)
-                write_ssd(sources[name], entry, body["page_bytes"], images, bar)
+                with ranked(name) as source:
+                    for tier in ("gpu", "peer", "cpu"):
+                        if files[name, tier]:
+                            write_range(source, *entry.ranges[tier], files[name, tier], bar)
+                    write_ssd(source, entry, body["page_bytes"], images, bar)
+
+
+def _ranked(
+    writer: ArtifactWriter, tables: Mapping[str, FeatureTable], order: Order, budget: Budget, threads: int, name: str
+) -> RankedRows:
+    """Rows of a node type by rank."""
+    maps = (None, None) if tables[name].row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
+    return RankedRows(tables[name], *maps, budget=budget, scratch=writer.path / "scratch", threads=threads)
 
 
 def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[StreamedFile]:

@@ -139,14 +139,16 @@ def layout(
     ssd: Sequence[Pathlike] = (),
     page: str | int = "4KiB",
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Layout:
     """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`."""
     from tiering.layout import write_layout
 
     return write_layout(
-        _opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, force=force
-    )
+        _opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, memory=memory,
+        force=force,
+    )  # fmt: skip
 
 
 def _opened(artifact: A | Pathlike, kind: type[A]) -> A:

@@ -1,0 +1,145 @@
+"""Rows in rank order: every way gives the same rows, within its budget."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiering import ranked_rows
+from tiering.errors import BudgetError, StorageError
+from tiering.execution import Budget, own_memory
+from tiering.formats import feature_rows
+from tiering.formats.features import FeatureTable
+from tiering.ranked_rows import RankedRows, plan_rows
+
+MIB = 1 << 20
+
+
+def make_table(folder: Path, rows: int, row_bytes: int, offset: int = 0, seed: int = 0):
+    random = np.random.default_rng(seed)
+    content = random.integers(0, 256, (rows, row_bytes), np.uint8)
+    with (folder / "table").open("wb") as file:
+        file.write(b"h" * offset)
+        file.write(content.tobytes())
+    order = random.permutation(rows).astype(np.int32)
+    return FeatureTable(folder / "table", rows, row_bytes, "uint8", offset, "original"), content, order
+
+
+def inverse(order):
+    found = np.empty_like(order)
+    found[order] = np.arange(order.size, dtype=order.dtype)
+    return found
+
+
+@pytest.fixture
+def tight(monkeypatch):
+    """Chunks of 4 KiB, no page cache to speak of, and a budget that leaves so many bytes for a window."""
+
+    def set_up(window: int) -> Budget:
+        monkeypatch.setattr(feature_rows, "CHUNK_BYTES", 4096)
+        monkeypatch.setattr(ranked_rows, "CHUNK_BYTES", 4096)
+        monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+        monkeypatch.setattr(Budget, "left", lambda self: window + 4 * 4096)
+        monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+        return Budget(1, "test")
+
+    return set_up
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 400), row_bytes=st.sampled_from([1, 7, 64, 100, 512, 5000]), windows=st.integers(1, 9),
+    cuts=st.lists(st.integers(0, 400), max_size=3), multiple=st.integers(1, 9), threads=st.integers(1, 3),
+    offset=st.sampled_from([0, 128]), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_every_way_gives_the_same_rows(rows, row_bytes, windows, cuts, multiple, threads, offset, seed):
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        folder = Path(name)
+        table, content, order = make_table(folder, rows, row_bytes, offset, seed)
+        patch.setattr(feature_rows, "CHUNK_BYTES", 4096)
+        patch.setattr(ranked_rows, "CHUNK_BYTES", 4096)
+        patch.setattr(Budget, "require", lambda self, needed, what: None)
+        bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
+        for free, left, expected in ((1 << 60, 0, "gather"), (0, -(-rows // windows) * row_bytes, None)):
+            patch.setattr(ranked_rows, "available_memory", lambda free=free: free)
+            patch.setattr(Budget, "left", lambda self, left=left: left + 4 * max(4096, row_bytes))
+            options = {"budget": Budget(1, "test"), "scratch": folder / "scratch", "threads": threads}
+            with RankedRows(table, order, inverse(order), **options) as source:
+                count = -(-rows // source.plan.window_rows)
+                assert source.plan.strategy == (expected or ("passes" if count <= 3 else "scatter"))
+                found = np.empty_like(content)
+                for begin, end in itertools.pairwise(bounds):
+                    at = begin
+                    for first, chunk in source.chunks(begin, end, multiple):
+                        assert first == at and (first - begin) % multiple == 0
+                        found[first : first + len(chunk)] = chunk
+                        at += len(chunk)
+                    assert at == end
+            np.testing.assert_array_equal(found, content[order])
+            assert sorted(path.name for path in folder.iterdir()) == ["table"]
+
+
+def test_a_table_in_rank_order_is_read_front_to_back(tmp_path, tight):
+    table, content, _ = make_table(tmp_path, 100, 300)
+    with RankedRows(table, None, None, budget=tight(0), scratch=tmp_path / "s", threads=2) as source:
+        assert source.plan.strategy == "in order"
+        np.testing.assert_array_equal(np.concatenate([np.array(rows) for _, rows in source.chunks(0, 100)]), content)
+
+
+def test_no_rows(tmp_path, tight):
+    table, _, order = make_table(tmp_path, 0, 8)
+    with RankedRows(table, order, order, budget=tight(100), scratch=tmp_path / "s", threads=1) as source:
+        assert list(source.chunks(0, 0)) == []
+
+
+@pytest.mark.parametrize("windows", [2, 8])
+def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows):
+    """400 MB of rows; 256 or 64 MiB of window."""
+    table, content, order = make_table(tmp_path, 400_000, 1000)
+    monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+    back = inverse(order)
+    budget = Budget(own_memory() + 4 * feature_rows.CHUNK_BYTES + 400_000_000 // windows + MIB, "test")
+    with (
+        peak_memory() as peak,
+        RankedRows(table, order, back, budget=budget, scratch=tmp_path / "s", threads=2) as source,
+    ):
+        assert source.plan.strategy == ("passes" if windows == 2 else "scatter")
+        most = 0
+        for first, rows in source.chunks(0, table.rows):
+            np.testing.assert_array_equal(rows[::997], content[order[first : first + len(rows)][::997]])
+            scratch = tmp_path / "s"
+            most = max(most, sum(f.stat().st_blocks * 512 for f in scratch.iterdir()) if scratch.exists() else 0)
+    assert peak.bytes < budget.limit + 16 * MIB
+    assert most <= source.plan.bytes_scratch + windows * 4096
+
+
+def test_too_little_memory(tmp_path, monkeypatch):
+    table, _, order = make_table(tmp_path, 1000, 1000)
+    monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+    with pytest.raises(BudgetError, match=r"rows of table: five chunks of 32 MiB need 160 MiB .* give --memory"):
+        plan_rows(table, False, Budget(own_memory() + 50 * MIB, "50MiB"))
+    assert order.size
+
+
+def test_no_room_for_the_scratch_files(tmp_path, tight):
+    table, _, order = make_table(tmp_path, 2000, 1000)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("cannot mount a small file system here (needs root)")
+    try:
+        options = {"budget": tight(200_000), "scratch": disk / "scratch", "threads": 1}
+        with RankedRows(table, order, inverse(order), **options) as source:
+            assert source.plan.strategy == "scatter"
+            with pytest.raises(StorageError, match=r"no space left: .* needed, .* free"):
+                list(source.chunks(0, 2000))
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
