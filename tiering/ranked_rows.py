@@ -13,10 +13,9 @@ disk.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +29,9 @@ from tiering.execution import Budget
 from tiering.execution.memory import available_memory
 from tiering.formats.feature_rows import CHUNK_BYTES, chunk_rows, map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
-from tiering.io.storage import reserve, storage_errors
+from tiering.io.blocks import ALIGNMENT, aligned_bytes
+from tiering.io.segments import SegmentFile, padded
+from tiering.io.storage import storage_errors
 from tiering.io.streaming import Streamed
 from tiering.progress import progress
 
@@ -40,6 +40,8 @@ Ids = npt.NDArray[Any]
 
 MOST_PASSES = 3
 """Windows up to which the table is read once for each."""
+_WRITERS = 4
+"""Files written side by side."""
 _BUFFERS = 4
 """Chunks held beside a window: those the caller writes, and the one being moved."""
 
@@ -75,7 +77,7 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
 
     Notes
     -----
-    Memory: 4 chunks, and a window of what is left with ``passes`` and ``scatter``.
+    Memory: 4 chunks; with ``passes`` a window of what is left, with ``scatter`` two of half the size.
     """
     chunk = max(CHUNK_BYTES, table.row_bytes)
     fixed = _BUFFERS * chunk
@@ -87,8 +89,10 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     memory = fixed + window * table.row_bytes
     if count <= MOST_PASSES:
         return RowPlan("passes", window, memory, count * table.bytes, 0)
+    window = max(1, window // 2)  # one is used, the next is read
+    count = -(-table.rows // window)
     scratch = table.bytes + count * ALIGNMENT * -(-table.rows // chunk_rows(table.row_bytes))
-    return RowPlan("scatter", window, memory, table.bytes + scratch, scratch)
+    return RowPlan("scatter", window, fixed + 2 * window * table.row_bytes, table.bytes + scratch, scratch)
 
 
 class RankedRows:
@@ -127,7 +131,9 @@ class RankedRows:
         """How the rows are brought into order."""
         self._scratch, self._threads = scratch, threads
         self._window: tuple[int, Bytes] | None = None
-        self._buckets: list[_Bucket] = []
+        self._ahead: tuple[int, Future[Bytes]] | None = None
+        self._reader = ThreadPoolExecutor(1)
+        self._buckets: list[SegmentFile] = []
 
     def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, Bytes]]:
         """Rows `begin`..`end` in pieces of whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
@@ -178,14 +184,28 @@ class RankedRows:
         """Fill what the window of rank `first` has of it; the number of rows."""
         start = first - first % self.plan.window_rows
         if self._window is None or self._window[0] != start:
-            self._window = None
-            size = min(self.plan.window_rows, self.table.rows - start)
-            rows = aligned_bytes(size * self.table.row_bytes).reshape(size, self.table.row_bytes)
-            (self._pass if self.plan.strategy == "passes" else self._collect)(start, rows)
-            self._window = (start, rows)
+            self._window = None  # its memory goes before the next is taken
+            self._window = (start, self._load(start))
         found = self._window[1][first - start : first - start + out.shape[0]]
         out[: found.shape[0]] = found
         return int(found.shape[0])
+
+    def _load(self, start: int) -> Bytes:
+        """The window that begins at a rank. With files per window the next one is read while this one is used."""
+        if self.plan.strategy == "passes":
+            return self._pass(start)
+        if not self._buckets:
+            self._scatter()
+        ahead, self._ahead = self._ahead, None
+        rows = ahead[1].result() if ahead is not None and ahead[0] == start else self._collect(start)
+        following = start + self.plan.window_rows
+        if following < self.table.rows:
+            self._ahead = (following, self._reader.submit(self._collect, following))
+        return rows
+
+    def _new_window(self, start: int) -> Bytes:
+        size = min(self.plan.window_rows, self.table.rows - start)
+        return aligned_bytes(size * self.table.row_bytes).reshape(size, self.table.row_bytes)
 
     def _stream(self, desc: str) -> Iterator[tuple[int, Bytes, Ids]]:
         """Number of the first row, rows, and their ranks, of every chunk of the table."""
@@ -199,56 +219,56 @@ class RankedRows:
                 yield first, rows, ranks
                 bar.update(rows.nbytes)
 
-    def _pass(self, start: int, out: Bytes) -> None:
+    def _pass(self, start: int) -> Bytes:
+        """Fill a window while the table streams past."""
+        out = self._new_window(start)
         for _, rows, ranks in self._stream(f"rows from rank {start}"):
             native.scatter_rows(rows, np.ascontiguousarray(ranks, np.int64) - start, out, self._threads)
+        return out
 
-    def _collect(self, start: int, out: Bytes) -> None:
-        if not self._buckets:
-            self._scatter()
-        bucket = self._buckets[start // self.plan.window_rows]
-        for first, last, rows in bucket.read(self.table.row_bytes):
-            ranks = np.ascontiguousarray(self._old_to_new[first:last], np.int64) - start
+    def _collect(self, start: int) -> Bytes:
+        """Fill a window from its file, which goes."""
+        out = self._new_window(start)
+        step, row_bytes = chunk_rows(self.table.row_bytes), self.table.row_bytes
+        bucket, parts = self._buckets[start // self.plan.window_rows], iter(range(0, self.table.rows, step))
+        for segment in bucket.read(2 * CHUNK_BYTES):
+            first = next(parts)
+            ranks = np.ascontiguousarray(self._old_to_new[first : first + step], np.int64) - start
             own = ranks[(ranks >= 0) & (ranks < out.shape[0])]
-            native.scatter_rows(rows, own, out, self._threads)
+            native.scatter_rows(segment.reshape(-1, row_bytes), own, out, self._threads)
         bucket.remove()
+        return out
 
     def _scatter(self) -> None:
-        """Send every row to the file of its window, in the table's order."""
+        """Send every row to the file of its window, in the table's order; each chunk is a segment of each file."""
         row_bytes, window = self.table.row_bytes, self.plan.window_rows
         count, step = -(-self.table.rows // window), chunk_rows(self.table.row_bytes)
-        chunks = -(-self.table.rows // step)
         with storage_errors(self._scratch):
             self._scratch.mkdir(parents=True, exist_ok=True)
         for k in range(count):
-            size = min(window, self.table.rows - k * window) * row_bytes + chunks * ALIGNMENT
-            self._buckets.append(_Bucket(self._scratch / f"window-{k}", size))
+            size = min(window, self.table.rows - k * window) * row_bytes + -(-self.table.rows // step) * ALIGNMENT
+            self._buckets.append(SegmentFile(self._scratch / f"window-{k}", size))
         staging = aligned_bytes(step * row_bytes + count * ALIGNMENT)
-        with ThreadPoolExecutor(4) as pool:
-            for first, rows, ranks in self._stream("scatter rows"):
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            for _, rows, ranks in self._stream("scatter rows"):
                 owner = (np.asarray(ranks) // window).astype(np.uint16 if count < 1 << 16 else np.int64)
-                order = np.argsort(owner, kind="stable")
-                ends, at, jobs = np.cumsum(np.bincount(owner, minlength=count)), 0, []
-                for k, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-                    if begin == end:
-                        continue
-                    part = staging[at : at + (end - begin) * row_bytes]
-                    native.gather_rows(rows, order[begin:end], part.reshape(-1, row_bytes), self._threads)
-                    padded = -(-part.size // ALIGNMENT) * ALIGNMENT
-                    jobs.append(
-                        pool.submit(
-                            self._buckets[k].append, first, first + len(ranks), part.size, staging[at : at + padded]
-                        )
-                    )
-                    at += padded
+                order, at, jobs = np.argsort(owner, kind="stable"), 0, []
+                ends = np.cumsum(np.bincount(owner, minlength=count))
+                for bucket, begin, end in zip(self._buckets, [0, *ends[:-1]], ends, strict=True):
+                    nbytes = (end - begin) * row_bytes
+                    part = staging[at : at + padded(nbytes)]
+                    native.gather_rows(rows, order[begin:end], part[:nbytes].reshape(-1, row_bytes), self._threads)
+                    jobs.append(pool.submit(bucket.append, part, nbytes))
+                    at += part.size
                 for job in jobs:
                     job.result()
 
     def close(self) -> None:
         """Remove the scratch files and give the memory back."""
-        self._window = None
+        self._reader.shutdown()
+        self._window = self._ahead = None
         for bucket in self._buckets:
-            bucket.close()
+            bucket.remove()
         self._buckets = []
         if self.plan.strategy == "scatter":
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -258,43 +278,3 @@ class RankedRows:
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         self.close()
-
-
-class _Bucket:
-    """A scratch file: rows of one window, segment by segment of the table, each segment aligned for direct I/O."""
-
-    def __init__(self, path: Path, nbytes: int) -> None:
-        self._path, self._size = path, 0
-        self._segments: list[tuple[int, int, int, int]] = []
-        reserve(path, nbytes)
-        with storage_errors(path):
-            self._fd = os.open(path, os.O_RDWR)
-        self._direct = open_direct(path)
-
-    def append(self, first: int, last: int, nbytes: int, padded: Bytes) -> None:
-        """Write the rows that come from rows [first, last) of the table."""
-        with storage_errors(self._path, self._size + padded.size):
-            write_all(self._fd if self._direct is None else self._direct, padded, self._size)
-        self._segments.append((first, last, nbytes, self._size))
-        self._size += padded.size
-
-    def read(self, row_bytes: int) -> Iterator[tuple[int, int, Bytes]]:
-        """Bounds of each segment in the table, and its rows; the next is read ahead."""
-        data = np.memmap(self._path, np.uint8, "r")
-        for number, (first, last, nbytes, offset) in enumerate(self._segments):
-            for _, _, size, ahead in self._segments[number + 1 : number + 9]:
-                os.posix_fadvise(self._fd, ahead, size, os.POSIX_FADV_WILLNEED)
-            yield first, last, data[offset : offset + nbytes].reshape(-1, row_bytes)
-            os.posix_fadvise(self._fd, offset, nbytes, os.POSIX_FADV_DONTNEED)
-
-    def remove(self) -> None:
-        """Delete the file: its window has what was in it."""
-        self.close()
-        self._path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Close the file."""
-        for fd in (self._fd, self._direct):
-            if fd is not None and fd >= 0:
-                os.close(fd)
-        self._fd, self._direct = -1, None
