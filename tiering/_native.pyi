@@ -52,24 +52,23 @@ def count_destinations(dst: IdArray, first_edge: int, counts: NDArray[np.int64],
     ``ValueError`` naming an edge whose destination is outside ``0..len(counts)-1``; `counts` is then unspecified.
     """
 
-def check_sources(src: IdArray, first_edge: int, num_src: int, threads: int = 1) -> None:
-    """``ValueError`` naming an edge of the chunk whose source is outside ``0..num_src-1``."""
-
 def place_sources(
     src: IdArray,
     dst: IdArray,
+    first_edge: int,
+    num_src: int,
     first: int,
     first_column: int,
     cursors: NDArray[np.int64],
     out: NDArray[np.uint8],
-    wide: bool,
     threads: int = 1,
 ) -> None:
-    """Put the sources of a chunk of edges at their places in a window of the CSC's indices.
+    """Put the sources of a chunk of edges, numbered from `first_edge` on, at their places in a window of the indices.
 
-    `out` holds the window's entries from number `first` on, int32 or (`wide`) int64, as bytes. ``cursors[i]`` says
-    where the next edge of column ``first_column + i`` goes: `indptr` before the first chunk, moved on by each chunk;
-    chunks come in input order. Edges of other columns are passed over. Ids must have been checked.
+    `out` holds the window's entries from number `first` on, as bytes of int32, or of int64 where `num_src` is 2^31 or
+    more. ``cursors[i]`` says where the next edge of column ``first_column + i`` goes: `indptr` before the first chunk,
+    moved on by each chunk; chunks come in input order. Edges of other columns are passed over. Destinations must have
+    been counted; ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
     """
 
 def place_edge_data(

@@ -26,7 +26,6 @@ coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
 check_csc = _native.check_csc
 count_destinations = _native.count_destinations
-check_sources = _native.check_sources
 place_sources = _native.place_sources
 place_edge_data = _native.place_edge_data
 out_degrees = _native.out_degrees
@@ -60,7 +59,6 @@ __all__ = [
     "TieredTable",
     "build_info",
     "check_csc",
-    "check_sources",
     "coo_to_csc",
     "count_destinations",
     "epoch_order",

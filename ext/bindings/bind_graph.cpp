@@ -66,18 +66,13 @@ void count_destinations(const AnyArray& dst, int64_t first_edge, const AnyMutabl
   without_gil([&] { tiering::count_destinations(d, first_edge, c, threads); });
 }
 
-void check_sources(const AnyArray& src, int64_t first_edge, int64_t num_src, int threads) {
-  check_threads(threads);
-  const auto s = id_view(src, "src");
-  without_gil([&] { tiering::check_sources(s, first_edge, num_src, threads); });
-}
-
-void place_sources(const AnyArray& src, const AnyArray& dst, int64_t first, int64_t first_column,
-                   const AnyMutableArray& cursors, const AnyMutableArray& out, bool wide, int threads) {
+void place_sources(const AnyArray& src, const AnyArray& dst, int64_t first_edge, int64_t num_src,
+                   int64_t first, int64_t first_column, const AnyMutableArray& cursors,
+                   const AnyMutableArray& out, int threads) {
   check_threads(threads);
   const auto s = id_view(src, "src"), d = id_view(dst, "dst");
-  const auto window = window_of(first, first_column, cursors, out, wide ? 8 : 4);
-  without_gil([&] { tiering::place_sources(s, d, window, wide, threads); });
+  const auto window = window_of(first, first_column, cursors, out, tiering::needs_wide_ids(num_src) ? 8 : 4);
+  without_gil([&] { tiering::place_sources(s, d, first_edge, num_src, window, threads); });
 }
 
 void place_edge_data(const AnyArray& values, const AnyArray& dst, int64_t first, int64_t first_column,
@@ -109,9 +104,8 @@ void bind_graph(nb::module_& m) {
   m.def("coo_to_csc", &coo_to_csc, "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1,
         "want_positions"_a = false);
   m.def("count_destinations", &count_destinations, "dst"_a, "first_edge"_a, "counts"_a, "threads"_a = 1);
-  m.def("check_sources", &check_sources, "src"_a, "first_edge"_a, "num_src"_a, "threads"_a = 1);
-  m.def("place_sources", &place_sources, "src"_a, "dst"_a, "first"_a, "first_column"_a, "cursors"_a, "out"_a,
-        "wide"_a, "threads"_a = 1);
+  m.def("place_sources", &place_sources, "src"_a, "dst"_a, "first_edge"_a, "num_src"_a, "first"_a,
+        "first_column"_a, "cursors"_a, "out"_a, "threads"_a = 1);
   m.def("place_edge_data", &place_edge_data, "values"_a, "dst"_a, "first"_a, "first_column"_a, "cursors"_a,
         "out"_a, "threads"_a = 1);
   m.def("transpose", &transpose, "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1,

@@ -87,7 +87,9 @@ def test_kernels_place_every_edge(seed, nodes, edges, cuts, chunk, item, wide, t
             for k in range(0, edges, chunk):
                 part = slice(k, k + chunk)
                 if place is None:
-                    native.place_sources(src[part], dst[part], first, low, cursors, out, wide, threads)
+                    native.place_sources(
+                        src[part], dst[part], k, 2**31 if wide else nodes, first, low, cursors, out, threads
+                    )
                 else:
                     native.place_edge_data(place[part], dst[part], first, low, cursors, out, threads)
         np.testing.assert_array_equal(ids.view(np.int64 if wide else np.int32), src[order][first:end])

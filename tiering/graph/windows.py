@@ -92,7 +92,7 @@ def write_windows(
     if not writer.has(f"{folder}/indptr"):
         writer.put(f"{folder}/indptr", _count(edges, sizes, chunk, threads))
     indptr = open_raw(writer.path / folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
-    placing = _Placing(edges, indptr, chunk, budget, threads)
+    placing = _Placing(edges, sizes.num_src, indptr, chunk, budget, threads)
     placing.write(writer, f"{folder}/indices", (np.dtype(f"int{8 * sizes.id_bytes}"), ()), None)
     for name in names:
         values = edges.edge_ids if name == "edge_ids" else edges.data[name]
@@ -106,15 +106,11 @@ def positions(part: slice) -> npt.NDArray[np.int64]:
 
 
 def _count(edges: EdgeData, sizes: CscSizes, chunk: int, threads: int) -> npt.NDArray[np.int64]:
-    """The indptr; every id is checked on the way."""
+    """The indptr; destinations are checked on the way, sources where they are placed."""
     indptr = np.zeros(sizes.num_dst + 1, np.int64)
-    with (
-        Streamed([edges.src, edges.dst], chunk) as stream,
-        progress(sizes.num_edges, "count", "edge", scale=True) as bar,
-    ):
-        for first, end, (src, dst) in stream:
+    with Streamed([edges.dst], chunk) as stream, progress(sizes.num_edges, "count", "edge", scale=True) as bar:
+        for first, end, (dst,) in stream:
             native.count_destinations(dst, first, indptr[1:], threads)
-            native.check_sources(src, first, sizes.num_src, threads)
             bar.update(end - first)
     return np.cumsum(indptr, out=indptr)
 
@@ -124,6 +120,7 @@ class _Placing:
     """Makes files whose entries lie in the order of the columns."""
 
     edges: EdgeData
+    num_src: int
     indptr: npt.NDArray[np.int64]
     chunk: int
     budget: Budget
@@ -170,7 +167,9 @@ class _Placing:
         with Streamed(arrays, self.chunk) as stream, progress(self.edges.num_edges, desc, "edge", scale=True) as bar:
             for from_, to, (dst, *src) in stream:
                 if values is None:
-                    native.place_sources(src[0], dst, first, columns.start, cursors, window, item == 8, self.threads)
+                    native.place_sources(
+                        src[0], dst, from_, self.num_src, first, columns.start, cursors, window, self.threads
+                    )
                 else:
                     chunk = np.ascontiguousarray(values(slice(from_, to))).reshape(to - from_, -1).view(np.uint8)
                     native.place_edge_data(chunk, dst, first, columns.start, cursors, window, self.threads)

@@ -32,11 +32,11 @@ struct EdgeWindow {
 /// edges are numbered from first_edge on.
 void count_destinations(const IdView& dst, int64_t first_edge, std::span<int64_t> counts, int threads);
 
-/// Throws InputError naming an edge whose source is not in [0, num_src).
-void check_sources(const IdView& src, int64_t first_edge, int64_t num_src, int threads);
-
-/// Puts the sources of a chunk of edges at their places in the window; ids must be in range.
-void place_sources(const IdView& src, const IdView& dst, const EdgeWindow& window, bool wide, int threads);
+/// Puts the sources of a chunk of edges at their places in the window, in 64 bits where num_src needs them. The
+/// destinations must have been counted; throws InputError naming an edge of the window whose source is not in
+/// [0, num_src).
+void place_sources(const IdView& src, const IdView& dst, int64_t first_edge, int64_t num_src,
+                   const EdgeWindow& window, int threads);
 
 /// Puts values that run along the edges, item_bytes each, at their places in the window.
 void place_edge_data(const void* values, int64_t item_bytes, int64_t num_values, const IdView& dst,

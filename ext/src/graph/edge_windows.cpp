@@ -90,11 +90,15 @@ void place_values(const Dst& dst, int64_t size, const EdgeWindow& window, ValueO
 }
 
 template <typename Id, typename Src, typename Dst>
-void place_ids(const Src& src, const Dst& dst, int64_t size, const EdgeWindow& window, int threads) {
+void place_ids(const Src& src, const Dst& dst, int64_t size, int64_t first_edge, int64_t num_src,
+               const EdgeWindow& window, int threads) {
   auto* const out = static_cast<Id*>(window.out);
-  place_values<Id>(
-      dst, size, window, [&](int64_t k) { return static_cast<Id>(src[k]); },
-      [out](int64_t at, Id id) { out[at] = id; }, threads);
+  auto checked = [&, first_edge, num_src](int64_t k) {
+    const int64_t u = src[k];
+    if (!in_range(u, num_src)) edge_out_of_range(first_edge + k, "source", u, num_src);
+    return static_cast<Id>(u);
+  };
+  place_values<Id>(dst, size, window, checked, [out](int64_t at, Id id) { out[at] = id; }, threads);
 }
 
 template <typename Value, typename Dst>
@@ -131,24 +135,15 @@ void count_destinations(const IdView& dst, int64_t first_edge, std::span<int64_t
   dst.visit([&](const auto& d) { count_columns(d, dst.size, first_edge, counts, threads); });
 }
 
-void check_sources(const IdView& src, int64_t first_edge, int64_t num_src, int threads) {
-  src.visit([&](const auto& s) {
-    run_team(threads, [&](int t) {
-      const auto [begin, end] = even_cut(src.size, threads, t);
-      for (int64_t k = begin; k < end; ++k)
-        if (!in_range(s[k], num_src)) edge_out_of_range(first_edge + k, "source", s[k], num_src);
-    });
-  });
-}
-
-void place_sources(const IdView& src, const IdView& dst, const EdgeWindow& window, bool wide, int threads) {
+void place_sources(const IdView& src, const IdView& dst, int64_t first_edge, int64_t num_src,
+                   const EdgeWindow& window, int threads) {
   check_chunk(dst.size, src.size);
   src.visit([&](const auto& s) {
     dst.visit([&](const auto& d) {
-      if (wide)
-        place_ids<int64_t>(s, d, src.size, window, threads);
+      if (needs_wide_ids(num_src))
+        place_ids<int64_t>(s, d, src.size, first_edge, num_src, window, threads);
       else
-        place_ids<int32_t>(s, d, src.size, window, threads);
+        place_ids<int32_t>(s, d, src.size, first_edge, num_src, window, threads);
     });
   });
 }
