@@ -233,6 +233,39 @@ class SsdReader:
     @property
     def memory_alignment(self) -> int: ...
 
+class StreamReader:
+    """Reads ranges of files into buffers, a batch at a time, in the background (``ext/include/tiering/io``).
+
+    Parameters
+    ----------
+    paths
+        Files; they may lie on several disks.
+    buffers
+        uint8, aligned to 4096 bytes, 8 KiB larger than the ranges they are to hold. Page-locked where the limit allows.
+    engine
+        ``io_uring`` or ``threads``.
+    direct
+        ``auto``, ``on`` or ``off``.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], buffers: Sequence[NDArray[np.uint8]], engine: str, direct: str = "auto"
+    ) -> None: ...
+    def start(self, ranges: Sequence[tuple[int, int, int, int]]) -> None:
+        """Begin to read: number of the file, offset, bytes and number of the buffer of each range."""
+
+    def finish(self) -> list[int]:
+        """Wait; per range, at which byte of its buffer it begins. ``OSError`` if a read failed."""
+
+    @property
+    def registered(self) -> bool: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def note(self) -> str: ...
+
 class GatherStats:
     """What one gather did; lists are by tier: gpu, peer, cpu, ssd."""
 

@@ -49,6 +49,7 @@ epoch_order = _native.epoch_order
 # io
 GatherStats = _native.GatherStats
 SsdReader = _native.SsdReader
+StreamReader = _native.StreamReader
 TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
@@ -56,6 +57,7 @@ __all__ = [
     "GatherStats",
     "Sampler",
     "SsdReader",
+    "StreamReader",
     "TieredTable",
     "build_info",
     "check_csc",

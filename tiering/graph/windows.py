@@ -26,8 +26,9 @@ from tiering.units import format_count
 
 AnyArray = npt.NDArray[Any]
 
-CHUNK_BYTES_PER_EDGE = 24
-"""Of an edge of a chunk while it is placed: its record, its value and, where they are made, its id."""
+CHUNK_BYTES_PER_EDGE = 56
+"""Of an edge of a chunk while it is placed: its record, its value and, where they are made, its id (24 bytes); and of
+two chunks of sources and destinations, one being placed, one being read (32)."""
 LARGEST_CHUNK, SMALLEST_CHUNK = 16 << 20, 1 << 18
 """Edges of a chunk."""
 CHUNK_SHARE = 16

@@ -81,7 +81,7 @@ def write_layout(
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
-        If less than five chunks of 32 MiB are left.
+        If less than seven chunks of 32 MiB are left.
 
     Notes
     -----
