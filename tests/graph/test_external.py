@@ -47,6 +47,8 @@ def small(monkeypatch):
         for name in ("LARGEST_CHUNK", "SMALLEST_CHUNK"):
             monkeypatch.setattr(windows, name, 100)
         monkeypatch.setattr(external, "plan_scatter", plan)
+        if held == 1:  # as on a disk without room
+            monkeypatch.setattr(external, "_scratch", lambda path, plan, whole: (None, False))
         monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
         monkeypatch.setattr(Budget, "left", lambda self: window)
         monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)

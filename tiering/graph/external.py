@@ -7,11 +7,14 @@ written in blocks, so a killed run goes on from the blocks that are there, even 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from tiering.errors import StorageError
 from tiering.execution import Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.protocols import EdgeData
@@ -82,14 +85,24 @@ def _scatter(
     if not files[0].missing() and not files[1].missing():
         return
     path = writer.path / folder / "scattered"
-    file = SegmentFile(path, plan.bytes_scratch) if plan.bytes_scratch else None
+    file, may_hold_less = _scratch(path, plan, sizes.num_edges * sizes.record_bytes)
     try:
         first = _first_bucket(sizes, plan, *files)
-        scattered = scatter(edges, sizes, plan, first, file, threads)
+        scattered = scatter(edges, sizes, plan, first, file, threads, may_hold_less)
         sort_buckets(scattered, path if file else None, sizes, plan, files, budget, threads)
     finally:
         if file is not None:
             file.remove()
+
+
+def _scratch(path: Path, plan: ScatterPlan, whole: int) -> tuple[SegmentFile | None, bool]:
+    """The scratch file, and whether it has room for all records; where the disk has not, for those not held."""
+    try:
+        return SegmentFile(path, whole), True
+    except StorageError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return (SegmentFile(path, plan.bytes_scratch) if plan.bytes_scratch else None), False
 
 
 def _first_bucket(sizes: CscSizes, plan: ScatterPlan, indptr: BlockFile, indices: BlockFile) -> int:

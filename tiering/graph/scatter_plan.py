@@ -33,7 +33,7 @@ class ScatterPlan:
     memory: int
     """Bytes held at the peak."""
     bytes_scratch: int
-    """Bytes of records that go to disk and back."""
+    """Bytes of records that go to disk and back at the least; all of them where memory is slow to touch."""
 
 
 def plan_scatter(sizes: CscSizes, room: int) -> ScatterPlan | None:
