@@ -9,6 +9,7 @@ from typing import Any
 
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset
+from tiering.sources.archive import refuse_archive, refuse_archives
 from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
 from tiering.sources.edge_list import open_edge_list
 from tiering.sources.igb import find_tree, open_igb
@@ -49,6 +50,7 @@ def detect(path: str | os.PathLike[str]) -> str:
             return "npy"
         if parquet_files(path):
             return "parquet"
+        refuse_archives(path.iterdir())
         raise InputError(
             f"{path}: no dataset recognised in this directory; looked for SRC__NAME__DST/edge_index.npy (igb; also in "
             "processed/ and SIZE/processed/), edge_index.npy (npy), *.parquet (parquet); name the --format or give "
@@ -61,6 +63,7 @@ def detect(path: str | os.PathLike[str]) -> str:
         return "parquet"
     if start != b"\x93NUMPY" and any(s in TEXT_SUFFIXES for s in suffixes[-2:]):
         return "edgelist"
+    refuse_archive(path)
     hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
     raise InputError(
         f"{path}: no dataset recognised in this file; looked for parquet ({', '.join(PARQUET_SUFFIXES)}) and text "
