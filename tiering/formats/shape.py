@@ -1,0 +1,167 @@
+"""The sizes of a graph: what predictions are made from, of a dataset, a graph, or one that does not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tiering.errors import MissingError
+from tiering.formats.features import FeatureTable
+from tiering.formats.graph import INT32_NODES, Graph
+from tiering.formats.manifest import FileEntry, Relation
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """The nodes of a type."""
+
+    num_nodes: int
+    arrays: dict[str, int] = field(default_factory=dict)
+    """Bytes of each array in the artifact, by file name: ``label``, ``split-train``..."""
+    table: FeatureTable | None = None
+    """The feature table, where it lies."""
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Nodes of each split."""
+        prefix = "split-"
+        return {n.removeprefix(prefix): size // 8 for n, size in self.arrays.items() if n.startswith(prefix)}
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of an id of this type."""
+        return 8 if self.num_nodes >= INT32_NODES else 4
+
+
+@dataclass(frozen=True)
+class EdgeShape:
+    """The edges of a relation."""
+
+    relation: Relation
+    num_edges: int
+    values: dict[str, int] = field(default_factory=dict)
+    """Bytes of one edge's value of each array that runs along the edges."""
+
+
+@dataclass(frozen=True)
+class GraphShape:
+    """Sizes of a graph."""
+
+    nodes: dict[str, NodeShape]
+    edges: tuple[EdgeShape, ...]
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types, in the order of the graph."""
+        return list(self.nodes)
+
+    @property
+    def relations(self) -> list[Relation]:
+        """Relations, in the order of the graph."""
+        return [each.relation for each in self.edges]
+
+    @property
+    def tables(self) -> dict[str, FeatureTable]:
+        """Feature tables by node type."""
+        return {name: node.table for name, node in self.nodes.items() if node.table is not None}
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type, or of all."""
+        if node_type is None:
+            return sum(node.num_nodes for node in self.nodes.values())
+        return self.nodes[node_type].num_nodes
+
+    def num_edges(self, relation: Relation | None = None) -> int:
+        """Edges of a relation, or of all."""
+        return sum(each.num_edges for each in self.edges if relation in (None, each.relation))
+
+    def splits(self, node_type: str) -> list[str]:
+        """Names of the splits of a type."""
+        return list(self.nodes[node_type].splits)
+
+    def edge_bytes(self, edges: EdgeShape) -> int:
+        """Bytes of a relation in a graph artifact."""
+        source, _, destination = edges.relation
+        values = self.nodes[source].id_bytes + sum(edges.values.values())
+        return 8 * (self.nodes[destination].num_nodes + 1) + edges.num_edges * values
+
+    def node_bytes(self, node_type: str) -> int:
+        """Bytes of the arrays of a node type in a graph artifact; features apart."""
+        return sum(self.nodes[node_type].arrays.values())
+
+    def graph_bytes(self) -> int:
+        """Bytes of all arrays of a graph artifact; features, which it refers to, and the manifest apart."""
+        return sum(map(self.edge_bytes, self.edges)) + sum(map(self.node_bytes, self.nodes))
+
+    def order_bytes(self) -> int:
+        """Bytes of the order that a reordered graph carries: both maps and the score of each node."""
+        return sum(node.num_nodes * (2 * node.id_bytes + 8) for node in self.nodes.values())
+
+    @classmethod
+    def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False) -> GraphShape:
+        """Sizes of the graph that an import of `dataset` makes."""
+        nodes = {name: _node_shape(data) for name, data in sorted(dataset.nodes.items())}
+        return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges))
+
+    @classmethod
+    def of_graph(cls, graph: Graph) -> GraphShape:
+        """Sizes of a graph; reads its manifest alone."""
+        nodes, edges = {}, []
+        for name in graph.node_types:
+            folder = f"nodes/{name}/"
+            arrays = {f.removeprefix(folder): e.bytes for f, e in graph.manifest.files.items() if f.startswith(folder)}
+            nodes[name] = NodeShape(graph.num_nodes(name), arrays, graph.feature_table(name))
+        for relation in graph.relations:
+            folder = f"relations/{'__'.join(relation)}/"
+            values = {
+                f.removeprefix(folder): _item(e)
+                for f, e in graph.manifest.files.items()
+                if f.startswith(folder) and f.removeprefix(folder) not in ("indptr", "indices")
+            }
+            edges.append(EdgeShape(relation, graph.num_edges(relation), values))
+        return cls(nodes, tuple(edges))
+
+
+def _item(entry: FileEntry) -> int:
+    """Bytes of an array's entry along its first axis."""
+    return FileEntry(entry.dtype, (1, *entry.shape[1:]), "").bytes
+
+
+def _node_shape(data: NodeData) -> NodeShape:
+    arrays = {} if data.labels is None else {"label": 8 * data.num_nodes}
+    arrays |= {f"split-{name}": 8 * int(ids.shape[0]) for name, ids in data.splits.items()}
+    arrays |= {name: values.nbytes for name, values in data.extra.items()}
+    ref = data.features
+    table = None
+    if ref is not None:
+        table = FeatureTable(ref.path, ref.rows, ref.dim, ref.dtype, ref.offset, "original")
+    return NodeShape(data.num_nodes, arrays, table)
+
+
+def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
+    values = {name: value_bytes(array) for name, array in edges.data.items()}
+    if edge_ids or edges.edge_ids is not None:
+        values["edge_ids"] = 8
+    return EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())))
+
+
+def value_bytes(values: np.ndarray) -> int:  # type: ignore[type-arg]
+    """Bytes of one entry of an array along its first axis."""
+    return values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
+
+
+def train_nodes(shape: GraphShape, names: Iterable[str], split: str = "train") -> int:
+    """Nodes of a split, over the node types `names`.
+
+    Raises
+    ------
+    MissingError
+        If no type has it.
+    """
+    found = [shape.nodes[name].splits[split] for name in names if split in shape.nodes[name].splits]
+    if not found:
+        raise MissingError(f"no node type has a split {split!r}")
+    return sum(found)
