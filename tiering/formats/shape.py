@@ -12,6 +12,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import INT32_NODES, Graph
 from tiering.formats.manifest import FileEntry, Relation
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.io.streaming import bytes_on_disk
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class EdgeShape:
     num_edges: int
     values: dict[str, int] = field(default_factory=dict)
     """Bytes of one edge's value of each array that runs along the edges."""
+    cached: bool = True
+    """Whether the page cache holds the entries, as it does after they were written through it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class GraphShape:
 
     @classmethod
     def of_graph(cls, graph: Graph) -> GraphShape:
-        """Sizes of a graph; reads its manifest alone."""
+        """Sizes of a graph; reads its manifest, and whether the page cache holds the entries."""
         nodes, edges = {}, []
         for name in graph.node_types:
             folder = f"nodes/{name}/"
@@ -121,7 +124,8 @@ class GraphShape:
                 for f, e in graph.manifest.files.items()
                 if f.startswith(folder) and f.removeprefix(folder) not in ("indptr", "indices")
             }
-            edges.append(EdgeShape(relation, graph.num_edges(relation), values))
+            cached = bytes_on_disk([graph.csc(relation)[1]]) == 0
+            edges.append(EdgeShape(relation, graph.num_edges(relation), values, cached))
         return cls(nodes, tuple(edges))
 
 

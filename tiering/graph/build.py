@@ -19,9 +19,10 @@ from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.shape import GraphShape
 from tiering.graph.external import write_external
 from tiering.graph.sizes import CscSizes
-from tiering.progress import Progress, progress
+from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
 
@@ -88,11 +89,12 @@ def build_graph(
     identity = {**provenance, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         relations = []
-        total = sum(edges.num_edges for edges in dataset.edges)
-        with progress(total, "graph", "edge", scale=True) as bar:
-            for edges in dataset.edges:
-                keep = edge_ids or edges.edge_ids is not None
-                relations.append(_write_relation(writer, dataset, edges, keep, budget, workers, bar))
+        shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+        with progress(shape.num_edges(), "graph", "edge", scale=True) as bar:
+            for edges, each in zip(dataset.edges, shape.edges, strict=True):
+                sizes = CscSizes.of(shape, each)
+                relations.append(_write_relation(writer, dataset, edges, sizes, list(each.values), budget, workers))
+                bar.update(each.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
@@ -194,34 +196,20 @@ def _write_relation(
     writer: ArtifactWriter,
     dataset: Dataset,
     edges: EdgeData,
-    keep_ids: bool,
+    sizes: CscSizes,
+    names: list[str],
     budget: Budget,
     threads: int,
-    bar: Progress,
 ) -> dict[str, Any]:
     source, name, destination = edges.relation
-    names = sorted([*edges.data, *(["edge_ids"] if keep_ids else [])])
     folder = relation_folder(edges.relation)
-    sizes = CscSizes(
-        edges.num_edges,
-        dataset.nodes[source].num_nodes,
-        dataset.nodes[destination].num_nodes,
-        tuple(_value_bytes(edges, each) for each in names),
-    )
     if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
         with _edge_errors(dataset, edges):
             if sizes.in_memory() <= budget.left():
-                _write_edges(writer, sizes, edges, keep_ids, threads)
+                _write_edges(writer, sizes, edges, "edge_ids" in names, threads)
             else:
                 write_external(writer, folder, edges, sizes, names, budget, threads)
-    bar.update(edges.num_edges)
     return {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges, "edge_data": names}
-
-
-def _value_bytes(edges: EdgeData, name: str) -> int:
-    """Bytes of one edge's value of an array."""
-    values = edges.edge_ids if name == "edge_ids" else edges.data[name]
-    return 8 if values is None else values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
 
 
 def _write_edges(writer: ArtifactWriter, sizes: CscSizes, edges: EdgeData, keep_ids: bool, threads: int) -> None:

@@ -65,10 +65,10 @@ def _write_adjacency(
             with writer.blocks(f"{folder}/indptr", "int64", (sizes.num_dst + 1,)) as indptr:
                 _scatter(writer, folder, edges, sizes, plan, (indptr, indices), budget, threads)
         elif not writer.has(f"{folder}/indptr"):
-            _require_windows(folder, sizes, budget)
+            require_windows(folder, sizes, budget)
             writer.put(f"{folder}/indptr", count_columns(edges, sizes, budget, threads))
         if indices.missing():
-            _require_windows(folder, sizes, budget)
+            require_windows(folder, sizes, budget)
             Windows(edges, sizes, _indptr(writer, folder, sizes), budget, threads).fill(indices, sizes.id_bytes)
 
 
@@ -131,7 +131,7 @@ def _write_values(
     threads: int,
 ) -> None:
     """One array that runs along the edges."""
-    _require_windows(folder, sizes, budget)
+    require_windows(folder, sizes, budget)
     values = edges.edge_ids if name == "edge_ids" else edges.data[name]
     dtype, tail = (np.dtype(np.int64), ()) if values is None else (values.dtype, values.shape[1:])
     item = dtype.itemsize * int(np.prod(tail, dtype=np.int64))
@@ -144,6 +144,7 @@ def _indptr(writer: ArtifactWriter, folder: str, sizes: CscSizes) -> Indptr:
     return open_raw(writer.path / folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
 
 
-def _require_windows(folder: str, sizes: CscSizes, budget: Budget) -> None:
+def require_windows(folder: str, sizes: CscSizes, budget: Budget) -> None:
+    """Raise `BudgetError` unless the conversion by windows fits."""
     what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, and two blocks of 64 MiB"
     budget.require(sizes.by_windows(), f"{folder}: {what}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering import native
+from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.checksum import BLOCK_BYTES
 
 CHUNK_BYTES_PER_EDGE = 56
@@ -23,6 +24,14 @@ class CscSizes:
     num_dst: int
     item_bytes: tuple[int, ...] = ()
     """Bytes of a value of each array that runs along the edges, edge ids included."""
+
+    @classmethod
+    def of(cls, shape: GraphShape, edges: EdgeShape) -> CscSizes:
+        """Those of a relation."""
+        source, _, destination = edges.relation
+        return cls(
+            edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), tuple(edges.values.values())
+        )
 
     @property
     def id_bytes(self) -> int:

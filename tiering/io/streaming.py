@@ -43,6 +43,12 @@ def buffer_bytes(arrays: Sequence[AnyArray]) -> int:
     return 2 * sum(region.stride for region in _regions(arrays))
 
 
+def bytes_on_disk(arrays: Sequence[AnyArray]) -> int:
+    """Bytes that `Streamed` reads from disks for these arrays; those in memory or in the page cache cost none."""
+    size = int(arrays[0].shape[0]) if arrays else 0
+    return sum(region.span(0, size)[1] for region in _regions(arrays)) if size else 0
+
+
 class Streamed:
     """Arrays of one length, read in chunks along their first axis; those in memory are left alone.
 

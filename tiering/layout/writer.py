@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +17,14 @@ from tiering.formats.artifact import AppendedEntry, ArtifactWriter
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout, SsdRows, TypeLayout, image_bytes, peer_rows, tier_file
+from tiering.formats.layout import Layout, TypeLayout, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
-from tiering.io.appended import appending_memory
 from tiering.io.checksum import digest_bytes, file_state
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
-from tiering.placement import Capacities, Table, parse_capacities, parse_page, plan_tiers
+from tiering.layout.tiers import plan_layout
+from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
 from tiering.ranked_rows import RankedRows
 from tiering.units import parse_threads
@@ -33,7 +32,6 @@ from tiering.version import __version__
 
 SCRATCH = "scratch"
 """Directory in the unfinished layout for rows on their way into rank order."""
-_log = logging.getLogger(__name__)
 
 
 def write_layout(
@@ -95,22 +93,21 @@ def write_layout(
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
     tables = checked_tables(graph)
-    entries = plan_layout(graph, order, tables, capacities, page_bytes)
-    pages = sum(entry.ssd_rows.num_pages for entry in entries.values())
+    tiers = plan_layout(graph.path, order.score, tables, capacities, page_bytes, len(folders))
     body = {
         "page_bytes": page_bytes,
-        "num_images": len(folders) if pages else 0,
+        "num_images": tiers.num_images,
         "num_peers": capacities.num_peers,
-        "node_types": {name: entry.to_json() for name, entry in entries.items()},
+        "node_types": {name: entry.to_json() for name, entry in tiers.entries.items()},
     }
     provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
     with ArtifactWriter(out, "layout", force=force, identity=_identity(provenance, tables)) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         token = _token(graph, body, writer.out)
-        with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes, journal) as images:
-            left = Budget(budget.limit - _writing_memory(entries, body, pages), budget.text)
-            _write_rows(writer, images, entries, body, partial(_ranked, writer, tables, order, left, workers))
+        with ImageSet(folders[: tiers.num_images], writer.out, token, tiers.pages, page_bytes, journal) as images:
+            left = tiers.reading_budget(budget)
+            _write_rows(writer, images, tiers.entries, body, partial(_ranked, writer, tables, order, left, workers))
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         kept = [each.path for each in writer.external.values()]
@@ -125,17 +122,6 @@ def _identity(provenance: dict[str, Any], tables: Mapping[str, FeatureTable]) ->
     return {**provenance, "inputs": {**provenance["inputs"], **files}, "package": __version__}
 
 
-def _writing_memory(entries: Mapping[str, TypeLayout], body: dict[str, Any], pages: int) -> int:
-    """Memory of the files that are written at the same time: one of a memory tier or those of the peers, the images."""
-    images = [image_bytes(pages, k, body["num_images"], body["page_bytes"]) for k in range(body["num_images"])]
-    tiers = [
-        sum(appending_memory(peer_rows(entry.rows(tier), part, parts) * entry.row_bytes) for part in range(parts))
-        for entry in entries.values()
-        for tier, parts in (("gpu", 1), ("peer", body["num_peers"]), ("cpu", 1))
-    ]
-    return max(tiers, default=0) + sum(map(appending_memory, images))
-
-
 def layout_options(
     gpu: str | int | None = None,
     peer: str | None = None,
@@ -146,28 +132,6 @@ def layout_options(
     """The options of a layout as they are recorded."""
     folders = [str(folder) for folder in resolve_directories(ssd)]
     return {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": folders, "page_bytes": parse_page(page)}
-
-
-def plan_layout(
-    graph: Graph, order: Order, tables: dict[str, FeatureTable], capacities: Capacities, page_bytes: int
-) -> dict[str, TypeLayout]:
-    """Ranges and SSD pages of every node type with features, as `plan_tiers` decides."""
-    if not tables:
-        asked = capacities.gpu or capacities.peer or capacities.ssd
-        if asked:
-            _log.warning(
-                "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", graph.path
-            )
-        return {}
-    rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
-    ranges = plan_tiers(rows, capacities)
-    entries, next_page = {}, 0
-    for name, table in tables.items():
-        begin, end = ranges[name]["ssd"]
-        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
-        next_page += ssd_rows.num_pages
-        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
-    return entries
 
 
 def _order(graph: Graph) -> Order:

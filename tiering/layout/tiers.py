@@ -1,0 +1,93 @@
+"""What a layout will consist of: ranges of ranks, SSD pages, and the memory that writing them takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.execution import Budget
+from tiering.formats.features import FeatureTable
+from tiering.formats.layout import SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.io.appended import appending_memory
+from tiering.placement import Capacities, Table, plan_tiers
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TierPlan:
+    """Tiers of all node types with features."""
+
+    entries: dict[str, TypeLayout]
+    """By node type."""
+    page_bytes: int
+    num_peers: int
+    num_images: int
+    """SSD images; 0 if no row lies there."""
+
+    @property
+    def pages(self) -> int:
+        """Logical pages of the ssd tier."""
+        return sum(entry.ssd_rows.num_pages for entry in self.entries.values())
+
+    def images(self) -> list[int]:
+        """Bytes of each SSD image."""
+        return [image_bytes(self.pages, k, self.num_images, self.page_bytes) for k in range(self.num_images)]
+
+    def tier_bytes(self) -> int:
+        """Bytes of the files of the memory tiers."""
+        return sum(e.rows(tier) * e.row_bytes for e in self.entries.values() for tier in ("gpu", "peer", "cpu"))
+
+    def writing_memory(self) -> int:
+        """Memory of the files written at the same time: one of a memory tier or those of the peers, the images."""
+        tiers = [
+            sum(appending_memory(peer_rows(entry.rows(tier), part, parts) * entry.row_bytes) for part in range(parts))
+            for entry in self.entries.values()
+            for tier, parts in (("gpu", 1), ("peer", self.num_peers), ("cpu", 1))
+        ]
+        return max(tiers, default=0) + sum(map(appending_memory, self.images()))
+
+    def reading_budget(self, budget: Budget) -> Budget:
+        """What is left of a budget for bringing rows into order."""
+        return Budget(budget.limit - self.writing_memory(), budget.text)
+
+
+def plan_layout(
+    where: Path,
+    scores: Callable[[str], np.ndarray[Any, Any]],
+    tables: Mapping[str, FeatureTable],
+    capacities: Capacities,
+    page_bytes: int,
+    num_images: int,
+) -> TierPlan:
+    """Ranges and SSD pages of every node type with features, as `plan_tiers` decides.
+
+    Parameters
+    ----------
+    where
+        The graph, for messages.
+    scores
+        Scores of a node type by rank.
+    num_images
+        SSD directories there are.
+    """
+    if not tables:
+        if capacities.gpu or capacities.peer or capacities.ssd:
+            _log.warning(
+                "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where
+            )
+        return TierPlan({}, page_bytes, capacities.num_peers, 0)
+    rows = [Table(name, table.rows, table.row_bytes, scores(name)) for name, table in tables.items()]
+    ranges = plan_tiers(rows, capacities)
+    entries, next_page = {}, 0
+    for name, table in tables.items():
+        begin, end = ranges[name]["ssd"]
+        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
+        next_page += ssd_rows.num_pages
+        entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
+    return TierPlan(entries, page_bytes, capacities.num_peers, num_images if next_page else 0)
