@@ -26,13 +26,15 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.execution import Budget
+from tiering.execution.costs import kernel_seconds, read_seconds, write_seconds
 from tiering.execution.memory import available_memory
+from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES, chunk_rows, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.io.blocks import ALIGNMENT, aligned_bytes
 from tiering.io.segments import SegmentFile, padded
 from tiering.io.storage import storage_errors
-from tiering.io.streaming import Streamed
+from tiering.io.streaming import Streamed, bytes_on_disk
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
@@ -44,6 +46,8 @@ _WRITERS = 4
 """Files written side by side."""
 BUFFERS = 6
 """Chunks held beside a window: two the caller writes, two being read with their ranks, one being sorted by file."""
+WHOLE_BUFFERS = 4
+"""Chunks held without windows: two being read, two the caller writes."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class RowPlan:
     """Bytes read from disk."""
     bytes_scratch: int
     """Bytes written to disk for a while, besides the result."""
+    passes: int = 1
+    """How often the table is read."""
 
 
 def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
@@ -77,22 +83,88 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
 
     Notes
     -----
-    Memory: 6 chunks; with ``passes`` a window of what is left, with ``scatter`` two of half the size.
+    Memory: 4 chunks, or tables if they are smaller, without windows; else 6 chunks, and with ``passes`` a window of
+    what is left, with ``scatter`` two of half the size.
     """
     chunk = max(CHUNK_BYTES, table.row_bytes)
     fixed = BUFFERS * chunk
     if in_order or table.bytes < available_memory() // 2:
-        return RowPlan("in order" if in_order else "gather", max(1, table.rows), fixed, table.bytes, 0)
+        memory = WHOLE_BUFFERS * min(chunk, table.bytes)
+        return RowPlan("in order" if in_order else "gather", max(1, table.rows), memory, table.bytes, 0)
     budget.require(fixed + chunk, f"rows of {table.path.name}: seven chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - fixed) // table.row_bytes))
     count = -(-table.rows // window)
     memory = fixed + window * table.row_bytes
     if count <= MOST_PASSES:
-        return RowPlan("passes", window, memory, count * table.bytes, 0)
+        return RowPlan("passes", window, memory, count * table.bytes, 0, count)
     window = max(1, window // 2)  # one is used, the next is read
     count = -(-table.rows // window)
     scratch = table.bytes + count * ALIGNMENT * -(-table.rows // chunk_rows(table.row_bytes))
     return RowPlan("scatter", window, fixed + 2 * window * table.row_bytes, table.bytes + scratch, scratch)
+
+
+@dataclass(frozen=True)
+class RowForecast:
+    """What bringing rows into rank order takes, while something is done with each chunk."""
+
+    plan: RowPlan
+    disk_read: int
+    """Bytes read from disk, scratch apart."""
+    before: float
+    """Seconds before the first row, and between windows."""
+    loading: float
+    """Seconds that chunks take to arrive while the ones before are written, the disk apart."""
+    reading: float
+    """Seconds of the disk meanwhile."""
+    one_disk: bool
+    """The rows are read from the disk that the result is written to."""
+
+    @property
+    def how(self) -> str:
+        """The strategy in words."""
+        return self.plan.strategy if self.plan.strategy != "passes" else f"{self.plan.passes} passes"
+
+    def seconds_with(self, writing: float, compute: float = 0.0) -> float:
+        """Seconds in all, where writing keeps the disk busy so long, and the writer has so much to compute."""
+        disk = self.reading + writing if self.one_disk else max(self.reading, writing)
+        return self.before + max(self.loading, disk, compute)
+
+
+def predict_rows(
+    table: FeatureTable, in_order: bool, budget: Budget, rates: Rates, *, cached: bool | None = None
+) -> RowForecast:
+    """What `RankedRows` takes.
+
+    Parameters
+    ----------
+    cached
+        Whether the page cache holds the table; ``None``: look.
+
+    Raises
+    ------
+    BudgetError
+        As `plan_rows`.
+    """
+    plan = plan_rows(table, in_order, budget)
+    once = _uncached(table) if cached is None else table.bytes * (not cached)
+    reading = read_seconds(once, rates.source)
+    moving = kernel_seconds("row", table.rows, rates, table.rows, table.row_bytes)
+    moving += kernel_seconds("row byte", table.bytes, rates)
+    if plan.strategy in ("in order", "gather"):
+        return RowForecast(plan, once, 0.0, moving, reading, rates.one_disk)
+    if plan.strategy == "passes":
+        passes = plan.passes
+        streaming = kernel_seconds("row", passes * table.rows, rates) + moving
+        copying = kernel_seconds("row byte", table.bytes, rates)
+        return RowForecast(plan, passes * once, max(passes * reading, streaming), copying, 0.0, rates.one_disk)
+    scratch = write_seconds(plan.bytes_scratch, rates.target)
+    first = max(reading + scratch if rates.one_disk else max(reading, scratch), moving)
+    return RowForecast(plan, once, first, 2 * moving, read_seconds(plan.bytes_scratch, rates.target), True)
+
+
+def _uncached(table: FeatureTable) -> int:
+    """Bytes of a table that are not in the page cache."""
+    return bytes_on_disk([map_rows(table, random=False)]) if table.path.exists() else table.bytes
 
 
 class RankedRows:

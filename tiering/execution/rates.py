@@ -63,6 +63,11 @@ class Rates:
     target: Disk = Disk()
     """The disk of the output."""
 
+    @property
+    def one_disk(self) -> bool:
+        """Input and output lie on the same disk: reading and writing share its time."""
+        return self.source == self.target
+
     def access(self, entries: int, entry_bytes: int = 4) -> float:
         """Seconds of a random access to a table of so many entries: between `TABLES` by the logarithm of the size."""
         size = np.log(max(1, entries * entry_bytes))

@@ -94,10 +94,9 @@ def _scatter(name: str, data: EdgeData, sizes: CscSizes, plan: ScatterPlan, rate
     written = 8 * (sizes.num_dst + 1) + edges * sizes.id_bytes
     source, target = rates.source, rates.target
     memory_touched = (whole - scratch) / rates.touch
-    first = max(
-        read_seconds(read, source) + write_seconds(scratch, target),
-        kernel_seconds("scatter", edges, rates) + memory_touched,
-    )
+    reading, writing = read_seconds(read, source), write_seconds(scratch, target)
+    disk = reading + writing if rates.one_disk else max(reading, writing)
+    first = max(disk, kernel_seconds("scatter", edges, rates) + memory_touched)
     second = max(
         read_seconds(scratch, target) + write_seconds(written, target),
         kernel_seconds("sort", edges, rates) + kernel_seconds("column", sizes.num_dst, rates),
