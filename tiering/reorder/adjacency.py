@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tiering.errors import InputError
+from tiering.errors import FormatError, InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import Relation
+from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.scores import Scores
 from tiering.progress import progress
 from tiering.reorder.features import refer_features, write_features
@@ -61,6 +61,8 @@ def reorder_graph(
     ------
     InputError
         If the graph is reordered already, an order is no permutation, or a feature file changed since the import.
+    FormatError
+        If the graph is damaged: an offset or an id is out of range.
     BudgetError
         If the memory is less than `tiering.reorder.windows.RelabelSizes.least` of a relation.
 
@@ -87,8 +89,7 @@ def reorder_graph(
         maps = write_order(arrays, graph, scores, new_to_old, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
-                old = _old_relation(graph, relation, maps)
-                write_relation(writer, relation_folder(relation), old, budget, workers)
+                _write_relation(writer, graph, relation, maps, budget, workers)
                 bar.update(graph.num_edges(relation))
         for node_type in graph.node_types:
             write_nodes(arrays, graph, node_type, maps[node_type])
@@ -100,8 +101,23 @@ def reorder_graph(
     return Graph.open(writer.out)
 
 
-def _old_relation(graph: Graph, relation: Relation, maps: Mapping[str, RankMaps]) -> OldRelation:
+def _write_relation(
+    writer: ArtifactWriter,
+    graph: Graph,
+    relation: Relation,
+    maps: Mapping[str, RankMaps],
+    budget: Budget,
+    threads: int,
+) -> None:
     source, _, destination = relation
-    return OldRelation(
+    old = OldRelation(
         *graph.csc(relation), graph.edge_data(relation), maps[destination].old_to_new, maps[source].old_to_new
     )
+    try:
+        write_relation(writer, relation_folder(relation), old, budget, threads)
+    except TieringError:
+        raise
+    except ValueError as error:
+        raise FormatError(
+            f"{graph.path}: relation {relation_key(relation)}: {error}; the graph is damaged: import it again"
+        ) from error

@@ -147,14 +147,14 @@ class _Windows:
         self._old, self._indptr, self._chunk = old, indptr, chunk
         self._budget, self._threads = budget, threads
         self._places = old.dst_old_to_new
-        self._sources: AnyArray | None = None
+        self._sources: AnyArray = np.empty(0, np.int32)
         self._memory = aligned_bytes(0)
 
     def write(self, writer: ArtifactWriter, name: str, dtype: np.dtype[Any], values: AnyArray | None) -> None:
         """Write one file: `values` by edge, or the sources."""
         if writer.has(name):
             return
-        if values is None and self._sources is None:
+        if values is None and self._sources.size == 0:
             self._sources = held(self._old.src_old_to_new)
             if self._old.dst_old_to_new is self._old.src_old_to_new:
                 self._places = self._sources
@@ -167,7 +167,7 @@ class _Windows:
 
     def forget_sources(self) -> None:
         """Give the source map's memory back."""
-        self._sources, self._places = None, self._old.dst_old_to_new
+        self._sources, self._places = np.empty(0, np.int32), self._old.dst_old_to_new
 
     def _window(self, file: BlockFile, missing: Sequence[int], item: int) -> range:
         """As many of the first missing blocks in a row as there is memory for, one at least."""
