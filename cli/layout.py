@@ -10,7 +10,8 @@ import typer
 from tiering.units import parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, JsonOption, MemoryOption, OutOption, ThreadsOption
+from .describe_forecast import print_forecast
+from .options import DryRunOption, ForceOption, JsonOption, MemoryOption, OutOption, ThreadsOption
 
 
 def _size(name: str, metavar: str, text: str) -> Any:
@@ -30,13 +31,16 @@ def layout_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from."""
     from tiering import pipeline
 
-    layout = pipeline.layout(
-        reordered, out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd or [], page=page,
-        memory=memory, threads=parse_threads(threads), force=force,
-    )  # fmt: skip
+    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd or [], "page": page}
+    if dry_run:
+        forecast = pipeline.predict_layout(reordered, out, threads=threads, memory=memory, **sizes)  # type: ignore[arg-type]
+        print_forecast(forecast, json)
+        return
+    layout = pipeline.layout(reordered, out, memory=memory, threads=parse_threads(threads), force=force, **sizes)  # type: ignore[arg-type]
     print_artifact(layout, json)

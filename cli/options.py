@@ -32,6 +32,15 @@ MemoryOption = Annotated[
         rich_help_panel=COMMON,
     ),
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Say what it would take (time, memory, disk), and do nothing.",
+        rich_help_panel=COMMON,
+        show_default=False,
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
 TrainOption = Annotated[
     str | None,

@@ -10,7 +10,8 @@ import typer
 from tiering.units import parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, GraphArgument, JsonOption, MemoryOption, OutOption, ThreadsOption
+from .describe_forecast import print_forecast
+from .options import DryRunOption, ForceOption, GraphArgument, JsonOption, MemoryOption, OutOption, ThreadsOption
 
 
 def reorder_command(
@@ -23,11 +24,16 @@ def reorder_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
+    if dry_run:
+        forecast = pipeline.predict_reorder(graph, scores, out, features=features, threads=threads, memory=memory)
+        print_forecast(forecast, json)
+        return
     reordered = pipeline.reorder(
         graph, scores, out, features=features, memory=memory, threads=parse_threads(threads), force=force
     )

@@ -10,7 +10,8 @@ import typer
 from tiering.units import format_bytes, format_count, parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, JsonOption, MemoryOption, OutOption, SeedOption, ThreadsOption
+from .describe_forecast import print_forecast
+from .options import DryRunOption, ForceOption, JsonOption, MemoryOption, OutOption, SeedOption, ThreadsOption
 from .output import note, print_json, print_line, print_table
 
 
@@ -64,6 +65,7 @@ def import_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Import a dataset as a graph: adjacency by destination, labels, splits. Features stay where they are."""
@@ -88,6 +90,12 @@ def import_command(
         "reverse_edges": reverse_edges,
         "deduplicate": deduplicate,
     }
+    if dry_run:
+        forecast = pipeline.predict_import(
+            source, out, format=format_, edge_ids=edge_ids, memory=memory, threads=threads, **options
+        )
+        print_forecast(forecast, json)
+        return
     graph = pipeline.import_dataset(
         source,
         out,

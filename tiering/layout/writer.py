@@ -88,7 +88,7 @@ def write_layout(
     64 MiB of each file; on an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
-    order = _order(graph)
+    order = order_of(graph)
     options = layout_options(gpu, peer, cpu, ssd, page)
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
@@ -134,7 +134,8 @@ def layout_options(
     return {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": folders, "page_bytes": parse_page(page)}
 
 
-def _order(graph: Graph) -> Order:
+def order_of(graph: Graph) -> Order:
+    """The order of a reordered graph; others are refused."""
     if graph.order is None:
         raise InputError(
             f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"

@@ -46,6 +46,12 @@ def sort_bytes(num_nodes: int) -> int:
     return 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
 
 
+def require_sort(node_type: str, num_nodes: int, budget: Budget) -> None:
+    """Raise `BudgetError` unless `sort_bytes` are left."""
+    what = f"ranking {format_count(num_nodes)} nodes of type {node_type!r}, score and id of each, twice,"
+    budget.require(sort_bytes(num_nodes), what)
+
+
 @dataclass(frozen=True)
 class NodeOrders(Mapping[str, "np.ndarray[Any, Any]"]):
     """Orders by falling score, computed one by one."""
@@ -58,9 +64,7 @@ class NodeOrders(Mapping[str, "np.ndarray[Any, Any]"]):
     def __getitem__(self, node_type: str) -> np.ndarray[Any, Any]:
         if node_type not in self.graph.node_types:
             raise KeyError(node_type)
-        count = self.graph.num_nodes(node_type)
-        what = f"ranking {format_count(count)} nodes of type {node_type!r}, score and id of each, twice,"
-        self.budget.require(sort_bytes(count), what)
+        require_sort(node_type, self.graph.num_nodes(node_type), self.budget)
         try:
             order: np.ndarray[Any, Any] = native.sort_by_score(self.scores.values(node_type), self.threads)
         except ValueError as error:

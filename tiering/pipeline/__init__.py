@@ -1,6 +1,16 @@
 """The stages, composed: one function per command, and the whole chain from one file. No algorithms here."""
 
+from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder
 from tiering.pipeline.run import run_config
 from tiering.pipeline.stages import import_dataset, layout, reorder, score
 
-__all__ = ["import_dataset", "layout", "reorder", "run_config", "score"]
+__all__ = [
+    "import_dataset",
+    "layout",
+    "predict_import",
+    "predict_layout",
+    "predict_reorder",
+    "reorder",
+    "run_config",
+    "score",
+]

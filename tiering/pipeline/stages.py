@@ -12,6 +12,7 @@ from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.io.checksum import digest_bytes
@@ -47,16 +48,22 @@ def import_dataset(
         Of the source: see `tiering.sources.options.SourceOptions`.
     """
     from tiering.graph import build_graph
-    from tiering.sources import open_dataset
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    scratch = {"work_dir": _existing_parent(Path(out)), **options}  # the disk that has room for the graph
     budget = parse_memory(memory)
-    with open_dataset(source, format=format, memory=budget, **scratch) as dataset:
+    with dataset_for(source, Path(out), format, budget, options) as dataset:
         return build_graph(
             dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, memory=budget, force=force
         )
+
+
+def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
+    """The dataset of an import; temporary files go to the disk that has room for the graph."""
+    from tiering.sources import open_dataset
+
+    scratch = {"work_dir": _existing_parent(out), **options}
+    return open_dataset(source, format=format, memory=budget, **scratch)
 
 
 def _existing_parent(path: Path) -> Path:
@@ -106,7 +113,7 @@ def score(
     from tiering.scores import score_graph
 
     return score_graph(
-        _opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, force=force, **options
+        opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, force=force, **options
     )
 
 
@@ -124,7 +131,7 @@ def reorder(
     from tiering.order import order_nodes
     from tiering.reorder import reorder_graph
 
-    graph, scores = _opened(graph, Graph), _opened(scores, Scores)
+    graph, scores = opened(graph, Graph), opened(scores, Scores)
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
     budget = parse_memory(memory)
@@ -149,10 +156,11 @@ def layout(
     from tiering.layout import write_layout
 
     return write_layout(
-        _opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, memory=memory,
+        opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, memory=memory,
         force=force,
     )  # fmt: skip
 
 
-def _opened(artifact: A | Pathlike, kind: type[A]) -> A:
+def opened(artifact: A | Pathlike, kind: type[A]) -> A:
+    """An artifact, opened if it is a path."""
     return artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]

@@ -48,10 +48,15 @@ class RelabelSizes:
         """Bytes of a source's id: 4, or 8 where the source type has 2^31 nodes or more."""
         return 8 if self.num_src >= 2**31 else 4
 
+    @property
+    def chunk_entries(self) -> int:
+        """Entries of a chunk."""
+        return min(CHUNK_ENTRIES, self.num_edges)
+
     def chunks(self) -> int:
         """Bytes of the two chunks being read."""
         widest = max(self.id_bytes, *self.item_bytes, 1)
-        return 2 * widest * min(CHUNK_ENTRIES, self.num_edges)
+        return 2 * widest * self.chunk_entries
 
     def fixed(self) -> int:
         """Bytes beside the window: 8 for each destination node, an id for each source node, two chunks."""
@@ -64,6 +69,27 @@ class RelabelSizes:
     def least(self) -> int:
         """Bytes with which it can be done at all: `fixed` and one block of 64 MiB, or the largest array if smaller."""
         return min(self.in_memory(), self.fixed() + BLOCK_BYTES + max(self.id_bytes, *self.item_bytes, 1))
+
+
+def count_windows(sizes: RelabelSizes, item: int, room: int) -> int:
+    """How many windows a file of so many bytes per edge takes, columns of equal length assumed.
+
+    Parameters
+    ----------
+    room
+        Bytes of memory left, the chunks included, the sources' ids not.
+    """
+    nbytes = sizes.num_edges * item
+    blocks = -(-nbytes // BLOCK_BYTES)
+    columns = 8 * sizes.num_dst * min(1.0, BLOCK_BYTES / max(1, nbytes))
+    left = room - 2 * item * sizes.chunk_entries - 2 * item
+    return -(-blocks // max(1, int(left // (BLOCK_BYTES + columns))))
+
+
+def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget) -> None:
+    """Raise `BudgetError` unless the relation can be relabelled."""
+    what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, {format_count(sizes.num_src)} ids, a block of 64 MiB"
+    budget.require(sizes.least(), f"{folder}: {what}")
 
 
 @dataclass
@@ -104,11 +130,10 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, budget
     Cost: one pass over the entries for each window of the result, and the same for each array of edge data.
     """
     sizes, name = old.sizes(), f"{folder}/indptr"
-    what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, {format_count(sizes.num_src)} ids, a block of 64 MiB"
     names = [name, f"{folder}/indices", *(f"{folder}/{key}" for key in old.edge_data)]
     if writer.has(*names):
         return
-    budget.require(sizes.least(), f"{folder}: {what}")
+    require_relabel(folder, sizes, budget)
     if not writer.has(name):
         put(writer, name, native.relabel_indptr(old.indptr, old.dst_old_to_new, threads))
     indptr = open_raw(writer.path / name, np.dtype(np.int64), (sizes.num_dst + 1,))

@@ -1,0 +1,176 @@
+"""What commands would do: plans of stages, made without running them. Nothing is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import InputError
+from tiering.execution import Budget, parse_memory
+from tiering.execution.forecast import Forecast
+from tiering.execution.plan import StagePlan, Step
+from tiering.execution.rates import Rates, measure_rates
+from tiering.formats.features import FeatureTable
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset
+from tiering.formats.scores import Scores
+from tiering.formats.shape import GraphShape
+from tiering.pipeline.stages import Pathlike, dataset_for, opened
+from tiering.units import parse_threads
+
+Memory = str | int | Budget | None
+PARSED = ("edgelist", "parquet")
+"""Formats that are read as a whole when they are opened."""
+
+
+def predict_import(
+    source: Pathlike,
+    out: Pathlike,
+    format: str = "auto",  # noqa: A002 - the name the command line has
+    *,
+    edge_ids: bool = False,
+    threads: int | str | None = None,
+    memory: Memory = None,
+    **options: Any,
+) -> Forecast:
+    """What `tiering.pipeline.import_dataset` would take.
+
+    The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
+    """
+    budget, target = parse_memory(memory), Path(out).absolute()
+    plan, _, rates = import_plan(source, target, format, edge_ids, parse_threads(threads), budget, options)
+    return Forecast((plan,), rates)
+
+
+def import_plan(
+    source: Pathlike,
+    out: Path,
+    format: str,  # noqa: A002 - the name the command line has
+    edge_ids: bool,
+    threads: int,
+    budget: Budget,
+    options: Mapping[str, Any],
+) -> tuple[StagePlan, GraphShape, Rates]:
+    """Plan of an import, the sizes of the graph it would make, and the rates behind the plan."""
+    from tiering.graph.predict import predict_import as predict
+
+    begun = time.perf_counter()
+    with dataset_for(source, out, format, budget, options) as dataset:
+        opening = _opening(dataset, time.perf_counter() - begun)
+        rates = measure_rates(threads, _largest(dataset), out)
+        plan, shape = predict(dataset, out, budget, rates, edge_ids=edge_ids)
+    return StagePlan("import", out, (opening, *plan.steps), plan.left, plan.held), shape, rates
+
+
+def _opening(dataset: Dataset, seconds: float) -> Step:
+    """Opening the dataset: done just now, and timed."""
+    read = sum(found.bytes for found in dataset.files.values()) if dataset.format in PARSED else 0
+    arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
+    nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
+    scratch = sum(array.nbytes for array in nameless)
+    return Step("open", "measured now", 0, read, 0, scratch, seconds)
+
+
+def _largest(dataset: Dataset) -> Path | None:
+    """The largest file of a dataset."""
+    files = [(found.bytes, path) for path, found in dataset.files.items() if Path(path).is_file()]
+    return Path(max(files)[1]) if files else None
+
+
+def predict_reorder(
+    graph: Graph | Pathlike,
+    scores: Scores | Pathlike,
+    out: Pathlike,
+    *,
+    features: bool = False,
+    threads: int | str | None = None,
+    memory: Memory = None,
+) -> Forecast:
+    """What `tiering.pipeline.reorder` would take."""
+    from tiering.formats.feature_rows import checked_tables
+    from tiering.order import check_scores
+
+    graph, scores = opened(graph, Graph), opened(scores, Scores)
+    if graph.order is not None:
+        raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
+    check_scores(graph, scores)
+    if features:
+        checked_tables(graph)
+    target = Path(out).absolute()
+    rates = measure_rates(parse_threads(threads), _largest_file(graph), target)
+    return Forecast((reorder_plan(GraphShape.of_graph(graph), target, parse_memory(memory), rates, features),), rates)
+
+
+def reorder_plan(shape: GraphShape, out: Path, budget: Budget, rates: Rates, features: bool) -> StagePlan:
+    """Plan of ranking and reorder together."""
+    from tiering.order.predict import predict_order
+    from tiering.reorder.predict import predict_reorder as predict
+
+    return predict(shape, predict_order(shape, budget, rates), out, budget, rates, features=features)
+
+
+def _largest_file(graph: Graph) -> Path | None:
+    files = {name: entry.bytes for name, entry in graph.manifest.files.items()}
+    return graph.path / max(files, key=files.__getitem__) if files else None
+
+
+def predict_layout(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    *,
+    gpu: str | int | None = None,
+    peer: str | None = None,
+    cpu: str | int | None = None,
+    ssd: Sequence[Pathlike] = (),
+    page: str | int = "4KiB",
+    threads: int | str | None = None,
+    memory: Memory = None,
+) -> Forecast:
+    """What `tiering.pipeline.layout` would take."""
+    from tiering.formats.feature_rows import checked_tables
+
+    graph, target = opened(graph, Graph), Path(out).absolute()
+    tables = checked_tables(graph)
+    paths = [table.path for table in tables.values()]
+    rates = measure_rates(parse_threads(threads), max(paths, key=lambda p: p.stat().st_size, default=None), target)
+    shape = GraphShape.of_graph(graph)
+    copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
+    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page}
+    return Forecast((layout_plan(graph, tables, target, parse_memory(memory), rates, sizes, copied),), rates)
+
+
+def layout_plan(
+    graph: Graph | Path,
+    tables: dict[str, FeatureTable],
+    out: Path,
+    budget: Budget,
+    rates: Rates,
+    sizes: Mapping[str, Any],
+    copied: int = 0,
+) -> StagePlan:
+    """Plan of a layout of a graph, or of one that does not exist yet (its path): then all scores count as equal."""
+    from tiering.layout.predict import predict_layout as predict
+    from tiering.layout.tiers import plan_layout
+    from tiering.layout.writer import layout_options, order_of
+    from tiering.placement import parse_capacities
+
+    options = layout_options(**sizes)
+    folders = [Path(folder) for folder in options["ssd"]]
+    capacities = parse_capacities(sizes.get("gpu"), sizes.get("peer"), sizes.get("cpu"), ssd=bool(folders))
+    known = isinstance(graph, Graph)
+    path = graph.path if isinstance(graph, Graph) else graph
+    score = order_of(graph).score if isinstance(graph, Graph) else lambda name: np.broadcast_to(0.0, tables[name].rows)
+    tiers = plan_layout(path, score, tables, capacities, options["page_bytes"], len(folders))
+    plan = predict(tiers, tables, out, folders, budget, rates, copied=copied)
+    notes = () if known or len(tables) < 2 else ("rows of several types: how they share the tiers depends on scores",)
+    return StagePlan(plan.stage, out, plan.steps, plan.left, plan.held, notes)
+
+
+def _one_file_system(one: Path, other: Path) -> bool:
+    nearest = next(each for each in (other, *other.parents) if each.exists())
+    return os.stat(one).st_dev == os.stat(nearest).st_dev
