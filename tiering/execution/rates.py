@@ -114,11 +114,18 @@ def _best(work: Callable[[], object], turns: int = 3) -> float:
     return max(min(found), 1e-9)
 
 
+def reference_seconds(threads: int, turns: int = 5) -> float:
+    """Seconds per edge of a small conversion from edge list to CSC, the best of so many turns."""
+    random = np.random.default_rng(0)
+    src, dst = (random.integers(0, _REFERENCE_NODES, _REFERENCE_EDGES, np.int32) for _ in range(2))
+    work = lambda: native.coo_to_csc(src, dst, _REFERENCE_NODES, _REFERENCE_NODES, threads)  # noqa: E731
+    return _best(work, turns) / _REFERENCE_EDGES
+
+
 @cache
 def _measure_memory(threads: int) -> tuple[float, float, float, tuple[float, ...]]:
     random = np.random.default_rng(0)
-    src, dst = (random.integers(0, _REFERENCE_NODES, _REFERENCE_EDGES, np.int32) for _ in range(2))
-    edge = _best(lambda: native.coo_to_csc(src, dst, _REFERENCE_NODES, _REFERENCE_NODES, threads), 5)
+    edge = reference_seconds(threads)
     touch = _best(lambda: aligned_bytes(128 * MIB).fill(1), 2) / (128 * MIB)
     copy = _copy_seconds(threads)
     table = np.zeros((max(TABLES), 4), np.uint8)
@@ -129,7 +136,7 @@ def _measure_memory(threads: int) -> tuple[float, float, float, tuple[float, ...
         part = table[:entries]
         part[:] = 1  # zero pages are all one page
         gather.append(_ACCESSES / _best(lambda p=part, i=places: native.gather_rows(p, i, out, threads)))  # type: ignore[misc]
-    return edge / _REFERENCE_EDGES, 1 / copy, 1 / touch, tuple(gather)
+    return edge, 1 / copy, 1 / touch, tuple(gather)
 
 
 def _copy_seconds(threads: int) -> float:

@@ -54,7 +54,6 @@ def _in_memory(edges: EdgeShape, data: EdgeData, sizes: CscSizes, rates: Rates) 
     seconds = (
         read_seconds(read, rates.source)
         + kernel_seconds("csc", sizes.num_edges, rates, sizes.num_dst, 8)
-        + kernel_seconds("column", sizes.num_dst, rates)
         + len(sizes.item_bytes) * kernel_seconds("value", sizes.num_edges, rates, sizes.num_edges, 8)
         + put_seconds(written, rates.target, 2 + len(sizes.item_bytes))
     )
@@ -99,7 +98,7 @@ def _scatter(name: str, data: EdgeData, sizes: CscSizes, plan: ScatterPlan, rate
     first = max(disk, kernel_seconds("scatter", edges, rates) + memory_touched)
     second = max(
         read_seconds(scratch, target) + write_seconds(written, target),
-        kernel_seconds("sort", edges, rates) + kernel_seconds("column", sizes.num_dst, rates),
+        kernel_seconds("sort", edges, rates),
     )
     share = f"scatter, {scratch / whole:.0%} on disk"
     return [
@@ -116,9 +115,7 @@ def _count(name: str, data: EdgeData, sizes: CscSizes, budget: Budget, rates: Ra
     return Step(f"{name} indptr", "one pass", memory, read, written, 0, seconds, sizes.num_edges, "edge")
 
 
-def _windows(
-    name: str, data: EdgeData, sizes: CscSizes, item: int, values: int, budget: Budget, rates: Rates
-) -> Step:
+def _windows(name: str, data: EdgeData, sizes: CscSizes, item: int, values: int, budget: Budget, rates: Rates) -> Step:
     """A file by windows: all edges pass once for each; `values` are bytes read beside destinations (and sources)."""
     chunk = chunk_edges(budget) * CHUNK_BYTES_PER_EDGE
     room, written = budget.left() - chunk, sizes.num_edges * item

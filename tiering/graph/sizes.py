@@ -29,9 +29,7 @@ class CscSizes:
     def of(cls, shape: GraphShape, edges: EdgeShape) -> CscSizes:
         """Those of a relation."""
         source, _, destination = edges.relation
-        return cls(
-            edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), tuple(edges.values.values())
-        )
+        return cls(edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), tuple(edges.values.values()))
 
     @property
     def id_bytes(self) -> int:

@@ -107,14 +107,14 @@ def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates)
     seconds = kernel_seconds("relabel column", sizes.num_dst, rates, sizes.num_dst, 8)
     seconds += _blocks_seconds(offsets, 1, rates)
     yield Step(f"{name} indptr", "in memory", offsets, 0, offsets, 0, seconds, sizes.num_dst, "node")
-    yield _windows(f"{name} indices", sizes, sizes.id_bytes, sizes.id_bytes * sizes.num_src, edges.cached, budget, rates)
+    yield _windows(
+        f"{name} indices", sizes, sizes.id_bytes, sizes.id_bytes * sizes.num_src, edges.cached, budget, rates
+    )
     for key, item in sorted(edges.values.items()):
         yield _windows(f"{name} {key}", sizes, item, 0, edges.cached, budget, rates)
 
 
-def _windows(
-    name: str, sizes: RelabelSizes, item: int, held: int, cached: bool, budget: Budget, rates: Rates
-) -> Step:
+def _windows(name: str, sizes: RelabelSizes, item: int, held: int, cached: bool, budget: Budget, rates: Rates) -> Step:
     """A file along the entries; `held` bytes are the sources' new ids."""
     written, count = sizes.num_edges * item, count_windows(sizes, item, budget.left() - held)
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
@@ -123,7 +123,6 @@ def _windows(
     read = 0 if cached else count * written
     passing = kernel_seconds("relabel", sizes.num_edges, rates, sizes.num_src if held else 0, sizes.id_bytes)
     passing += kernel_seconds("relabel pass", count * sizes.num_edges, rates)
-    passing += kernel_seconds("relabel list", count * sizes.num_dst, rates, sizes.num_dst, 8)
     seconds = max(read_seconds(read, rates.source), passing) + window / rates.touch + held / rates.touch
     seconds += _blocks_seconds(written, 1, rates)
     how = "in memory" if count <= 1 else f"{count} windows"

@@ -1,0 +1,210 @@
+"""Fits the constants of `tiering.execution.costs.KERNELS` on this machine, with R-MAT graphs of several sizes.
+
+``python tests/benchmarks/fit_kernels.py [--edges N,N,..] [--threads N,N] [NAME ...]`` prints, per kernel, the fitted
+`work` and `accesses`, and how far predictions are off at each size. A kernel and the reference (`Rates.edge`) are timed
+in turn and the best of several turns counts, so that what else runs on the machine matters little. Bytes streamed and
+touched are counted by hand in the table; what is left of the time is fitted by least squares of the relative error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from tiering import native
+from tiering.execution import Budget
+from tiering.execution.costs import KERNELS
+from tiering.execution.rates import Rates, measure_rates, reference_seconds
+from tiering.formats.protocols import EdgeData
+from tiering.graph.bucket_sort import _BucketSort
+from tiering.graph.scatter import scatter
+from tiering.graph.scatter_plan import plan_scatter
+from tiering.graph.sizes import CscSizes
+
+TURNS = 4
+Work = Callable[[], object]
+Measured = tuple[str, int, int, int, Work]
+"""Kernel, items, entries of its table, bytes of an entry, the work."""
+
+
+def measure(scale: int, edges: int, threads: int) -> Iterator[Measured]:
+    """Every kernel at one size."""
+    yield from _conversions(scale, edges, threads)
+    yield from _nodes(1 << scale, threads)
+    yield from _edges(scale, edges, threads)
+
+
+def _conversions(scale: int, edges: int, threads: int) -> Iterator[Measured]:
+    nodes = 1 << scale
+    src, dst = (ids.astype(np.int64) for ids in native.rmat_edges(scale, edges, 0, threads, True))
+    yield "csc", edges, nodes, 8, lambda: native.coo_to_csc(src, dst, nodes, nodes, threads)
+    counts = np.zeros(nodes, np.int64)
+    yield "count", edges, nodes, 8, lambda: native.count_destinations(dst, 0, counts, threads)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=nodes))])
+    out, none = np.empty(edges * 4, np.uint8), np.empty(0, np.uint8)
+
+    def place(window: Any, first: int, first_column: int) -> None:
+        starts = indptr[first_column:-1].copy()
+        native.place_sources(src, dst, 0, nodes, first, first_column, starts, window, threads)
+
+    yield "pass", edges, nodes, 8, lambda: place(none, edges, nodes)
+    yield "place", edges, nodes, 8, lambda: place(out, 0, 0)
+    sizes = CscSizes(edges, nodes, nodes)
+    data, budget = EdgeData(("n", "to", "n"), src, dst), Budget(1 << 50, "fit")
+    plan = plan_scatter(sizes, 1 << 50)
+    if plan is None:
+        return
+    kept = [scatter(data, sizes, plan, 0, None, threads)]
+    yield "scatter", edges, nodes, 8, lambda: kept.__setitem__(0, scatter(data, sizes, plan, 0, None, threads))
+
+    def sort() -> None:
+        for _ in _BucketSort(kept[0], None, sizes, plan, budget, threads).units(0):
+            pass
+
+    yield "sort", edges, nodes, 8, sort
+
+
+def _nodes(nodes: int, threads: int) -> Iterator[Measured]:
+    random = np.random.default_rng(1)
+    scores = random.pareto(1.5, nodes)
+    yield "rank", nodes, nodes, 4, lambda: native.sort_by_score(scores, threads)
+    order = native.sort_by_score(scores, threads)
+    yield "invert", nodes, nodes, 4, lambda: native.invert_permutation(order, threads)
+    table, out = scores.view(np.uint8).reshape(-1, 8), np.empty((nodes, 8), np.uint8)
+    yield "row", nodes, nodes, 8, lambda: native.gather_rows(table, order, out, threads)
+    rows = max(1 << 16, nodes // 8)
+    wide, chunk = np.ones((rows, 512), np.uint8), np.empty((1 << 16, 512), np.uint8)
+    ids = random.integers(0, rows, 1 << 16)
+    yield "row byte", chunk.size, 1 << 16, 1, lambda: native.gather_rows(wide, ids, chunk, threads)
+    piece, from_ = np.empty(32 << 20, np.uint8), np.ones(32 << 20, np.uint8)
+
+    def append() -> None:
+        piece[:] = from_
+        xxhash.xxh3_64(piece.data).digest()
+
+    yield "append", piece.size, 0, 1, append
+
+
+def _edges(scale: int, edges: int, threads: int) -> Iterator[Measured]:
+    nodes = 1 << scale
+    indptr, indices, positions = native.coo_to_csc(
+        *native.rmat_edges(scale, edges, 0, threads, True), nodes, nodes, threads, True
+    )
+    values, moved = np.ones((edges, 8), np.uint8), np.empty((edges, 8), np.uint8)
+    yield "value", edges, edges, 8, lambda: native.gather_rows(values, positions, moved, threads)
+    del values, moved, positions
+    yield "degree", edges, nodes, 8, lambda: native.out_degrees(indices, nodes, threads)
+    order = native.sort_by_score(native.out_degrees(indices, nodes, threads).astype(np.float64), threads)
+    inverse = native.invert_permutation(order, threads)
+    yield "relabel column", nodes, nodes, 8, lambda: native.relabel_indptr(indptr, inverse, threads)
+    starts, out = native.relabel_indptr(indptr, inverse, threads), np.empty(edges * 4, np.uint8)
+    none = np.empty(0, np.uint8)
+
+    def relabel(window: Any, first: int, column: int) -> None:
+        begins = starts[column:-1].copy()
+        native.place_relabelled(indices, 0, indptr, inverse, inverse, first, column, begins, window, threads)
+
+    yield "relabel pass", edges, nodes, 8, lambda: relabel(none, edges, nodes)
+    yield "relabel", edges, nodes, 4, lambda: relabel(out, 0, 0)
+    yield from _sweeps([(0, 0, indptr, indices)], nodes, edges, threads)
+
+
+def _sweeps(relations: Any, nodes: int, edges: int, threads: int) -> Iterator[Measured]:
+    """Sweeps: 0 do nothing but bin the edges."""
+    start, none = [(1.0 / nodes, 0.0, np.empty(0, np.int64))], [(0.0, 0.0, np.empty(0, np.int64))]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, sweeps in (("bin", 1), ("sweep", 6)):
+            yield (
+                name, edges, nodes, 8,
+                lambda sweeps=sweeps: native.reverse_pagerank(
+                    relations, [nodes], start, none, 0.85, sweeps, 0.0, threads, None, folder
+                ),
+            )  # fmt: skip
+
+
+def timed(work: Work, threads: int) -> tuple[float, float]:
+    """Least seconds of a call, and of an edge of the reference, timed in turn."""
+    found, reference = [], []
+    for _ in range(TURNS):
+        reference.append(reference_seconds(threads, 1))
+        begun = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begun)
+    return min(found), min(reference)
+
+
+def fit(rows: list[tuple[float, float, float]]) -> tuple[float, float]:
+    """`work` and `accesses`, not negative, of rows (work 1, access 1, seconds left), relative error least."""
+    table = np.array([[work / left, access / left] for work, access, left in rows])
+    ones = np.ones(len(rows))
+    both = np.linalg.lstsq(table, ones, rcond=None)[0]
+    candidates = [(float(both[0]), float(both[1]))] if both.min() >= 0 else []
+    for column in (0, 1):
+        only = table[:, column]
+        value = float(only @ ones / (only @ only))
+        candidates.append((value, 0.0) if column == 0 else (0.0, value))
+    return min(candidates, key=lambda c: float(((table @ np.array(c) - 1) ** 2).sum()))
+
+
+def main() -> None:
+    """Measure, fit, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="kernels to fit; all by default")
+    parser.add_argument("--edges", default="1000000,4000000,16000000,50000000")
+    parser.add_argument("--threads", default="1,2")
+    given = parser.parse_args()
+    found: dict[str, list[tuple[int, int, float, float, float, Rates]]] = {}
+    for threads in map(int, given.threads.split(",")):
+        rates = measure_rates(threads, None, Path(tempfile.gettempdir()))
+        for edges in map(int, given.edges.split(",")):
+            scale = int(np.log2(edges / 12)) + 1
+            base: float = 0.0
+            for name, items, entries, entry_bytes, work in measure(scale, edges, threads):
+                if given.names and name not in given.names and name not in ("bin",):
+                    continue
+                seconds, edge = timed(work, threads)
+                if name == "bin":
+                    base = seconds
+                elif name == "sweep":  # six sweeps less one
+                    sweep = (seconds - base) / 5
+                    seconds, base = sweep, max(1e-9, base - sweep)
+                    now = dataclasses.replace(rates, edge=edge)
+                    found.setdefault("bin", []).append((items, edges, base, 0.0, now.edge, now))
+                if name != "bin":
+                    now = dataclasses.replace(rates, edge=edge)
+                    access = now.access(entries, entry_bytes)
+                    found.setdefault(name, []).append((items, edges, seconds, access, edge, now))
+                    print(
+                        f"{name:16} {threads} {edges:>10,} {seconds:9.4f} s {seconds / items * 1e9:8.3f} ns", flush=True
+                    )
+    for name, measured in found.items():
+        _report(name, measured)
+
+
+def _report(name: str, measured: list[tuple[int, int, float, float, float, Rates]]) -> None:
+    known = KERNELS[name]
+    fixed = [known.streamed / rates.copy + known.touched / rates.touch for *_, rates in measured]
+    rows = [
+        (edge, access, max(seconds / items - each, 0.1 * seconds / items))
+        for (items, _, seconds, access, edge, _), each in zip(measured, fixed, strict=True)
+    ]
+    work, accesses = fit(rows)
+    off = []
+    for (items, edges, seconds, access, edge, rates), each in zip(measured, fixed, strict=True):
+        predicted = items * (work * edge + accesses * access + each)
+        off.append(f"{rates.threads}x{edges // 1_000_000}M {predicted / seconds - 1:+.0%}")
+    print(
+        f'    "{name}": Kernel({work:.2f}, {known.streamed:g}, {accesses:.2f}, {known.touched:g}),  # {" ".join(off)}'
+    )
+
+
+if __name__ == "__main__":
+    main()
