@@ -23,6 +23,7 @@ from tiering import native
 from tiering.execution import Budget
 from tiering.execution.costs import KERNELS
 from tiering.execution.rates import Rates, measure_rates, reference_seconds
+from tiering.formats.feature_rows import take
 from tiering.formats.protocols import EdgeData
 from tiering.graph.bucket_sort import _BucketSort
 from tiering.graph.scatter import scatter
@@ -98,9 +99,8 @@ def _edges(scale: int, edges: int, threads: int) -> Iterator[Measured]:
     indptr, indices, positions = native.coo_to_csc(
         *native.rmat_edges(scale, edges, 0, threads, True), nodes, nodes, threads, True
     )
-    values, moved = np.ones((edges, 8), np.uint8), np.empty((edges, 8), np.uint8)
-    yield "value", edges, edges, 8, lambda: native.gather_rows(values, positions, moved, threads)
-    del values, moved, positions
+    values = np.ones((edges, 8), np.uint8)
+    yield "value", edges, edges, 8, lambda: take(values, positions, threads)
     yield "degree", edges, nodes, 8, lambda: native.out_degrees(indices, nodes, threads)
     order = native.sort_by_score(native.out_degrees(indices, nodes, threads).astype(np.float64), threads)
     inverse = native.invert_permutation(order, threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,4 +85,4 @@ class Forecast:
 
 def _device(path: Path) -> int:
     """Number of the file system of a path, or of its nearest parent that exists."""
-    return os.stat(next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())).st_dev
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()).stat().st_dev

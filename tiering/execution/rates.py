@@ -98,7 +98,7 @@ def measure_rates(threads: int, source: Path | None, target: Path) -> Rates:
     folder = next(each for each in (target.absolute(), *target.absolute().parents) if each.is_dir())
     disk = _measure_disk(folder)
     source_disk = disk
-    if source is not None and os.stat(source).st_dev != os.stat(folder).st_dev:
+    if source is not None and source.stat().st_dev != folder.stat().st_dev:
         source_disk = Disk(_read_rate(source, disk.read), disk.write, disk.put, disk.sync)
     edge, copy, touch, gather = _measure_memory(threads)
     return Rates(threads, edge, copy, touch, gather, source_disk, disk)
@@ -167,8 +167,13 @@ def _measure_disk(folder: Path) -> Disk:
             os.pwrite(file.fileno(), small, offset)
         os.fdatasync(file.fileno())
         put = size // 4 / (time.perf_counter() - begun)
-        sync = _best(lambda: (os.pwrite(file.fileno(), small[:4096], 0), os.fsync(file.fileno())), 5)
+        sync = _best(lambda: _synced(file.fileno(), small[:4096]), 5)
     return Disk(read, write, put, sync)
+
+
+def _synced(fd: int, data: memoryview) -> None:
+    os.pwrite(fd, data, 0)
+    os.fsync(fd)
 
 
 def _write_seconds(path: Path, plain: int, size: int) -> float:

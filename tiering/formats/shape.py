@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -152,7 +153,7 @@ def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
     return EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())))
 
 
-def value_bytes(values: np.ndarray) -> int:  # type: ignore[type-arg]
+def value_bytes(values: np.ndarray[Any, Any]) -> int:
     """Bytes of one entry of an array along its first axis."""
     return values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
 

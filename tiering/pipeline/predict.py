@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -173,4 +172,4 @@ def layout_plan(
 
 def _one_file_system(one: Path, other: Path) -> bool:
     nearest = next(each for each in (other, *other.parents) if each.exists())
-    return os.stat(one).st_dev == os.stat(nearest).st_dev
+    return one.stat().st_dev == nearest.stat().st_dev
