@@ -53,10 +53,14 @@ tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& 
   return memory;
 }
 
-std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations) {
+std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations,
+                                                   const std::vector<std::string>& files) {
+  TIERING_EXPECT(files.empty() || files.size() == relations.size(),
+                 "files: expected one per relation, or none");
   std::vector<tiering::ScoreRelation> views;
   for (const auto& [src_type, dst_type, indptr, indices] : relations)
-    views.push_back({src_type, dst_type, csc_view(indptr, indices)});
+    views.push_back({src_type, dst_type, csc_view(indptr, indices), ""});
+  for (size_t r = 0; r < files.size(); ++r) views[r].file = files[r];
   return views;
 }
 
@@ -69,9 +73,10 @@ nb::list to_list(std::vector<tiering::Buffer<double>>&& buffers) {
 nb::tuple reverse_pagerank(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
                            const std::vector<Values>& start, const std::vector<Values>& teleport,
                            double damping, int max_sweeps, double tolerance, int threads,
-                           std::optional<int64_t> memory, const std::string& scratch) {
+                           std::optional<int64_t> memory, const std::string& scratch,
+                           const std::vector<std::string>& files) {
   check_threads(threads);
-  const auto views = relation_views(relations);
+  const auto views = relation_views(relations, files);
   const auto starts = all_values(start, "start", num_nodes),
              teleports = all_values(teleport, "teleport", num_nodes);
   const tiering::PagerankOptions options{damping, max_sweeps, tolerance, threads, memory_of(memory, scratch)};
@@ -84,10 +89,10 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
                                 const std::vector<Values>& p0,
                                 const std::vector<std::vector<int64_t>>& fanouts, const std::string& frontier,
                                 bool replacement, int threads, std::optional<int64_t> memory,
-                                const std::string& scratch) {
+                                const std::string& scratch, const std::vector<std::string>& files) {
   check_threads(threads);
   TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
-  const auto views = relation_views(relations);
+  const auto views = relation_views(relations, files);
   const auto seeds = all_values(p0, "p0", num_nodes);
   const tiering::InclusionOptions options{frontier == "new", replacement, threads,
                                           memory_of(memory, scratch)};
@@ -101,8 +106,8 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
 void bind_scores(nb::module_& m) {
   m.def("reverse_pagerank", &reverse_pagerank, "relations"_a, "num_nodes"_a, "start"_a, "teleport"_a,
         "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1, "memory"_a = nb::none(),
-        "scratch"_a = ".");
+        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
   m.def("inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
         "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(),
-        "scratch"_a = ".");
+        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
 }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from tiering.errors import InputError
+from tiering.execution import Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.progress import note
+from tiering.scores.memory import scratch_errors
 from tiering.scores.plan import plan_score
 
 
@@ -22,6 +25,7 @@ def score_graph(
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
     **options: Any,
 ) -> Scores:
@@ -51,11 +55,18 @@ def score_graph(
         of one sampler: `tiering.sampling.SamplingOptions`.
     threads, force
         As in every stage.
+    memory
+        What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Edges that do not fit lie in
+        a nameless file beside `out` meanwhile. The scores are the same for any.
 
     Raises
     ------
     InputError
         If an option does not fit, or fanouts or a training set are needed and there are none.
+    BudgetError
+        If the memory is less than the least of the method (`tiering.scores.memory`).
+    StorageError
+        If the disk is full; says how many bytes are needed and free.
 
     Notes
     -----
@@ -65,11 +76,15 @@ def score_graph(
         raise InputError(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
-    plan = plan_score(graph, method, train=train, seed=seed, threads=threads, **options)
+    plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
+    need = plan.method.memory(graph, plan.request)
+    if plan.request.budget is not None:
+        plan.request.budget.require(need.least, need.what)
     with ArtifactWriter(out, "scores", force=force) as writer:
         for text in plan.notes:
             note(f"note: {text}")
-        columns = plan.method.compute(graph, plan.request)
+        with scratch_errors():
+            columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
         for node_type in graph.node_types:
             writer.put(f"nodes/{node_type}/feature", columns.feature[node_type])
         for relation, reads in columns.adjacency.items():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import Train, resolve_train
@@ -48,9 +49,11 @@ def plan_score(
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     **given: Any,
 ) -> ScorePlan:
     """Check the parameters of a score; see `tiering.scores.score_graph`."""
+    budget = parse_memory(memory)
     given = {name: value for name, value in given.items() if value is not None}
     options, sampling_given = check_options(given)
     if method not in (AUTO, *METHODS):
@@ -71,7 +74,7 @@ def plan_score(
     return ScorePlan(
         name,
         entry,
-        ScoreRequest(options, chosen, sampling, parse_threads(threads)),
+        ScoreRequest(options, chosen, sampling, parse_threads(threads), budget),
         _record(name, entry, options, sampling) | ({"chosen": reason} if reason else {}),
         {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
         (seed or 0) if seeded else None,

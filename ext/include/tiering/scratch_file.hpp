@@ -21,20 +21,32 @@ inline int64_t scratch_aligned(int64_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
-class ScratchFile {
+/// An open file whose pages do not go through the cache where the file system allows it.
+class DirectFile {
+ public:
+  /// Opens a file that is there to read it; without a value if it cannot be read past the cache.
+  static std::unique_ptr<DirectFile> open(const std::string& path);
+  ~DirectFile();
+  DirectFile(const DirectFile&) = delete;
+  DirectFile& operator=(const DirectFile&) = delete;
+
+  /// Reads `bytes`, or up to the end of the file if that is not aligned. Throws IoError.
+  void read(int64_t offset, int64_t bytes, void* to) const;
+
+ protected:
+  DirectFile(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+
+  std::string name_;
+  int fd_;
+};
+
+/// A file without a name that is read and written.
+class ScratchFile : public DirectFile {
  public:
   /// Makes a file of `bytes` in `folder`. Throws IoError; a full disk says the bytes needed and free.
   ScratchFile(const std::string& folder, int64_t bytes);
-  ~ScratchFile();
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
 
-  void read(int64_t offset, int64_t bytes, void* to) const;
   void write(int64_t offset, int64_t bytes, const void* from) const;
-
- private:
-  std::string folder_;
-  int fd_ = -1;
 };
 
 /// Memory aligned for direct reads and writes.
@@ -99,24 +111,24 @@ class WriteBehind {
   TaskQueue queue_;  ///< last: its threads end before what they use
 };
 
-/// Two buffers that are filled from a scratch file in the background: one is used while the other is read.
+/// Buffers that are filled from a file in the background: one is used while others are read.
 class ReadAside {
  public:
-  ReadAside(const ScratchFile& file, int64_t buffer_bytes, int threads);
+  ReadAside(const DirectFile& file, int64_t buffer_bytes, int slots, int threads);
 
-  /// Begins to read into buffer `slot`, 0 or 1, which must not be in use.
+  /// Begins to read into the buffer `slot`, which must not be in use.
   void request(int slot, int64_t offset, int64_t bytes);
 
   /// The buffer, once it is filled. Throws if a read failed.
   const char* wait(int slot);
 
  private:
-  const ScratchFile& file_;
-  ScratchMemory memory_[2];
+  const DirectFile& file_;
+  std::vector<ScratchMemory> memory_;  ///< per slot
   FirstError error_;
   std::mutex mutex_;
   std::condition_variable read_;
-  int64_t missing_[2] = {0, 0};  ///< parts still to be read
+  std::vector<int64_t> missing_;  ///< per slot: parts still to be read
   TaskQueue queue_;
 };
 

@@ -25,7 +25,7 @@ int open_nameless(const std::string& folder, int flags) {
 }
 
 [[noreturn]] void refused(int code, const std::string& folder) {
-  throw IoError(code, folder + ": scratch file: " + std::system_category().message(code));
+  throw IoError(code, folder + ": " + std::system_category().message(code));
 }
 
 [[noreturn]] void disk_full(const std::string& folder, int64_t needed) {
@@ -36,47 +36,46 @@ int open_nameless(const std::string& folder, int flags) {
                             " bytes needed, " + std::to_string(free) + " free");
 }
 
-/// Calls step(done) until `bytes` are done; it returns what it did, or -1 with errno.
-template <typename Step>
-void transfer(int64_t bytes, const std::string& folder, Step&& step) {
+}  // namespace
+
+std::unique_ptr<DirectFile> DirectFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  return fd < 0 ? nullptr : std::unique_ptr<DirectFile>(new DirectFile(path, fd));
+}
+
+DirectFile::~DirectFile() { close(fd_); }
+
+void DirectFile::read(int64_t offset, int64_t bytes, void* to) const {
+  const int64_t whole = scratch_aligned(bytes);
   for (int64_t done = 0; done < bytes;) {
-    const ssize_t moved = step(done);
+    const ssize_t moved =
+        pread(fd_, static_cast<char*>(to) + done, static_cast<size_t>(whole - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0) refused(errno, folder);
-    if (moved == 0) refused(EIO, folder);
+    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
     done += moved;
   }
 }
 
-}  // namespace
-
-ScratchFile::ScratchFile(const std::string& folder, int64_t bytes) : folder_(folder) {
-  fd_ = open_nameless(folder, O_DIRECT);
+ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
+    : DirectFile(folder, open_nameless(folder, O_DIRECT)) {
   if (fd_ < 0 && errno == EINVAL) fd_ = open_nameless(folder, 0);  // no direct I/O here
   if (fd_ < 0) refused(errno, folder);
   if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
-  int code = errno;
+  const int code = errno;
   if (code == EOPNOTSUPP && ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
-  close(fd_);
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
   refused(code, folder);
 }
 
-ScratchFile::~ScratchFile() { close(fd_); }
-
-void ScratchFile::read(int64_t offset, int64_t bytes, void* to) const {
-  transfer(bytes, folder_, [&](int64_t done) {
-    return pread(fd_, static_cast<char*>(to) + done, static_cast<size_t>(bytes - done), offset + done);
-  });
-}
-
 void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
-  transfer(bytes, folder_, [&](int64_t done) {
+  for (int64_t done = 0; done < bytes;) {
     const ssize_t moved =
         pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
-    if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
-    return moved;
-  });
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0 && errno == ENOSPC) disk_full(name_, bytes);
+    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
+    done += moved;
+  }
 }
 
 WriteBehind::WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads)
@@ -121,10 +120,13 @@ void WriteBehind::finish() {
   error_.rethrow();
 }
 
-ReadAside::ReadAside(const ScratchFile& file, int64_t buffer_bytes, int threads)
-    : file_(file), memory_{ScratchMemory(buffer_bytes), ScratchMemory(buffer_bytes)}, queue_(threads) {}
+ReadAside::ReadAside(const DirectFile& file, int64_t buffer_bytes, int slots, int threads)
+    : file_(file), missing_(static_cast<size_t>(slots), 0), queue_(threads) {
+  for (int i = 0; i < slots; ++i) memory_.emplace_back(scratch_aligned(buffer_bytes));
+}
 
-void ReadAside::request(int slot, int64_t offset, int64_t bytes) {
+void ReadAside::request(int number, int64_t offset, int64_t bytes) {
+  const auto slot = static_cast<size_t>(number);
   {
     const std::lock_guard lock(mutex_);
     missing_[slot] = (bytes + kReadBytes - 1) / kReadBytes;
@@ -141,7 +143,8 @@ void ReadAside::request(int slot, int64_t offset, int64_t bytes) {
     });
 }
 
-const char* ReadAside::wait(int slot) {
+const char* ReadAside::wait(int number) {
+  const auto slot = static_cast<size_t>(number);
   {
     std::unique_lock lock(mutex_);
     read_.wait(lock, [&] { return missing_[slot] == 0; });

@@ -2,7 +2,7 @@
 
 #include <tiering/parallel.hpp>
 #include <tiering/prefetch.hpp>
-#include <tiering/read_ahead.hpp>
+#include <tiering/read_stream.hpp>
 #include <tiering/scan_columns.hpp>
 #include <utility>
 
@@ -17,13 +17,13 @@ BucketGrid source_bins(int64_t num_nodes) {
   return choose_grid(num_nodes, kWantedBins, BinnedEdges::kHalfBits, num_nodes);
 }
 
-BinnedEdges::BinnedEdges(const CscView& csc, int64_t num_src, int64_t dense_degree, int chunks, int threads,
-                         const Poll& poll)
+BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile* file, int64_t num_src, int64_t dense_degree,
+                         int chunks, int threads, const Poll& poll)
     : bins_(source_bins(num_src)),
-      columns_(csc.indptr, dense_degree, threads),
+      columns_(csc, dense_degree, threads),
       marks_(static_cast<size_t>(chunks)),
       partition_(all_buckets(), chunks) {
-  csc.indices.visit([&](const auto& indices) { count_edges(csc, indices, poll); });
+  csc.indices.visit([&](const auto& indices) { count_edges(csc, indices, file, poll); });
 }
 
 int64_t BinnedEdges::size(ColumnKind kind, int64_t bin) const {
@@ -67,29 +67,28 @@ void BinnedEdges::scan_kinds(std::span<const int64_t> indptr, int64_t begin, int
 }
 
 template <typename Index>
-void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices, const Poll& poll) {
+void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile* file,
+                              const Poll& poll) {
   const int64_t num_src = bins_.num_keys, all_keys = bins_.num_buckets() << bins_.shift;
   auto keys = [&](int64_t begin, int64_t end, auto&& f) {
-    for_steps_ahead(indices.data(), begin, end, [&](int64_t from, int64_t to) {
+    for_steps(file, indices.data(), begin, end, [&](const Index* read, int64_t from, int64_t to) {
       if (begin == 0) poll();
       scan_kinds(csc.indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
         const int64_t shifted = static_cast<int64_t>(kind) * all_keys;
-        scan_indices(indices, num_src, first, last, [f, shifted](int64_t source) { f(shifted + source); });
+        scan_indices(read, num_src, first, last, [f, shifted](int64_t source) { f(shifted + source); });
       });
     });
   };
   count_by_key(partition_, csc.num_edges(), keys);
 }
 
-void BinnedEdges::write(const CscView& csc, std::vector<DiskExtent> on_disk, WriteBehind* behind,
-                        const Poll& poll) {
+void BinnedEdges::write(const CscView& csc, const DirectFile* file, std::vector<DiskExtent> on_disk,
+                        WriteBehind* behind, const Poll& poll) {
   store_ = EdgeStore(num_places(), std::move(on_disk));
-  const int chunks = partition_.chunks();
   csc.indices.visit([&](const auto& indices) {
-    run_team(chunks, [&](int chunk) {
-      const auto [begin, end] = even_cut(csc.num_edges(), chunks, chunk);
+    run_team(partition_.chunks(), [&](int chunk) {
       Writer writer(partition_, EdgeSink(store_, behind, partition_.grid().num_buckets()), chunk);
-      write_edges(csc.indptr, indices.data(), begin, end, marks_[static_cast<size_t>(chunk)], writer, poll);
+      write_chunk(csc, indices.data(), file, chunk, writer, poll);
       writer.finish();
     });
   });
@@ -101,17 +100,18 @@ BinnedEdges::Walk BinnedEdges::walk_from(ColumnKind kind, int64_t column) const 
   return {columns, first, columns_.rank(kind, column)};
 }
 
-/// Sends the entries [begin, end) to their bins.
+/// Sends the entries of a chunk to their bins.
 template <typename Index>
-void BinnedEdges::write_edges(std::span<const int64_t> indptr, const Index* indices, int64_t begin,
-                              int64_t end, std::array<Marks, 2>& marks, Writer& writer,
-                              const Poll& poll) const {
-  const int64_t start = column_at(indptr, begin);
+void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const DirectFile* file, int chunk,
+                              Writer& writer, const Poll& poll) {
+  const auto [begin, end] = even_cut(csc.num_edges(), partition_.chunks(), chunk);
+  const int64_t start = column_at(csc.indptr, begin);
+  auto& marks = marks_[static_cast<size_t>(chunk)];
   std::array walks{walk_from(ColumnKind::kDense, start), walk_from(ColumnKind::kSparse, start)};
-  for_steps_ahead(indices, begin, end, [&](int64_t from, int64_t to) {
-    if (begin == 0) poll();
-    scan_kinds(indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
-      put_entries(kind, indptr.data() + 1, indices, first, last, walks[place(kind)], marks[place(kind)],
+  for_steps(file, indices, begin, end, [&](const Index* read, int64_t from, int64_t to) {
+    if (chunk == 0) poll();
+    scan_kinds(csc.indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
+      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[place(kind)], marks[place(kind)],
                   writer);
     });
   });
@@ -121,7 +121,7 @@ void BinnedEdges::write_edges(std::span<const int64_t> indptr, const Index* indi
 /// Sends the entries [first, last), all of columns of one kind, from the walk's column on.
 template <typename Index>
 void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first,
-                              int64_t last, Walk& walk, Marks& marks, Writer& writer) const {
+                              int64_t last, Walk& walk, Marks& marks, Writer& writer) {
   const int64_t shifted = bucket(kind, 0) << bins_.shift;
   const Edge source_mask = (Edge{1} << bins_.shift) - 1;
   auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };
@@ -135,6 +135,7 @@ void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index*
     });
     first = stop;
     if (stop == ends[walk.column]) {
+      columns_.set_degree(kind, walk.rank, stop - ends[walk.column - 1]);
       walk.column = walk.columns.next();
       ++walk.rank;
     }

@@ -39,9 +39,10 @@ class BinnedEdges {
   using Poll = std::function<void()>;
 
   /// Counts the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
-  /// [0, num_src). The indptr must be in order.
-  BinnedEdges(const CscView& csc, int64_t num_src, int64_t dense_degree, int chunks, int threads,
-              const Poll& poll);
+  /// [0, num_src), or an indptr that is not in order. `file`, if not null, holds the indices and is read in
+  /// their place.
+  BinnedEdges(const CscView& csc, const DirectFile* file, int64_t num_src, int64_t dense_degree, int chunks,
+              int threads, const Poll& poll);
 
   const ColumnRanks& columns() const { return columns_; }
   int64_t num_blocks(ColumnKind kind) const { return (columns_.size(kind) + kBlockColumns - 1) >> kHalfBits; }
@@ -58,7 +59,8 @@ class BinnedEdges {
   int64_t position(ColumnKind kind, int64_t bin, int64_t edge) const;
 
   /// Puts the edges at their positions. `behind` may be null if all lie in memory.
-  void write(const CscView& csc, std::vector<DiskExtent> on_disk, WriteBehind* behind, const Poll& poll);
+  void write(const CscView& csc, const DirectFile* file, std::vector<DiskExtent> on_disk, WriteBehind* behind,
+             const Poll& poll);
 
   const EdgeStore& store() const { return store_; }
 
@@ -105,13 +107,14 @@ class BinnedEdges {
   BucketGrid all_buckets() const { return {2 * (bins_.num_buckets() << bins_.shift), bins_.shift}; }
 
   template <typename Index>
-  void count_edges(const CscView& csc, std::span<const Index> indices, const Poll& poll);
+  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile* file,
+                   const Poll& poll);
   template <typename Index>
-  void write_edges(std::span<const int64_t> indptr, const Index* indices, int64_t begin, int64_t end,
-                   std::array<Marks, 2>& marks, Writer& writer, const Poll& poll) const;
+  void write_chunk(const CscView& csc, const Index* indices, const DirectFile* file, int chunk,
+                   Writer& writer, const Poll& poll);
   template <typename Index>
   void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,
-                   Walk& walk, Marks& marks, Writer& writer) const;
+                   Walk& walk, Marks& marks, Writer& writer);
   Walk walk_from(ColumnKind kind, int64_t column) const;
   void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
   int64_t column_at(std::span<const int64_t> indptr, int64_t entry) const;

@@ -1,6 +1,8 @@
 #include "column_ranks.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <tiering/graph.hpp>
 #include <tiering/prefetch.hpp>
 #include <tiering/read_ahead.hpp>
 
@@ -25,25 +27,28 @@ void for_strips(std::span<const int64_t> indptr, int64_t strip, int threads, F&&
 
 }  // namespace
 
-ColumnRanks::ColumnRanks(std::span<const int64_t> indptr, int64_t dense_degree, int threads)
-    : num_columns_(static_cast<int64_t>(indptr.size()) - 1), dense_degree_(dense_degree) {
+ColumnRanks::ColumnRanks(const CscView& csc, int64_t dense_degree, int threads)
+    : num_columns_(csc.num_columns()), dense_degree_(dense_degree) {
   for (auto& bits : bits_) bits = Buffer<uint64_t>((num_columns_ + kWordBits - 1) / kWordBits);
-  mark(indptr, threads);
+  if (!mark(csc.indptr, threads) || csc.indptr.front() != 0 || csc.indptr.back() != csc.num_edges())
+    check_indptr(csc, threads);  // says what is wrong
   dense_degrees_ = Buffer<int64_t>(size(ColumnKind::kDense));
   sparse_degrees_ = Buffer<uint16_t>(size(ColumnKind::kSparse));
-  keep_degrees(indptr, threads);
 }
 
-/// Finds the columns of each kind, and the first rank of each strip.
-void ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
+/// Finds the columns of each kind, and the first rank of each strip. Whether the offsets ascend.
+bool ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
+  std::atomic<bool> ascending{true};
   begins_.assign(static_cast<size_t>((num_columns_ + kStrip - 1) / kStrip) + 1, {0, 0});
   for_strips(indptr, kStrip, threads, [&](int64_t strip, int64_t begin, int64_t end) {
     auto& counts = begins_[static_cast<size_t>(strip) + 1];
+    int64_t least = 0;
     for (int64_t first = begin; first < end; first += kWordBits) {
       uint64_t dense = 0, filled = 0;
       prefetch_stream(&indptr[static_cast<size_t>(first)]);
       for (int64_t v = first; v < std::min(end, first + kWordBits); ++v) {
         const int64_t degree = indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)];
+        least = std::min(least, degree);
         dense |= static_cast<uint64_t>(degree >= dense_degree_) << (v - first);
         filled |= static_cast<uint64_t>(degree > 0) << (v - first);
       }
@@ -53,26 +58,11 @@ void ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
         counts[k] += std::popcount(words[k]);
       }
     }
+    if (least < 0) ascending = false;
   });
   for (size_t s = 1; s < begins_.size(); ++s)
     for (size_t k = 0; k < begins_[s].size(); ++k) begins_[s][k] += begins_[s - 1][k];
-}
-
-void ColumnRanks::keep_degrees(std::span<const int64_t> indptr, int threads) {
-  for_strips(indptr, kStrip, threads, [&](int64_t strip, int64_t begin, int64_t end) {
-    auto [dense, sparse] = begins_[static_cast<size_t>(strip)];
-    const int64_t last = begins_[static_cast<size_t>(strip) + 1][place(ColumnKind::kSparse)];
-    for (int64_t v = begin; v < end; ++v) {
-      prefetch_stream(&indptr[static_cast<size_t>(v)]);
-      const int64_t degree = indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)];
-      if (degree >= dense_degree_) {
-        dense_degrees_[dense++] = degree;
-      } else if (sparse < last) {  // an empty column is overwritten by the next: no branch on the degree
-        sparse_degrees_[sparse] = static_cast<uint16_t>(degree);
-        sparse += degree > 0;
-      }
-    }
-  });
+  return ascending;
 }
 
 int64_t ColumnRanks::rank(ColumnKind kind, int64_t column) const {

@@ -9,6 +9,7 @@
 #include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/parallel.hpp>
+#include <tiering/views.hpp>
 #include <vector>
 
 namespace tiering {
@@ -48,7 +49,16 @@ class ColumnRanks {
   /// Columns of at least `dense_degree` (1 to 65536) are dense. Above it a degree of a sparse column would not fit.
   static constexpr int64_t kMostDenseDegree = int64_t{1} << 16;
 
-  ColumnRanks(std::span<const int64_t> indptr, int64_t dense_degree, int threads);
+  /// Degrees are set later. Throws InputError for an indptr that is not in order.
+  ColumnRanks(const CscView& csc, int64_t dense_degree, int threads);
+
+  /// Sets the degree of a column, by rank.
+  void set_degree(ColumnKind kind, int64_t rank, int64_t degree) {
+    if (kind == ColumnKind::kDense)
+      dense_degrees_[rank] = degree;
+    else
+      sparse_degrees_[rank] = static_cast<uint16_t>(degree);
+  }
 
   /// Number of columns of a kind.
   int64_t size(ColumnKind kind) const { return begins_.back()[place(kind)]; }
@@ -82,8 +92,7 @@ class ColumnRanks {
   static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t num_strips() const { return static_cast<int64_t>(begins_.size()) - 1; }
 
-  void mark(std::span<const int64_t> indptr, int threads);
-  void keep_degrees(std::span<const int64_t> indptr, int threads);
+  bool mark(std::span<const int64_t> indptr, int threads);
 
   template <typename Degree, typename F>
   void visit(ColumnKind kind, const Buffer<Degree>& degrees, int threads, F&& f) const {

@@ -16,7 +16,7 @@ constexpr int kIoThreads = 4;
 constexpr int64_t kSpareBuffers = 2 * kIoThreads;  ///< being written while others are filled
 constexpr int64_t kMostStaged = int64_t{256} << 10;
 
-void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes, int threads) {
+void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes) {
   const size_t types = num_nodes.size();
   TIERING_EXPECT(
       static_cast<size_t>(relation.src_type) < types && static_cast<size_t>(relation.dst_type) < types,
@@ -26,7 +26,6 @@ void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& n
   TIERING_EXPECT(columns == expected, "a relation has " + std::to_string(columns) +
                                           " columns, its node type has " + std::to_string(expected) +
                                           " nodes");
-  check_indptr(relation.csc, threads);
 }
 
 /// From this degree on a column is dense: then a bin uses about every line of such columns' values.
@@ -54,17 +53,17 @@ void for_parts(const GroupRange& range, const EdgeStore& store, const char* from
 OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
                          int threads, const ScoreMemory& memory, int64_t own_bytes, const SumLimits& limits)
     : threads_(threads), memory_(memory) {
-  for (const auto& r : relations) check_relation(r, num_nodes, threads);
+  for (const auto& r : relations) check_relation(r, num_nodes);
   for (const int64_t n : num_nodes) grids_.push_back(source_bins(n));
   const int chunks = this->chunks(relations, memory.bytes);
   std::vector<PlannedRelation> planned;
   for (const auto& r : relations) {
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
-    relations_.push_back(std::make_unique<Relation>(
-        Relation{r.src_type,
-                 true,
-                 {r.csc, grid.num_keys, dense_degree(r, grid, limits), chunks, threads, memory.poll},
-                 {}}));
+    auto file = r.file.empty() ? nullptr : DirectFile::open(r.file);
+    BinnedEdges edges(r.csc, file.get(), grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
+                      memory.poll);
+    relations_.push_back(
+        std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
     planned.push_back({r.src_type, &relations_.back()->edges});
   }
   plan_ = std::make_unique<SumPlan>(grids_, std::move(planned), limits);
@@ -109,7 +108,8 @@ void OutEdgeSums::place(const std::vector<ScoreRelation>& relations, int64_t byt
     behind = stage(bytes);
   }
   for (size_t r = 0; r < relations_.size(); ++r)
-    relations_[r]->edges.write(relations[r].csc, plan_->extents(r), behind.get(), memory_.poll);
+    relations_[r]->edges.write(relations[r].csc, relations_[r]->file.get(), plan_->extents(r), behind.get(),
+                               memory_.poll);
   if (behind) behind->finish();
 }
 
@@ -129,6 +129,7 @@ std::unique_ptr<WriteBehind> OutEdgeSums::stage(int64_t bytes) const {
 
 /// Takes the memory of the sweeps.
 void OutEdgeSums::take_memory() {
+  for (auto& r : relations_) r->file.reset();
   for (auto& r : relations_)
     for (const ColumnKind kind : kColumnKinds)
       r->values[static_cast<size_t>(kind)] = Buffer<double>(r->edges.columns().size(kind));
@@ -145,7 +146,7 @@ void OutEdgeSums::take_memory() {
   own_sums_ =
       Buffer<double>(std::max<int64_t>(threads_ * plan_->sum_stride(), 2 * kHugePageBytes / sizeof(double)));
   if (disk == 0) return;
-  aside_ = std::make_unique<ReadAside>(*scratch_, disk, kIoThreads);
+  aside_ = std::make_unique<ReadAside>(*scratch_, disk, 2, kIoThreads);
   request(0, 0);
 }
 

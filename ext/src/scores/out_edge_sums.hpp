@@ -75,6 +75,7 @@ class OutEdgeSums {
   struct Relation {
     int src_type;
     bool active;
+    std::unique_ptr<DirectFile> file;  ///< of the indices, while the edges are binned
     BinnedEdges edges;
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
