@@ -40,6 +40,8 @@ STAGED_BYTES = 4096
 """At least collected of a bin and kind before it goes to disk."""
 COUNTED_EDGES = 1 << 25
 """Edges whose out-degrees are counted together."""
+READ_BYTES = 8 << 20
+"""Of a thread that reads indices past the page cache."""
 LARGEST_BIN = 1 << 22
 """Nodes of the largest bin of ``hybrid``."""
 
@@ -107,12 +109,12 @@ def sums(sizes: Sizes) -> Need:
     -----
     Always: per column with in-neighbours 10 bytes, 16 for those of high in-degree (at least an eighth of the number of
     bins; all where there are few columns or bins); 2 bits per column; 8 bytes per bin of 2^16 sources and block of 2^16
-    columns; 512 KiB per thread. At the least, beside it, one piece of the edges, 2^20 or 1/256 of all: 8 bytes for each
+    columns; 8.5 MiB per thread. At the least, beside it, one piece of the edges, 2^20 or 1/256 of all: 8 bytes for each
     expanded value, twice 4 for its edges, which are read from disk while the piece before is summed; or, while the
     edges are put in bins, 4 KiB per bin. Plenty is 4 bytes for every edge and 8 for the expanded values of a quarter
     of them.
     """
-    always = max(sizes.threads * 8 * BIN_NODES, 2 * HUGE_PAGE) + SLACK
+    always = max(sizes.threads * 8 * BIN_NODES, 2 * HUGE_PAGE) + sizes.threads * READ_BYTES + SLACK
     binning = padding = 0
     for source, destination, edges in sizes.relations:
         bins, nodes = sum_bins(sizes.nodes[source]), sizes.nodes[destination]

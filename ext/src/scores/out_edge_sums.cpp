@@ -5,6 +5,7 @@
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/prefetch.hpp>
+#include <tiering/read_stream.hpp>
 #include <utility>
 
 namespace tiering {
@@ -70,7 +71,10 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   for (size_t p = 0; p < plan_->pieces().size(); ++p)
     if (plan_->pieces()[p].index == 0) first_pieces_.push_back(static_cast<int64_t>(p));
   first_pieces_.push_back(static_cast<int64_t>(plan_->pieces().size()));
-  place(relations, memory.bytes, own_bytes);
+  // The allocator may keep what the indices were read into.
+  const bool from_file =
+      std::any_of(relations_.begin(), relations_.end(), [](auto& r) { return r->file != nullptr; });
+  place(relations, memory.bytes - (from_file ? chunks * ReadStream::kMemoryBytes : 0), own_bytes);
   take_memory();
 }
 
