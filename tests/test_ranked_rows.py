@@ -69,7 +69,7 @@ def test_every_way_gives_the_same_rows(rows, row_bytes, windows, cuts, multiple,
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
         for free, left, expected in ((1 << 60, 0, "gather"), (0, -(-rows // windows) * row_bytes, None)):
             patch.setattr(ranked_rows, "available_memory", lambda free=free: free)
-            patch.setattr(Budget, "left", lambda self, left=left: left + 4 * max(4096, row_bytes))
+            patch.setattr(Budget, "left", lambda self, left=left: left + ranked_rows.BUFFERS * max(4096, row_bytes))
             options = {"budget": Budget(1, "test"), "scratch": folder / "scratch", "threads": threads}
             with RankedRows(table, order, inverse(order), **options) as source:
                 count = -(-rows // source.plan.window_rows)
@@ -105,7 +105,9 @@ def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows)
     table, content, order = make_table(tmp_path, 400_000, 1000)
     monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
     back = inverse(order)
-    budget = Budget(own_memory() + 4 * feature_rows.CHUNK_BYTES + 400_000_000 // windows + MIB, "test")
+    budget = Budget(
+        own_memory() + ranked_rows.BUFFERS * feature_rows.CHUNK_BYTES + 400_000_000 // windows + MIB, "test"
+    )
     with (
         peak_memory() as peak,
         RankedRows(table, order, back, budget=budget, scratch=tmp_path / "s", threads=2) as source,
@@ -123,7 +125,7 @@ def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows)
 def test_too_little_memory(tmp_path, monkeypatch):
     table, _, order = make_table(tmp_path, 1000, 1000)
     monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
-    with pytest.raises(BudgetError, match=r"rows of table: five chunks of 32 MiB need 160 MiB .* give --memory"):
+    with pytest.raises(BudgetError, match=r"rows of table: seven chunks of 32 MiB need 224 MiB .* give --memory"):
         plan_rows(table, False, Budget(own_memory() + 50 * MIB, "50MiB"))
     assert order.size
 

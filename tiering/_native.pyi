@@ -83,6 +83,51 @@ def place_edge_data(
 ) -> None:
     """The same for values that run along the edges: bytes of shape (edges of the chunk, bytes of a value)."""
 
+def scattered_bytes(num_src: int) -> int:
+    """Bytes of a record of `scatter_edges`."""
+
+def count_buckets(dst: IdArray, first_edge: int, num_dst: int, shift: int, threads: int = 1) -> NDArray[np.int64]:
+    """Edges of a chunk by bucket ``dst >> shift``, shape (threads, buckets): each thread counts an equal part.
+
+    ``ValueError`` naming an edge, numbered from `first_edge` on, whose destination is outside ``0..num_dst-1``.
+    """
+
+def scatter_edges(
+    src: IdArray,
+    dst: IdArray,
+    first_edge: int,
+    num_src: int,
+    num_dst: int,
+    shift: int,
+    counts: NDArray[np.int64],
+    first: int,
+    split: int,
+    low: NDArray[np.uint8],
+    high: NDArray[np.uint8],
+) -> None:
+    """Partition a chunk of edges by bucket, in input order; `counts` is what `count_buckets` said.
+
+    Records of buckets below `first` are dropped, those below `split` lie one after the other in `low`, the others in
+    `high`, `scattered_bytes` each. ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
+    """
+
+def sort_runs(
+    runs: Sequence[NDArray[np.uint8]],
+    counts: NDArray[np.int64],
+    num_columns: int,
+    shift: int,
+    num_src: int,
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Sort the records of consecutive buckets with `num_columns` columns: the ids, and where each column begins.
+
+    ``runs[c]`` holds the records of chunk c, bucket after bucket, ``counts[c, b]`` each. Fills ``indptr[v]`` with
+    `first_entry` plus the entries before column v, and `indices` with the bytes of the ids.
+    """
+
 def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.int64]:
     """How often each id in ``0..num_src-1`` stands in `indices`."""
 
@@ -152,12 +197,45 @@ def inclusion_probability(
 def relabel_csc(
     indptr: NDArray[np.int64],
     indices: IdArray,
-    dst_new_to_old: IdArray,
+    dst_old_to_new: IdArray,
     src_old_to_new: IdArray,
     threads: int = 1,
-    want_positions: bool = False,
-) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
-    """The graph under new ids: column j is old column ``dst_new_to_old[j]``, ids mapped, in the old order."""
+) -> tuple[NDArray[np.int64], IdArray]:
+    """The graph under new ids: column ``dst_old_to_new[v]`` is the old column v, ids mapped, in the old order."""
+
+def relabel_indptr(indptr: NDArray[np.int64], dst_old_to_new: IdArray, threads: int = 1) -> NDArray[np.int64]:
+    """``indptr`` of that graph. The old one must begin at 0 and never fall."""
+
+def place_relabelled(
+    indices: IdArray,
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    dst_old_to_new: IdArray,
+    src_old_to_new: IdArray,
+    first: int,
+    first_column: int,
+    starts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Put a chunk of the old `indices`, entries from `first_entry` on, at their places in a window of the new ones.
+
+    The window `out` holds the new entries from `first` on; `starts` is the new indptr of the columns that have entries
+    there, from `first_column` on. `indptr` is the old one, whole.
+    """
+
+def place_relabelled_data(
+    values: NDArray[np.uint8],
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    dst_old_to_new: IdArray,
+    first: int,
+    first_column: int,
+    starts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """The same for values that run along the edges: bytes of shape (entries of the chunk, bytes of a value)."""
 
 def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
@@ -244,6 +322,42 @@ class SsdReader:
     def offset_alignment(self) -> int: ...
     @property
     def memory_alignment(self) -> int: ...
+
+class StreamReader:
+    """Reads ranges of files into buffers, a batch at a time, in the background (``ext/include/tiering/io``).
+
+    Parameters
+    ----------
+    paths
+        Files; they may lie on several disks.
+    buffers
+        uint8, aligned to 4096 bytes, 8 KiB larger than the ranges they are to hold. Page-locked where the limit allows.
+    engine
+        ``io_uring`` or ``threads``.
+    direct
+        ``auto``, ``on`` or ``off``.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], buffers: Sequence[NDArray[np.uint8]], engine: str, direct: str = "auto"
+    ) -> None: ...
+    def start(self, ranges: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Begin to read: number of the file, offset, bytes, number of the buffer and a place in it for each range.
+
+        Places are multiples of 4096; up to 8 KiB more than the range is written from there on.
+        """
+
+    def finish(self) -> list[int]:
+        """Wait; per range, at which byte of its buffer it begins. ``OSError`` if a read failed."""
+
+    @property
+    def registered(self) -> bool: ...
+    @property
+    def engine(self) -> str: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def note(self) -> str: ...
 
 class GatherStats:
     """What one gather did; lists are by tier: gpu, peer, cpu, ssd."""

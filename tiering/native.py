@@ -26,6 +26,10 @@ coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
 check_csc = _native.check_csc
 count_destinations = _native.count_destinations
+scattered_bytes = _native.scattered_bytes
+count_buckets = _native.count_buckets
+scatter_edges = _native.scatter_edges
+sort_runs = _native.sort_runs
 place_sources = _native.place_sources
 place_edge_data = _native.place_edge_data
 out_degrees = _native.out_degrees
@@ -37,6 +41,9 @@ inclusion_probability = _native.inclusion_probability
 
 # reorder
 relabel_csc = _native.relabel_csc
+relabel_indptr = _native.relabel_indptr
+place_relabelled = _native.place_relabelled
+place_relabelled_data = _native.place_relabelled_data
 sort_by_score = _native.sort_by_score
 invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
@@ -49,6 +56,7 @@ epoch_order = _native.epoch_order
 # io
 GatherStats = _native.GatherStats
 SsdReader = _native.SsdReader
+StreamReader = _native.StreamReader
 TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
@@ -56,10 +64,12 @@ __all__ = [
     "GatherStats",
     "Sampler",
     "SsdReader",
+    "StreamReader",
     "TieredTable",
     "build_info",
     "check_csc",
     "coo_to_csc",
+    "count_buckets",
     "count_destinations",
     "epoch_order",
     "gather_rows",
@@ -67,12 +77,18 @@ __all__ = [
     "invert_permutation",
     "out_degrees",
     "place_edge_data",
+    "place_relabelled",
+    "place_relabelled_data",
     "place_sources",
     "relabel_csc",
+    "relabel_indptr",
     "reverse_pagerank",
     "rmat_edges",
+    "scatter_edges",
     "scatter_rows",
+    "scattered_bytes",
     "sort_by_score",
+    "sort_runs",
     "transpose",
     "uring_unavailable",
 ]

@@ -42,8 +42,8 @@ MOST_PASSES = 3
 """Windows up to which the table is read once for each."""
 _WRITERS = 4
 """Files written side by side."""
-_BUFFERS = 4
-"""Chunks held beside a window: those the caller writes, and the one being moved."""
+BUFFERS = 6
+"""Chunks held beside a window: two the caller writes, two being read with their ranks, one being sorted by file."""
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     Raises
     ------
     BudgetError
-        If fewer than 5 chunks of 32 MiB, or of one row where rows are larger, are left.
+        If fewer than 7 chunks of 32 MiB, or of one row where rows are larger, are left.
 
     Notes
     -----
-    Memory: 4 chunks; with ``passes`` a window of what is left, with ``scatter`` two of half the size.
+    Memory: 6 chunks; with ``passes`` a window of what is left, with ``scatter`` two of half the size.
     """
     chunk = max(CHUNK_BYTES, table.row_bytes)
-    fixed = _BUFFERS * chunk
+    fixed = BUFFERS * chunk
     if in_order or table.bytes < available_memory() // 2:
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), fixed, table.bytes, 0)
-    budget.require(fixed + chunk, f"rows of {table.path.name}: five chunks of {chunk >> 20} MiB")
+    budget.require(fixed + chunk, f"rows of {table.path.name}: seven chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - fixed) // table.row_bytes))
     count = -(-table.rows // window)
     memory = fixed + window * table.row_bytes

@@ -1,16 +1,20 @@
 // Bindings of ext/src/io: readers of SSD images and the tiered gather.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tiering/io/gather.hpp>
+#include <tiering/io/stream_reader.hpp>
+#include <utility>
 #include <vector>
 
 namespace nb = nanobind;
@@ -115,6 +119,54 @@ tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& 
   return tiering::gather(self.table, wanted, target, threads);
 }
 
+using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Wanted = std::vector<std::array<int64_t, 5>>;  ///< ranges: file, offset, bytes, buffer, place in it
+
+/// A reader together with the buffers that it reads into.
+struct BoundStream {
+  std::vector<Buffer> buffers;
+  tiering::StreamReader reader;
+  bool registered = false;
+  Wanted started;
+
+  BoundStream(const std::vector<std::string>& paths, std::vector<Buffer> into, const std::string& engine,
+              const std::string& direct)
+      : buffers(std::move(into)), reader(paths, engine, parse_direct(direct)) {
+    std::vector<std::span<std::byte>> memory;
+    for (const auto& buffer : buffers) memory.push_back(bytes(buffer));
+    registered = reader.register_buffers(memory);
+  }
+
+  static std::span<std::byte> bytes(const Buffer& buffer) {
+    return {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()};
+  }
+
+  void start(const Wanted& wanted) {
+    std::vector<tiering::StreamRange> ranges;
+    for (const auto& [file, offset, size, buffer, place] : wanted) {
+      TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()),
+                     "no buffer has the number " + std::to_string(buffer));
+      auto memory = bytes(buffers[static_cast<size_t>(buffer)]);
+      TIERING_EXPECT(place >= 0 && place <= static_cast<int64_t>(memory.size()) &&
+                         place % tiering::StreamReader::kAlignment == 0,
+                     "a range begins at a multiple of 4096 within its buffer");
+      memory = memory.subspan(static_cast<size_t>(place));
+      ranges.push_back(
+          {static_cast<uint32_t>(file), offset, size, memory.data(), static_cast<int64_t>(memory.size())});
+    }
+    reader.start(ranges);
+    started = wanted;
+  }
+
+  std::vector<int64_t> finish() {
+    const auto begins = reader.finish();
+    std::vector<int64_t> places;
+    for (size_t i = 0; i < begins.size(); ++i)
+      places.push_back(begins[i] - bytes(buffers[static_cast<size_t>(started[i][3])]).data());
+    return places;
+  }
+};
+
 template <size_t N>
 std::vector<int64_t> listed(const std::array<int64_t, N>& values) {
   return {values.begin(), values.end()};
@@ -134,6 +186,17 @@ void bind_io(nb::module_& m) {
       .def_prop_ro("note", [](const tiering::SsdReader& r) { return r.images.note(); })
       .def_prop_ro("offset_alignment", [](const tiering::SsdReader& r) { return r.images.offset_alignment; })
       .def_prop_ro("memory_alignment", [](const tiering::SsdReader& r) { return r.images.memory_alignment; });
+
+  nb::class_<BoundStream>(m, "StreamReader")
+      .def(nb::init<const std::vector<std::string>&, std::vector<Buffer>, const std::string&,
+                    const std::string&>(),
+           "paths"_a, "buffers"_a, "engine"_a, "direct"_a = "auto")
+      .def("start", &BoundStream::start, "ranges"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("finish", &BoundStream::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def_ro("registered", &BoundStream::registered)
+      .def_prop_ro("engine", [](const BoundStream& s) { return std::string(s.reader.engine()); })
+      .def_prop_ro("direct", [](const BoundStream& s) { return s.reader.files().direct(); })
+      .def_prop_ro("note", [](const BoundStream& s) { return s.reader.files().note(); });
 
   nb::class_<tiering::GatherStats>(m, "GatherStats")
       .def_prop_ro("rows", [](const tiering::GatherStats& s) { return listed(s.rows); })

@@ -11,7 +11,7 @@ from tiering.formats.scores import Scores
 from tiering.io import blocks
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES, checksum_file
-from tiering.io.journal import Journal
+from tiering.io.journal import JOURNAL, Journal
 
 SIZE = 3 * BLOCK_BYTES + 4096 * 3 + 17
 
@@ -71,7 +71,7 @@ def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
         file.write(2, piece(content, 2))
         file.write(0, piece(content, 0))
     journal.close()
-    again = Journal.reopen(folder)
+    again = Journal.reopen(folder / JOURNAL)
     assert again is not None
     with BlockFile(folder / "file", SIZE, again, "indices") as file:
         assert file.missing() == [1, 3]

@@ -13,17 +13,17 @@ IDENTITY = {"stage": "import", "options": {"a": 1}, "inputs": {"x": "digest"}}
 
 def test_what_was_recorded_is_found_again(tmp_path):
     journal = Journal.begin(tmp_path, IDENTITY)
-    assert len(journal) == 0 and journal.get("block 0") is None
+    assert journal.done == 0 and journal.get("block 0") is None
     journal.record("block 0", digest="ab")
     journal.record("counts", total=3, list=[1, 2])
     journal.close()
-    again = Journal.reopen(tmp_path)
+    again = Journal.reopen(tmp_path / JOURNAL)
     assert again is not None and again.identity == IDENTITY
     assert again.get("block 0") == {"digest": "ab"} and again.get("counts") == {"total": 3, "list": [1, 2]}
     again.record("block 1", digest="cd")
     again.record("block 0", digest="ef")
     again.close()
-    last = Journal.reopen(tmp_path)
+    last = Journal.reopen(tmp_path / JOURNAL)
     assert (
         last is not None
         and last.keys("block") == ["block 0", "block 1"]
@@ -51,7 +51,7 @@ def test_a_torn_line_is_as_if_it_had_not_been_written(tmp_path, cut):
     journal.close()
     data = (tmp_path / JOURNAL).read_bytes()[:cut]
     (tmp_path / JOURNAL).write_bytes(data)
-    again = Journal.reopen(tmp_path)
+    again = Journal.reopen(tmp_path / JOURNAL)
     if cut < begun:
         assert again is None
         return
@@ -60,13 +60,13 @@ def test_a_torn_line_is_as_if_it_had_not_been_written(tmp_path, cut):
     assert again.keys() == [f"k{number}" for number in range(whole)]
     again.record("next", value=1)
     again.close()
-    more = Journal.reopen(tmp_path)
+    more = Journal.reopen(tmp_path / JOURNAL)
     assert more is not None and more.keys() == [*again.keys()]
     more.close()
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"nonsense\n", b'{"key": "a", "facts": {}}\n', b"[]\n"])
 def test_what_is_no_journal(tmp_path, content):
-    assert Journal.reopen(tmp_path) is None
+    assert Journal.reopen(tmp_path / JOURNAL) is None
     (tmp_path / JOURNAL).write_bytes(content)
-    assert Journal.reopen(tmp_path) is None
+    assert Journal.reopen(tmp_path / JOURNAL) is None

@@ -204,27 +204,27 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path, full: str) -> None:
     assert not (tmp_path / "ssd").exists()
 
 
-def test_an_error_in_the_middle_leaves_nothing(
-    reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("where", ["write_ssd", "ArtifactWriter.adopt", "ArtifactWriter.commit"])
+def test_a_bug_in_the_middle_leaves_nothing(
+    reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     disks = [tmp_path / "deep" / "a", tmp_path / "deep" / "b"]
     before = sorted(path.name for path in tmp_path.iterdir())
 
     def fail(*arguments: Any) -> None:
-        raise StorageError(5, "the disk died")
+        raise RuntimeError("boom")
 
-    for where in ("tiering.layout.writer.write_ssd", "tiering.layout.writer.ArtifactWriter.commit"):
-        with monkeypatch.context() as patch:
-            patch.setattr(where, fail)
-            with pytest.raises(StorageError, match="the disk died"):
-                write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
-        assert sorted(path.name for path in tmp_path.iterdir()) == before
+    monkeypatch.setattr(f"tiering.layout.writer.{where}", fail)
+    with pytest.raises(RuntimeError, match="boom"):
+        write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    monkeypatch.undo()
     layout = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
-    with monkeypatch.context() as patch:
-        patch.setattr("tiering.layout.writer.ArtifactWriter.commit", fail)
-        with pytest.raises(StorageError, match="the disk died"):
-            write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks, force=True)
+    monkeypatch.setattr(f"tiering.layout.writer.{where}", fail)
+    with pytest.raises(RuntimeError, match="boom"):
+        write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks, force=True)
     assert tiering.check(layout.path, "full") == []
+    assert [[path.name for path in disk.iterdir()] for disk in disks] == [[layout.images[0].parent.name]] * 2
 
 
 def test_real_data(tmp_path: Path, shared_data: Path) -> None:

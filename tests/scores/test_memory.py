@@ -27,7 +27,6 @@ from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.scores import METHODS, plan_score, score_graph
-from tiering.scores.memory import Need
 
 MIB = 1 << 20
 MARGIN = 4 * MIB
@@ -38,11 +37,6 @@ THREADS = (1, 2, 7)
 
 def options_of(method: str) -> dict[str, Any]:
     return SAMPLED if "fanouts" in METHODS[method].options else {}
-
-
-def need_of(graph: Graph, method: str, threads: int = 2) -> Need:
-    plan = plan_score(graph, method, train="1%" if len(graph.node_types) == 1 else None, threads=threads)
-    return plan.method.memory(graph, plan.request)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +81,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
         given: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
         score_graph(graph, method, where / "all", threads=1, **given)
         plan = plan_score(graph, method, threads=2, **given)
-        need = plan.method.memory(graph, plan.request)
+        need = plan.need
         memory = own_memory() + MARGIN + int(need.least + share * (need.plenty - need.least))
         score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
         assert tree_bytes(where / "some") == tree_bytes(where / "all")
@@ -101,7 +95,7 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
     expected = tree_bytes(score_graph(rmat, method, tmp_path / "all", threads=2, memory="8GiB", **given).path)
     for threads in THREADS:
         plan = plan_score(rmat, method, threads=threads, **given)
-        need = plan.method.memory(rmat, plan.request)
+        need = plan.need
         for memory in budgets(need.least, need.plenty):
             limit = own_memory() + memory + MARGIN
             with peak_memory() as peak:
@@ -115,7 +109,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
     expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
     for threads in (1, 3):
         plan = plan_score(typed, method, threads=threads, **options_of(method))
-        need = plan.method.memory(typed, plan.request)
+        need = plan.need
         for memory in budgets(need.least, need.plenty)[:3]:
             limit = own_memory() + memory + MARGIN
             with peak_memory() as peak:
@@ -139,7 +133,7 @@ def test_below_the_least_says_how_much_it_needs(rmat: Graph, tmp_path: Path, met
 def test_inside_a_memory_group(rmat: Graph, tmp_path: Path) -> None:
     """The kernel's own limit, budget and 10 %: 64 MB of edges and 16 MB of scores in what the least asks for."""
     plan = plan_score(rmat, "wrpr", train="1%", threads=2)
-    least = plan.method.memory(rmat, plan.request).least + 64 * MIB  # the interpreter and its libraries
+    least = plan.need.least + 64 * MIB  # the interpreter and its libraries
     with memory_group(least + least // 10) as group:
         done = group.run("score", rmat.path, "--method", "wrpr", "--train", "1%", "--threads", 2, "--memory", least,
                          "--out", tmp_path / "within")  # fmt: skip
@@ -246,10 +240,12 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
     try:
         with pytest.raises(OSError, match=r"no space left for a scratch file: \d+ bytes needed, \d+ free"):
             ranked(rmat, disk)
-        least = need_of(rmat, "wrpr").least
+        least = plan_score(rmat, "wrpr", train="1%", threads=2).need.least
         with pytest.raises(StorageError, match=r"no space left .* needed, .* free; make room, or give more memory"):
             score_graph(rmat, "wrpr", disk / "out", train="1%", threads=2, memory=own_memory() + least + MARGIN)
-        assert not list(disk.iterdir())
+        left = [each for each in disk.rglob("*") if each.is_file()]
+        assert sum(each.stat().st_size for each in left) < 4096, "only what a second run goes on from"
+        assert not nameless_files()
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -257,5 +253,4 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
 def test_the_budget_of_a_run_is_parsed(rmat: Graph) -> None:
     assert parse_memory("8GiB").limit == 8 << 30
     plan = plan_score(rmat, "degree", memory="8GiB")
-    assert plan.request.budget is not None
-    assert plan.request.budget.limit == 8 << 30
+    assert plan.budget.limit == 8 << 30

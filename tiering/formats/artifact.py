@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from tiering.errors import FormatError, InputError, MissingError
+from tiering.errors import FormatError, InputError, InternalError, MissingError
 from tiering.formats.manifest import (
     MANIFEST,
     External,
@@ -23,9 +23,11 @@ from tiering.formats.manifest import (
     written_version,
 )
 from tiering.formats.problems import Problem, raise_problems
+from tiering.io.appended import AppendedFile
 from tiering.io.atomic import OutputDirectory, link_or_copy
 from tiering.io.blocks import BlockFile
 from tiering.io.checksum import checksum_file, digest_bytes
+from tiering.io.journal import Journal
 from tiering.io.storage import RawWriter, storage_errors
 from tiering.version import __version__
 
@@ -200,8 +202,9 @@ class ArtifactWriter:
         if parent is None:
             self._output = OutputDirectory(out, force=force, identity=identity)
             self.path, self.out = self._output.path, self._output.out
-            self.journal, self.prefix = self._output.journal, ""
+            self.journal: Journal | None = self._output.journal
             """Journal of a run that can be resumed; else ``None``."""
+            self.prefix = ""
         else:
             self.path, self.out = parent.path / out, parent.out / out
             self.journal, self.prefix = parent.journal, f"{parent.prefix}{out}/"
@@ -226,6 +229,10 @@ class ArtifactWriter:
         """Begin a large file whose blocks come in any order; use as a context manager, which records it at its end."""
         return AssembledFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
+    def appended(self, name: str, dtype: str, shape: tuple[int, ...]) -> AppendedEntry:
+        """Begin a large file that is written front to back, from where an earlier run stopped; as `blocks` else."""
+        return AppendedEntry(self, name, dtype, tuple(int(extent) for extent in shape))
+
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""
         found = {}
@@ -240,6 +247,12 @@ class ArtifactWriter:
             found[name] = entry
         self._files.update(found)
         return True
+
+    def required_journal(self) -> Journal:
+        """The journal, for work that cannot do without."""
+        if self.journal is None:
+            raise InternalError(f"{self.out}: written without an identity")
+        return self.journal
 
     def adopt(self, artifact: Artifact, name: str) -> None:
         """Take a finished artifact in as part `name`: its files are hard-linked where possible, else copied."""
@@ -324,6 +337,23 @@ class AssembledFile(BlockFile):
         super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name)
 
     def __enter__(self) -> AssembledFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        super().__exit__(kind, value, trace)
+        if kind is None:
+            self._owner.record(self._name, FileEntry(self._entry.dtype, self._entry.shape, self.checksum()))
+
+
+class AppendedEntry(AppendedFile):
+    """A file of an artifact being written front to back in blocks; recorded in the manifest as `AssembledFile` is."""
+
+    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+        self._owner, self._name = owner, name
+        self._entry = FileEntry(dtype, shape, "")
+        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name)
+
+    def __enter__(self) -> AppendedEntry:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:

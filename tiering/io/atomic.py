@@ -2,7 +2,10 @@
 
 ``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
 only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
-says is done; any other clears it away.
+says is done; any other clears it away, with what it made outside.
+
+At `commit` the journal moves to ``.OUT.journal``, the directory gets its name, what it replaced goes, and the journal
+last: a kill anywhere in between is noticed by the next run.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tiering.errors import BusyError, ExistsError, InputError, StorageError
-from tiering.io.journal import Journal
+from tiering.io import outside
+from tiering.io.journal import JOURNAL, Journal
 from tiering.io.storage import fsync_directory, storage_errors
+from tiering.progress import note
 
 
 class OutputDirectory:
@@ -45,35 +51,87 @@ class OutputDirectory:
         If an earlier run was left unfinished and an input has changed since, and `force` is not set.
     """
 
+    path: Path
+    """Where to write."""
+    journal: Journal | None
+    """Of the run; ``None`` without an identity."""
+    _beside: Path
+
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
     ) -> None:
-        self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
-        if not self.out.name:
-            raise InputError(f"output {self.out}: expected the name of a directory to create")
-        if (self.out.exists() or self.out.is_symlink()) and not force:
-            raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
-        self.path = self.out.parent / f".{self.out.name}.partial"
+        self._set_places(out)
+        if not self._beside.exists():  # else an earlier run was killed while it ended: settle that first
+            self._refuse_existing(force)
         with storage_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
-        self._lock_path = self.out.parent / f".{self.out.name}.lock"
         self._lock = self._acquire()
         try:
+            self._settle()
+            self._refuse_existing(force)
             self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))), force)
-            """Journal of the run; ``None`` without an identity."""
         except BaseException:
             self._release()
             raise
 
+    @classmethod
+    def settle(cls, out: str | os.PathLike[str]) -> None:
+        """Clear away what a run left that was killed when `out` had its name already.
+
+        Raises
+        ------
+        BusyError
+            If that run is alive.
+        """
+        output = cls.__new__(cls)
+        output._set_places(out)
+        if output._beside.exists():
+            output._lock = output._acquire()
+            try:
+                output._settle()
+            finally:
+                output._release()
+
+    def _set_places(self, out: str | os.PathLike[str]) -> None:
+        self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
+        if not self.out.name:
+            raise InputError(f"output {self.out}: expected the name of a directory to create")
+        hidden = self.out.parent / f".{self.out.name}"
+        self.path = hidden.with_name(f"{hidden.name}.partial")
+        self.journal = None
+        self._beside = hidden.with_name(f"{hidden.name}.journal")
+        self._old = hidden.with_name(f"{hidden.name}.old")
+        self._lock_path = hidden.with_name(f"{hidden.name}.lock")
+        self._lock, self._named = -1, False
+
+    def _refuse_existing(self, force: bool) -> None:
+        if (self.out.exists() or self.out.is_symlink()) and not force:
+            raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
+
+    def _settle(self) -> None:
+        """Bring what a run killed during its commit has left into order: ended if it was renamed, else unfinished."""
+        with storage_errors(self.out):
+            if self._beside.exists() and self.path.exists():
+                self._beside.rename(self.path / JOURNAL)
+            elif self._beside.exists():
+                self._end(Journal.reopen(self._beside))
+            if self._old.exists() and not self.out.exists():
+                self._old.rename(self.out)
+
     def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
         """Take over what an earlier run left, or begin with an empty directory."""
-        found = None if identity is None else Journal.reopen(self.path)
+        found = Journal.reopen(self.path / JOURNAL)
         if found is not None and found.identity == identity:
+            if found.done:
+                note(f"note: {self.out}: going on with what an earlier run has left")
             return found
         if found is not None:
             found.close()
             if not force:
                 self._refuse_changed(found.identity, identity or {})
+            if found.done:
+                note(f"note: {self.out}: an earlier run with other options has left work behind; it is removed")
+            outside.give_up(found, self.out)
         with storage_errors(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             self.path.mkdir()
@@ -96,16 +154,17 @@ class OutputDirectory:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            pid, _, begun = os.read(fd, 64).decode(errors="replace").strip().partition(" ")
             os.close(fd)
             raise BusyError(
-                f"{self.out}: process {owner} is writing it; wait for that run to end, or stop it first"
+                f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
+                "wait for that run to end, or stop it first"
             ) from None
         if not self._lock_path.exists() or os.fstat(fd).st_ino != self._lock_path.stat().st_ino:
             os.close(fd)  # the file was removed by a run that ended between open and lock
             return self._acquire()
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
         return fd
 
     def commit(self) -> None:
@@ -113,19 +172,27 @@ class OutputDirectory:
         with storage_errors(self.out):
             if self.journal is not None:
                 self.journal.close()
-                self.journal.path.unlink()
+                self.journal.path.rename(self._beside)
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
-            old = self.out.parent / f".{self.out.name}.old"
             if self.out.is_symlink() or self.out.is_file():
                 self.out.unlink()
             elif self.out.exists():
-                shutil.rmtree(old, ignore_errors=True)
-                self.out.rename(old)
+                shutil.rmtree(self._old, ignore_errors=True)
+                self.out.rename(self._old)
             self.path.rename(self.out)
+            self._named = True
             fsync_directory(self.out.parent)
-            shutil.rmtree(old, ignore_errors=True)
+            self._end(self.journal)
         self._release()
+
+    def _end(self, journal: Journal | None) -> None:
+        """The output has its name: remove what it replaced, then the journal that knew."""
+        shutil.rmtree(self._old, ignore_errors=True)
+        if journal is not None:
+            journal.close()
+            outside.finish(journal, self.out)
+        self._beside.unlink(missing_ok=True)
 
     def _release(self) -> None:
         if self._lock >= 0:
@@ -138,12 +205,16 @@ class OutputDirectory:
         if self._lock >= 0:
             if self.journal is not None:
                 self.journal.close()
-            shutil.rmtree(self.path, ignore_errors=True)
+            if not self._named:
+                if self.journal is not None:
+                    outside.give_up(self.journal, self.out)
+                shutil.rmtree(self.path, ignore_errors=True)
+                self._beside.unlink(missing_ok=True)
             self._release()
 
     def suspend(self) -> None:
         """Leave what is done to the next run of the same command; `discard` where nothing is."""
-        if not self.journal:
+        if self.journal is None or not self.journal.done:
             self.discard()
         elif self._lock >= 0:
             self.journal.close()

@@ -87,17 +87,25 @@ class BlockFile:
             digests = list(pool.map(self._write_block, blocks, pieces))
             os.fdatasync(self._file)
         for block, digest in zip(blocks, digests, strict=True):
-            self._digests[block] = digest
-            if self._journal is not None:
-                self._journal.record(f"{self._key}{block}", digest=digest.hex())
+            self._record(block, digest)
 
     def _write_block(self, block: int, data: npt.NDArray[np.uint8]) -> bytes:
-        offset, whole = block * BLOCK_BYTES, 0
+        self._put(data, block * BLOCK_BYTES)
+        return block_digest(data.data)
+
+    def _put(self, data: npt.NDArray[np.uint8], offset: int) -> None:
+        """Write at a multiple of 4096, past the page cache where that is possible."""
+        whole = 0
         if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
             whole = data.size // ALIGNMENT * ALIGNMENT
             write_all(self._direct, data[:whole], offset)
         write_all(self._file, data[whole:], offset + whole)
-        return block_digest(data.data)
+
+    def _record(self, block: int, digest: bytes) -> None:
+        """Note a block that is on disk."""
+        self._digests[block] = digest
+        if self._journal is not None:
+            self._journal.record(f"{self._key}{block}", digest=digest.hex())
 
     def checksum(self) -> str:
         """Checksum of the whole file, once no block is missing; equals `tiering.io.checksum.checksum_file`."""

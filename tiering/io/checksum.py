@@ -88,6 +88,11 @@ def sampled_digest(path: Path, blocks: int = 64, block_bytes: int = 64 * 1024) -
     return "xxh3-64-sampled:" + hasher.hexdigest()
 
 
+def file_state(path: Path) -> str:
+    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change."""
+    return f"{sampled_digest(path)}, changed {path.stat().st_mtime_ns}"
+
+
 def digest_bytes(data: bytes) -> str:
     """Digest of a small buffer, such as a manifest."""
     return "xxh3-128:" + xxhash.xxh3_128(data).hexdigest()

@@ -17,6 +17,8 @@ from tiering.io.storage import storage_errors
 
 JOURNAL = "journal.jsonl"
 """Name of the file."""
+OUTSIDE = "outside "
+"""Keys of notes on what lies outside the output begin with this; see `tiering.io.outside`."""
 
 
 class Journal:
@@ -46,9 +48,8 @@ class Journal:
         return journal
 
     @classmethod
-    def reopen(cls, folder: Path) -> Journal | None:
-        """The journal in a directory, ready to be continued; ``None`` if there is none that can be read."""
-        path = folder / JOURNAL
+    def reopen(cls, path: Path) -> Journal | None:
+        """A journal, ready to be continued; ``None`` if there is none that can be read."""
         try:
             data = path.read_bytes()
         except OSError:
@@ -63,8 +64,10 @@ class Journal:
             os.truncate(path, len(whole))
         return cls(path, identity, facts)
 
-    def __len__(self) -> int:
-        return len(self._facts)
+    @property
+    def done(self) -> int:
+        """How many pieces of work are recorded; notes on what lies outside are none."""
+        return sum(not key.startswith(OUTSIDE) for key in self._facts)
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What was recorded under `key`; ``None`` if nothing was."""

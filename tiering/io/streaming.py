@@ -1,17 +1,46 @@
-"""Read mapped arrays front to back without filling the page cache: ask for what comes next, give back what is past."""
+"""Read arrays in files front to back, past the page cache: the next chunk arrives while one is worked on.
+
+A file that lies in the page cache already is read from there; everything else by direct reads, many in flight, from all
+the disks that hold the arrays at once.
+"""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tiering import native
+from tiering.io.blocks import aligned_bytes
+from tiering.io.storage import storage_errors
+
 AnyArray = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+_PADDING = 8192
+"""Bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096."""
+_SAMPLES = 16
+"""Pages of a file that must all be in the page cache for it to count as cached."""
+
+
+def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.StreamReader:
+    """A reader of ranges of files into buffers, by the best engine here."""
+    with storage_errors(paths[0]):
+        return native.StreamReader([str(path) for path in paths], list(buffers), _engine())
+
+
+def buffer_bytes(arrays: Sequence[AnyArray]) -> int:
+    """Bytes that `Streamed` holds for each entry of a chunk: two chunks of what is read from files, else 0."""
+    return 2 * sum(region.stride for region in _regions(arrays))
 
 
 class Streamed:
@@ -23,77 +52,165 @@ class Streamed:
         Arrays with as many entries; memory maps of any stride and offset, views of them, or arrays in memory.
     step
         Entries of a chunk.
+
+    Notes
+    -----
+    Memory: `buffer_bytes` for each entry of a chunk. A part is valid until the next is asked for.
     """
 
     def __init__(self, arrays: Sequence[AnyArray], step: int) -> None:
         self.arrays, self.step = list(arrays), step
         self.size = int(arrays[0].shape[0]) if arrays else 0
-        self._files = [file for each in self.arrays if (file := _MappedFile.of(each)) is not None]
+        self._regions = _regions(arrays)
+        self._reader: native.StreamReader | None = None
+        self._buffers: list[Bytes] = []
 
     def __iter__(self) -> Iterator[tuple[int, int, list[AnyArray]]]:
         """First entry, end, and that part of each array."""
-        self._want(0)
-        for first in range(0, self.size, self.step):
-            end = min(self.size, first + self.step)
-            self._want(end)
-            yield first, end, [array[first:end] for array in self.arrays]
-            for file in self._files:
-                file.drop(first, end)
+        if self._regions and self.size and self._reader is None:
+            self._open()
+        with storage_errors(self._regions[0].path if self._regions else Path()):
+            self._start(0, 0)
+            for turn, first in enumerate(range(0, self.size, self.step)):
+                places = self._finish()
+                self._start(first + self.step, 1 - turn % 2)
+                end = min(self.size, first + self.step)
+                yield first, end, [self._part(k, first, end, turn % 2, places) for k in range(len(self.arrays))]
+                if self._reader is not None and not self._reader.direct:
+                    self._give_back(first, end)
 
-    def _want(self, first: int) -> None:
-        for file in self._files:
-            file.want(first, min(self.size, first + self.step))
+    def _open(self) -> None:
+        paths = sorted({region.path for region in self._regions})
+        self._files = [paths.index(region.path) for region in self._regions]
+        step = min(self.step, self.size)
+        for _ in range(2):
+            self._buffers += [aligned_bytes(step * region.stride + _PADDING) for region in self._regions]
+        self._reader = open_stream(paths, self._buffers)
+
+    def _start(self, first: int, turn: int) -> None:
+        """Begin to read the chunk at `first` into buffers 0 or 1 of each region."""
+        if self._reader is None or first >= self.size:
+            return
+        end = min(self.size, first + self.step)
+        count = len(self._regions)
+        self._reader.start(
+            [
+                (file, *region.span(first, end), turn * count + number, 0)
+                for number, (file, region) in enumerate(zip(self._files, self._regions, strict=True))
+            ]
+        )
+
+    def _finish(self) -> list[int]:
+        return [] if self._reader is None else self._reader.finish()
+
+    def _give_back(self, first: int, end: int) -> None:
+        """Let the page cache forget a chunk, where the file system has no direct reads."""
+        for region in self._regions:
+            with region.path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), *region.span(first, end), os.POSIX_FADV_DONTNEED)
+
+    def _part(self, k: int, first: int, end: int, turn: int, places: list[int]) -> AnyArray:
+        array = self.arrays[k]
+        for number, region in enumerate(self._regions):
+            if k in region.members:
+                buffer = self._buffers[turn * len(self._regions) + number]
+                at = places[number] + region.members[k]
+                part: AnyArray = np.ndarray(
+                    (end - first, *array.shape[1:]), array.dtype, buffer.data, at, array.strides
+                )
+                return part
+        return array[first:end]
 
     def __enter__(self) -> Streamed:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        for file in self._files:
-            file.close()
+        self._reader = None
+        self._buffers = []
 
 
-class _MappedFile:
-    """The bytes in a file that an array views."""
+@dataclass
+class _Region:
+    """Bytes of a file that some of the arrays view; entry i lies at offset + i * stride."""
 
-    def __init__(self, root: np.memmap[Any, Any], array: AnyArray) -> None:
-        self._mapping: mmap.mmap = root._mmap  # type: ignore[attr-defined]
-        self._fd = os.open(str(root.filename), os.O_RDONLY)
-        # The mapping begins at the page that holds the root's offset.
-        self._map_start = root.offset - root.offset % mmap.ALLOCATIONGRANULARITY
-        self._begin = root.offset + array.ctypes.data - root.ctypes.data
-        self._stride = int(array.strides[0])
+    path: Path
+    offset: int
+    stride: int
+    width: int
+    """Bytes of an entry that are viewed, from the first to the last."""
+    members: dict[int, int]
+    """Arrays, by number, and where in an entry they begin."""
 
-    @classmethod
-    def of(cls, array: AnyArray) -> _MappedFile | None:
-        """The file behind a view of a memory map that runs forwards; else ``None``."""
-        root: Any = array
-        found = root if isinstance(root, np.memmap) else None
-        while isinstance(root, np.ndarray):
-            if isinstance(root, np.memmap) and getattr(root, "_mmap", None) is not None:
-                found = root
-            root = root.base
-        if found is None or found.filename is None or array.ndim == 0 or array.size == 0 or array.strides[0] <= 0:
-            return None
-        return cls(found, array)
+    def span(self, first: int, end: int) -> tuple[int, int]:
+        """Offset and number of the bytes of entries [first, end)."""
+        return self.offset + first * self.stride, (end - 1 - first) * self.stride + self.width
 
-    def _range(self, first: int, end: int) -> tuple[int, int]:
-        return self._begin + first * self._stride, (end - first) * self._stride
+    def join(self, other: _Region) -> bool:
+        """Take `other` in if it views the same entries: columns of one table are read once."""
+        begin = min(self.offset, other.offset)
+        width = max(self.offset + self.width, other.offset + other.width) - begin
+        if other.path != self.path or other.stride != self.stride or width > self.stride:
+            return False
+        self.members = {k: at + self.offset - begin for k, at in self.members.items()}
+        self.members |= {k: at + other.offset - begin for k, at in other.members.items()}
+        self.offset, self.width = begin, width
+        return True
 
-    def want(self, first: int, end: int) -> None:
-        """Begin to read entries [first, end)."""
-        if end > first:
-            os.posix_fadvise(self._fd, *self._range(first, end), os.POSIX_FADV_WILLNEED)
 
-    def drop(self, first: int, end: int) -> None:
-        """Give the pages of entries [first, end) back."""
-        offset, length = self._range(first, end)
-        page = mmap.PAGESIZE
-        begin = -(-(offset - self._map_start) // page) * page
-        stop = min((offset + length - self._map_start) // page * page, len(self._mapping))
-        if stop > begin:
-            self._mapping.madvise(mmap.MADV_DONTNEED, begin, stop - begin)
-            os.posix_fadvise(self._fd, self._map_start + begin, stop - begin, os.POSIX_FADV_DONTNEED)
+def _regions(arrays: Sequence[AnyArray]) -> list[_Region]:
+    """What must be read from files for these arrays."""
+    found: list[_Region] = []
+    for k, array in enumerate(arrays):
+        region = _region(k, array)
+        if region is not None and not any(other.join(region) for other in found):
+            found.append(region)
+    return [region for region in found if not _cached(region, int(arrays[0].shape[0]))]
 
-    def close(self) -> None:
-        """Close the descriptor; the mapping stays."""
-        os.close(self._fd)
+
+def _region(k: int, array: AnyArray) -> _Region | None:
+    """The file behind a view of a memory map that runs forwards; ``None`` for arrays in memory."""
+    root: Any = array
+    found = root if isinstance(root, np.memmap) else None
+    while isinstance(root, np.ndarray):
+        if isinstance(root, np.memmap) and getattr(root, "_mmap", None) is not None:
+            found = root
+        root = root.base
+    if found is None or found.filename is None or array.ndim == 0 or array.size == 0:
+        return None
+    width = array.itemsize + sum((n - 1) * s for n, s in zip(array.shape[1:], array.strides[1:], strict=True))
+    if array.strides[0] < width or min(array.strides) <= 0:
+        return None
+    # An offset that is no multiple of the page is where numpy says all the same: its mapping begins earlier.
+    offset = found.offset + array.ctypes.data - found.ctypes.data
+    return _Region(Path(str(found.filename)), offset, int(array.strides[0]), width, {k: 0})
+
+
+def _cached(region: _Region, size: int) -> bool:
+    """Whether the page cache holds the region, by a sample of its pages."""
+    if size == 0 or not hasattr(os, "RWF_NOWAIT"):
+        return False
+    begin, nbytes = region.span(0, size)
+    if nbytes <= mmap.PAGESIZE * _SAMPLES:
+        return True  # not worth a ring
+    with storage_errors(region.path):
+        fd = os.open(region.path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
+            places = np.linspace(begin, begin + nbytes - 1, _SAMPLES).astype(np.int64)
+            return all(_page_cached(fd, int(place)) for place in places)
+        finally:
+            os.close(fd)
+
+
+def _page_cached(fd: int, offset: int) -> bool:
+    try:
+        return os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT) == 1
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+            return False
+        raise
+
+
+@cache
+def _engine() -> str:
+    return "threads" if native.uring_unavailable() else "io_uring"

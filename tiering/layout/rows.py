@@ -1,4 +1,7 @@
-"""Move rows from a feature table into the tiers: each row is read once and written once, ranks ascending."""
+"""Move rows from a feature table into the tiers: each row is read once and written once, ranks ascending.
+
+A run that was killed goes on from the first row that is not whole on disk.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +12,45 @@ from typing import Any
 import numpy as np
 
 from tiering.formats.layout import TypeLayout
-from tiering.io.storage import RawWriter
+from tiering.io.appended import AppendedFile
 from tiering.layout.images import ImageSet
 from tiering.progress import Progress
 from tiering.ranked_rows import RankedRows
 
 
-def write_range(source: RankedRows, begin: int, end: int, files: Sequence[RawWriter], bar: Progress) -> None:
-    """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P."""
-    parts = len(files)
-    for first, chunk in source.chunks(begin, end):
+def write_range(source: RankedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
+    """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
+    parts, row_bytes = len(files), source.table.row_bytes
+    wanted = [
+        begin + file.done // row_bytes * parts + part for part, file in enumerate(files) if file.done < file.nbytes
+    ]
+    start = min(wanted, default=end)
+    bar.update((start - begin) * row_bytes)
+    for first, chunk in source.chunks(start, end):
         for part, file in enumerate(files):
-            own = chunk[(part - (first - begin)) % parts :: parts]
+            skipped = (part - (first - begin)) % parts
+            own = chunk[skipped::parts]
             if own.shape[0]:
-                file.write(np.ascontiguousarray(own))
+                file.append((first - begin + skipped) // parts * row_bytes, own)
         bar.update(chunk.nbytes)
 
 
 def write_ssd(source: RankedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     begin, end = entry.ranges["ssd"]
-    stride, per_page = entry.ssd_rows.stride, entry.ssd_rows.rows_per_page
+    place = entry.ssd_rows
     # A piece begins where a page begins. Rows larger than a page do so every page / gcd(page, stride) rows.
-    multiple = per_page or page_bytes // gcd(page_bytes, stride)
-    for first, chunk in source.chunks(begin, end, multiple):
+    multiple = place.rows_per_page or page_bytes // gcd(page_bytes, place.stride)
+    done = min(max(0, images.first_missing_page() - place.first_page), place.num_pages)
+    rows = done * (place.rows_per_page or page_bytes) // (1 if place.rows_per_page else place.stride)
+    start = end if done == place.num_pages else begin + rows // multiple * multiple
+    bar.update((start - begin) * entry.row_bytes)
+    for first, chunk in source.chunks(start, end, multiple):
         local = first - begin
-        page = entry.ssd_rows.first_page + (local // per_page if per_page else local * stride // page_bytes)
-        images.write_pages(page, as_pages(chunk, stride, per_page, page_bytes))
+        page = place.first_page + (
+            local // place.rows_per_page if place.rows_per_page else local * place.stride // page_bytes
+        )
+        images.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
         bar.update(chunk.nbytes)
 
 

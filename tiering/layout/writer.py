@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -13,21 +14,25 @@ from typing import Any
 
 from tiering.errors import InputError, TieringError
 from tiering.execution import Budget, parse_memory
-from tiering.formats.artifact import ArtifactWriter, StreamedFile
+from tiering.formats.artifact import AppendedEntry, ArtifactWriter
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout, SsdRows, TypeLayout, peer_rows, tier_file
+from tiering.formats.layout import Layout, SsdRows, TypeLayout, image_bytes, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
-from tiering.io.checksum import digest_bytes
-from tiering.layout.images import ImageSet, remove_images, resolve_directories
+from tiering.io.appended import appending_memory
+from tiering.io.checksum import digest_bytes, file_state
+from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.placement import Capacities, Table, parse_capacities, parse_page, plan_tiers
 from tiering.progress import progress
 from tiering.ranked_rows import RankedRows
 from tiering.units import parse_threads
+from tiering.version import __version__
 
+SCRATCH = "scratch"
+"""Directory in the unfinished layout for rows on their way into rank order."""
 _log = logging.getLogger(__name__)
 
 
@@ -76,12 +81,13 @@ def write_layout(
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
-        If less than five chunks of 32 MiB are left.
+        If less than seven chunks of 32 MiB are left.
 
     Notes
     -----
     Cost: each row is read once and written once where the table fits the free memory as page cache, else as
-    `tiering.ranked_rows` says. On an error nothing remains.
+    `tiering.ranked_rows` says. A run that was killed or found the disk full goes on from the last finished block of
+    64 MiB of each file; on an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     order = _order(graph)
@@ -97,18 +103,37 @@ def write_layout(
         "num_peers": capacities.num_peers,
         "node_types": {name: entry.to_json() for name, entry in entries.items()},
     }
-    with ArtifactWriter(out, "layout", force=force) as writer:
-        replaced = _images_of(writer.out)
+    provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
+    with ArtifactWriter(out, "layout", force=force, identity=_identity(provenance, tables)) as writer:
+        journal = writer.required_journal()
+        shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         token = _token(graph, body, writer.out)
-        with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes) as images:
-            _write_rows(writer, images, entries, body, partial(_ranked, writer, tables, order, budget, workers))
+        with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes, journal) as images:
+            left = Budget(budget.limit - _writing_memory(entries, body, pages), budget.text)
+            _write_rows(writer, images, entries, body, partial(_ranked, writer, tables, order, left, workers))
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
-            provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
-            writer.commit(body, provenance)
-            images.keep()
-        remove_images(replaced, writer.out.name, [each.path for each in writer.external.values()])
+        kept = [each.path for each in writer.external.values()]
+        drop_images(_images_of(writer.out), writer.out.name, kept, journal)
+        writer.commit(body, provenance)
     return Layout.open(writer.out)
+
+
+def _identity(provenance: dict[str, Any], tables: Mapping[str, FeatureTable]) -> dict[str, Any]:
+    """What the run computes from what. The graph's digest covers the content of the feature files at its import."""
+    files = {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
+    return {**provenance, "inputs": {**provenance["inputs"], **files}, "package": __version__}
+
+
+def _writing_memory(entries: Mapping[str, TypeLayout], body: dict[str, Any], pages: int) -> int:
+    """Memory of the files that are written at the same time: one of a memory tier or those of the peers, the images."""
+    images = [image_bytes(pages, k, body["num_images"], body["page_bytes"]) for k in range(body["num_images"])]
+    tiers = [
+        sum(appending_memory(peer_rows(entry.rows(tier), part, parts) * entry.row_bytes) for part in range(parts))
+        for entry in entries.values()
+        for tier, parts in (("gpu", 1), ("peer", body["num_peers"]), ("cpu", 1))
+    ]
+    return max(tiers, default=0) + sum(map(appending_memory, images))
 
 
 def layout_options(
@@ -196,13 +221,13 @@ def _ranked(
 ) -> RankedRows:
     """Rows of a node type by rank."""
     maps = (None, None) if tables[name].row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-    return RankedRows(tables[name], *maps, budget=budget, scratch=writer.path / "scratch", threads=threads)
+    return RankedRows(tables[name], *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
 
 
-def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[StreamedFile]:
+def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[AppendedEntry]:
     """Begin the files of one memory tier: one, or one per peer that holds rows; none for an empty tier."""
     parts = num_peers if tier == "peer" else 1
     for part in range(parts):
         rows = peer_rows(entry.rows(tier), part, parts)
         if rows:
-            yield writer.stream(tier_file(entry.node_type, tier, part, parts), entry.dtype, (rows, entry.dim))
+            yield writer.appended(tier_file(entry.node_type, tier, part, parts), entry.dtype, (rows, entry.dim))

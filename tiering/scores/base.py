@@ -14,7 +14,8 @@ from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.progress import note
 from tiering.scores.memory import scratch_errors
-from tiering.scores.plan import plan_score
+from tiering.scores.plan import ScorePlan, plan_score
+from tiering.version import __version__
 
 
 def score_graph(
@@ -70,31 +71,42 @@ def score_graph(
 
     Notes
     -----
-    Notes (what ``auto`` chose, which options have no effect) go to standard error.
+    Notes (what ``auto`` chose, which options have no effect) go to standard error. A run that is stopped before its
+    scores are computed computes them anew; one stopped while they are written, or before its end, does not.
     """
     if graph.order is not None:
         raise InputError(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
     plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
-    need = plan.method.memory(graph, plan.request)
-    if plan.request.budget is not None:
-        plan.request.budget.require(need.least, need.what)
-    with ArtifactWriter(out, "scores", force=force) as writer:
+    plan.budget.require(plan.need.least, plan.need.what)
+    made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
+    with ArtifactWriter(out, "scores", force=force, identity={**made, "package": __version__}) as writer:
         for text in plan.notes:
             note(f"note: {text}")
-        with scratch_errors():
-            columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
-        for node_type in graph.node_types:
-            writer.put(f"nodes/{node_type}/feature", columns.feature[node_type])
-        for relation, reads in columns.adjacency.items():
-            writer.put(f"{relation_folder(relation)}/adjacency", reads)
+        reached = _written(writer, graph, plan)
         body = {
             "method": plan.name,
             "graph_digest": graph.digest,
             "node_types": list(graph.node_types),
             "columns": ["feature"],
         }
-        recorded = {**plan.options, **({"reached": columns.reached} if columns.reached else {})}
-        writer.commit(body, {"stage": "score", "options": recorded, "inputs": plan.inputs, "seed": plan.seed})
+        recorded = {**plan.options, **({"reached": reached} if reached else {})}
+        writer.commit(body, {**made, "options": recorded})
     return Scores.open(writer.out)
+
+
+def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str, Any]:
+    """Compute the columns and write them, unless an earlier run did; what the method says of itself, for the record."""
+    journal = writer.required_journal()
+    known = journal.get("columns")
+    if known is not None and writer.has(*known["files"]):
+        return dict(known["reached"])
+    with scratch_errors():
+        columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
+    files = {f"nodes/{node_type}/feature": columns.feature[node_type] for node_type in graph.node_types}
+    files |= {f"{relation_folder(relation)}/adjacency": reads for relation, reads in columns.adjacency.items()}
+    for name, values in files.items():
+        writer.put(name, values)
+    journal.record("columns", files=list(files), reached=columns.reached)
+    return columns.reached

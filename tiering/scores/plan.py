@@ -15,6 +15,7 @@ from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import Train, resolve_train
 from tiering.io.checksum import digest_bytes
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
+from tiering.scores.memory import Need
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
 from tiering.scores.options import ScoreOptions, check_options, words
 from tiering.scores.request import ScoreRequest, TrainSet
@@ -38,6 +39,10 @@ class ScorePlan:
     """For the record: digests of graph and training set."""
     seed: int | None
     """For the record: the seed, where it matters."""
+    need: Need
+    """Memory that it takes."""
+    budget: Budget
+    """Memory that it may take."""
     notes: list[str]
     """What the user should know: what ``auto`` chose, which options have no effect."""
 
@@ -71,13 +76,16 @@ def plan_score(
     seeded = entry.counts or (trained and _is_share(train))
     unused = [option for option in given if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
+    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), budget)
     return ScorePlan(
         name,
         entry,
-        ScoreRequest(options, chosen, sampling, parse_threads(threads), budget),
+        request,
         _record(name, entry, options, sampling) | ({"chosen": reason} if reason else {}),
         {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
         (seed or 0) if seeded else None,
+        entry.memory(graph, request),
+        budget,
         _notes(name, reason, unused, sampling),
     )
 

@@ -69,6 +69,18 @@ class UringEngine final : public ReadEngine {
     again_.reserve(slots_.size());
   }
 
+  bool register_buffers(std::span<const std::span<std::byte>> buffers) override {
+    if (!registered_.empty()) io_uring_unregister_buffers(ring_.get());
+    registered_.clear();
+    std::vector<iovec> vectors;
+    for (const auto& buffer : buffers) vectors.push_back({buffer.data(), buffer.size()});
+    if (vectors.empty() ||
+        io_uring_register_buffers(ring_.get(), vectors.data(), static_cast<unsigned>(vectors.size())) != 0)
+      return false;
+    registered_.assign(buffers.begin(), buffers.end());
+    return true;
+  }
+
   ~UringEngine() override { abandon(); }
 
   const char* name() const noexcept override { return "io_uring"; }
@@ -148,9 +160,24 @@ class UringEngine final : public ReadEngine {
     const Read& read = reads_[slot.read];
     // Never null: the ring has as many entries as there are slots, and every fill is followed by a submit.
     io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
-    io_uring_prep_read(sqe, images_.images[read.image].fd(), target(s) + slot.done, read.bytes - slot.done,
-                       static_cast<uint64_t>(read.offset) + slot.done);
+    const int fd = images_.images[read.image].fd();
+    std::byte* const into = target(s) + slot.done;
+    const uint32_t bytes = read.bytes - slot.done;
+    const uint64_t offset = static_cast<uint64_t>(read.offset) + slot.done;
+    if (const int buffer = registered_buffer(into, bytes); buffer >= 0)
+      io_uring_prep_read_fixed(sqe, fd, into, bytes, offset, buffer);
+    else
+      io_uring_prep_read(sqe, fd, into, bytes, offset);
     sqe->user_data = s;
+  }
+
+  /// The registered buffer that holds [into, into + bytes), or -1. There are few of them.
+  int registered_buffer(const std::byte* into, uint32_t bytes) const noexcept {
+    for (size_t b = 0; b < registered_.size(); ++b) {
+      const auto& buffer = registered_[b];
+      if (into >= buffer.data() && into + bytes <= buffer.data() + buffer.size()) return static_cast<int>(b);
+    }
+    return -1;
   }
 
   /// Submits what is prepared and waits for `wait` completions.
@@ -206,6 +233,7 @@ class UringEngine final : public ReadEngine {
   Ring ring_;
   AlignedBuffer buffers_;
   size_t max_read_;
+  std::vector<std::span<std::byte>> registered_;
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;   ///< slots without a read
   std::vector<uint32_t> again_;  ///< slots whose read must be submitted again

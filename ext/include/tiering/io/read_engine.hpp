@@ -40,6 +40,10 @@ class ReadEngine {
  public:
   virtual ~ReadEngine() = default;
   virtual const char* name() const noexcept = 0;
+  /// Tells the kernel once of memory that reads will land in, so that it need not look it up for every read.
+  /// False where the engine has no use for that, or the limit of locked memory (`ulimit -l`) is too low; reads
+  /// work all the same. The memory must outlive the engine; a second call replaces the first.
+  virtual bool register_buffers(std::span<const std::span<std::byte>>) { return false; }
   /// Starts a batch and returns. `reads` and `sink` must live until finish() or abandon() has returned.
   virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
   /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().

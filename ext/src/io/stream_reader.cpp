@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <tiering/io/stream_reader.hpp>
+#include <utility>
+
+namespace tiering {
+namespace {
+
+// Reads in flight. A ring costs nothing per read; each of the pool's reads holds a thread.
+constexpr int kRingDepth = 64, kThreads = 8;
+
+EngineOptions stream_options(const std::string& engine) {
+  EngineOptions options;
+  options.depth = engine == "threads" ? kThreads : kRingDepth;
+  options.max_read = static_cast<uint32_t>(StreamReader::kPieceBytes + StreamReader::kPadding);
+  return options;
+}
+
+}  // namespace
+
+StreamReader::StreamReader(const std::vector<std::string>& paths, const std::string& engine, DirectMode mode)
+    : files_(ImageSet::open(paths, mode)) {
+  TIERING_EXPECT(engine != "mmap", "engine: expected io_uring or threads, found 'mmap'");
+  TIERING_EXPECT(kAlignment % files_.offset_alignment == 0 && kAlignment % files_.memory_alignment == 0,
+                 "direct reads here need an alignment of " + std::to_string(files_.offset_alignment) +
+                     ", more than 4096: read through the page cache");
+  engine_ = make_engine(engine, files_, stream_options(engine));
+}
+
+StreamReader::~StreamReader() { engine_->abandon(); }
+
+bool StreamReader::register_buffers(std::span<const std::span<std::byte>> buffers) {
+  return engine_->register_buffers(buffers);
+}
+
+void StreamReader::add(const StreamRange& range) {
+  TIERING_EXPECT(range.file < files_.images.size(), "no file has the number " + std::to_string(range.file));
+  const int64_t end = range.offset + range.bytes;
+  const int64_t first = range.offset / kAlignment * kAlignment;
+  const int64_t stop = (end + kAlignment - 1) / kAlignment * kAlignment;
+  TIERING_EXPECT(range.offset >= 0 && range.bytes >= 0 && stop - first <= range.room,
+                 "the buffer is too small: expected " + std::to_string(stop - first) + " bytes, found " +
+                     std::to_string(range.room));
+  begins_.push_back(range.into + (range.offset - first));
+  if (range.bytes == 0) return;
+  for (int64_t at = first; at < end; at += kPieceBytes) {
+    const int64_t last = std::min(at + kPieceBytes, stop);
+    reads_.push_back({at, static_cast<uint32_t>(last - at), static_cast<uint32_t>(std::min(last, end) - at),
+                      range.file, range.into + (at - first)});
+  }
+}
+
+void StreamReader::start(std::span<const StreamRange> ranges) {
+  TIERING_EXPECT(!busy_, "a chunk is being read already");
+  reads_.clear();
+  begins_.clear();
+  for (const StreamRange& range : ranges) add(range);
+  engine_->start(reads_, *this);
+  busy_ = true;
+}
+
+std::vector<const std::byte*> StreamReader::finish() {
+  TIERING_EXPECT(busy_, "nothing is being read");
+  busy_ = false;
+  engine_->finish();
+  return std::exchange(begins_, {});
+}
+
+}  // namespace tiering

@@ -1,0 +1,164 @@
+"""A layout that was stopped goes on: only what is missing is written, the bytes are the same, nothing is left over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_datasets import chain, toy_dataset, tree_bytes
+
+import tiering
+from tiering.errors import InputError, StorageError
+from tiering.formats.graph import Graph
+from tiering.io import appended, blocks, checksum
+from tiering.io.journal import Journal
+from tiering.layout import write_layout
+
+OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (checksum, blocks, appended):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr("tiering.formats.feature_rows.CHUNK_BYTES", 5000)
+
+
+@pytest.fixture
+def reordered(tmp_path: Path) -> Graph:
+    toy = toy_dataset(tmp_path / "data", 9, max_nodes=120, min_nodes=100, featureless=0, dims=(17, 140, 600))
+    return chain(toy, tmp_path)[2]
+
+
+@contextmanager
+def recording(fail_at: int | None = None) -> Iterator[list[str]]:
+    """The keys recorded in a journal meanwhile; recording number `fail_at` fails as a dying disk does."""
+    recorded: list[str] = []
+    plain = Journal.record
+
+    def record(self: Journal, key: str, **facts: Any) -> None:
+        if fail_at is not None and len(recorded) >= fail_at:
+            raise StorageError(5, "stopped here")
+        recorded.append(key)
+        plain(self, key, **facts)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "record", record)
+        yield recorded
+
+
+def make(reordered: Graph, folder: Path, **options: Any) -> None:
+    disks = [folder / "disks" / name for name in ("a", "b")]
+    write_layout(reordered, folder / "layout", **{**OPTIONS, "ssd": disks, **options})
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """Every byte of the layout and its images, and the names of what else is there."""
+    found = tree_bytes(folder)
+    assert not [name for name in found if "/." in f"/{name}"], "something hidden was left"
+    return found
+
+
+def blocks_of(keys: list[str]) -> set[str]:
+    return {key for key in keys if key.startswith("blocks ")}
+
+
+@pytest.mark.parametrize("page", [512, 4096])
+def test_from_wherever_it_stopped(reordered: Graph, tmp_path: Path, page: int) -> None:
+    folder = tmp_path / "run"
+    with recording() as all_keys:
+        make(reordered, folder, page=page)
+    expected = made(folder)
+    assert len(blocks_of(all_keys)) > 20
+    for stop in range(0, len(all_keys), 3):
+        shutil.rmtree(folder)
+        with recording(stop) as first, pytest.raises(StorageError, match="stopped here"):
+            make(reordered, folder, page=page)
+        assert not (folder / "layout").exists()
+        with recording() as again:
+            make(reordered, folder, page=page, threads=2)
+        assert made(folder) == expected, f"stopped at {all_keys[stop]}"
+        assert not blocks_of(first) & set(again), "a finished block was written again"
+
+
+def test_other_options_leave_nothing_of_the_first(reordered: Graph, tmp_path: Path) -> None:
+    with recording() as keys:
+        make(reordered, tmp_path / "counted")
+    for stop in (len(keys) // 2, len(keys) - 1):  # before and after the images have their names
+        folder = tmp_path / str(stop)
+        with recording(stop), pytest.raises(StorageError):
+            make(reordered, folder)
+        (folder / "other").mkdir()
+        make(reordered, folder, gpu="20%", ssd=[folder / "other"])
+        made(folder)
+        assert not (folder / "disks").exists()
+        assert tiering.check(folder / "layout", "full") == []
+
+
+def test_another_stage_in_its_place_leaves_nothing_of_it(reordered: Graph, tmp_path: Path) -> None:
+    with recording() as keys:
+        make(reordered, tmp_path / "counted")
+    folder = tmp_path / "run"
+    with recording(len(keys) - 1), pytest.raises(StorageError):
+        make(reordered, folder)
+    assert (folder / "disks").exists()
+    tiering.pipeline.score(tmp_path / "graph", folder / "layout", "degree")
+    assert [path.name for path in folder.iterdir()] == ["layout"]
+
+
+def test_replacing_is_stopped(reordered: Graph, tmp_path: Path) -> None:
+    """The layout that is replaced stays whole until the new one is; then it goes, whenever the run is stopped."""
+    folder = tmp_path / "run"
+    make(reordered, folder, cpu="30%")
+    replaced = made(folder)
+    make(reordered, folder, force=True)
+    expected = made(folder)
+    for options, before in (({"cpu": "30%"}, replaced), ({}, expected)):  # also by itself: the images' names are taken
+        shutil.rmtree(folder)
+        make(reordered, folder, **options)
+        with recording() as keys:
+            make(reordered, folder, force=True)
+        for stop in range(len(keys) - 8, len(keys)):
+            shutil.rmtree(folder)
+            make(reordered, folder, **options)
+            with recording(stop), pytest.raises(StorageError):
+                make(reordered, folder, force=True)
+            assert made_layout(folder) == {name: data for name, data in before.items() if name.startswith("layout/")}
+            make(reordered, folder, force=True)
+            assert made(folder) == expected
+
+
+def made_layout(folder: Path) -> dict[str, bytes]:
+    return {name: data for name, data in tree_bytes(folder).items() if name.startswith("layout/")}
+
+
+def test_given_up_when_it_would_have_replaced_itself(reordered: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    make(reordered, folder)
+    before = made(folder)
+    with recording() as keys:
+        make(reordered, folder, force=True)
+    with recording(len(keys) - 1), pytest.raises(StorageError):
+        make(reordered, folder, force=True)
+    with pytest.raises(InputError), recording():
+        make(reordered, folder, gpu="1", force=True)
+    tiering.pipeline.reorder(tmp_path / "graph", tmp_path / "scores", folder / "layout", force=True)
+    assert not (folder / "disks").exists() or tree_bytes(folder / "disks") == {
+        name.removeprefix("disks/"): data for name, data in before.items() if name.startswith("disks/")
+    }
+
+
+def test_a_feature_file_that_changed_in_between_is_named(reordered: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with recording(40), pytest.raises(StorageError):
+        make(reordered, folder)
+    path = tmp_path / "data" / "paper.bin"
+    path.touch()
+    with pytest.raises(InputError, match=rf"{path}: changed since a run that left .*layout unfinished"):
+        make(reordered, folder)
+    make(reordered, folder, force=True)
+    made(folder)
