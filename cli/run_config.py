@@ -9,7 +9,8 @@ import typer
 
 from tiering.units import parse_threads
 
-from .options import COMMON, JsonOption, ThreadsOption
+from .describe_forecast import print_forecast
+from .options import COMMON, DryRunOption, JsonOption, ThreadsOption
 from .output import print_json, print_table
 
 
@@ -27,11 +28,15 @@ def run_command(
     ] = None,
     threads: ThreadsOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Redo every step.", show_default=False)] = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
+    if dry_run:
+        print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force), json)
+        return
     report = pipeline.run_config(config, threads=parse_threads(threads), memory=memory, force=force)
     if json:
         print_json({"config": str(config), "stages": report})

@@ -9,8 +9,10 @@ import typer
 from tiering.units import parse_threads
 
 from .describe import print_artifact
+from .describe_forecast import print_forecast
 from .options import (
     BatchSizeOption,
+    DryRunOption,
     ForceOption,
     FrontierOption,
     GraphArgument,
@@ -78,6 +80,7 @@ def score_command(
     threads: ThreadsOption = "auto",
     memory: MemoryOption = "auto",
     force: ForceOption = False,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
@@ -88,6 +91,12 @@ def score_command(
     given = {name: context.params[name] for name in ("seed", *OPTIONS) if _stands(context, name)}
     if "metapaths" in given:
         given["metapaths"] = parse_metapaths(metapaths)
+    if dry_run:
+        forecast = pipeline.predict_score(
+            graph, out, method=method, train=train, threads=threads, memory=memory, **given
+        )
+        print_forecast(forecast, json)
+        return
     scores = pipeline.score(
         graph, out, method=method, train=train, threads=parse_threads(threads), memory=memory, force=force, **given
     )

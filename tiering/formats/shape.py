@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import INT32_NODES, Graph
 from tiering.formats.manifest import FileEntry, Relation
@@ -130,6 +130,34 @@ class GraphShape:
         return cls(nodes, tuple(edges))
 
 
+@dataclass(frozen=True)
+class FutureGraph(GraphShape):
+    """Stands for a graph that does not exist yet, where only sizes are asked for: ids are as good as any."""
+
+    path: Path = Path()
+    """Where it will be."""
+    digest: str = ""
+    order: None = None
+
+    @classmethod
+    def at(cls, path: Path, shape: GraphShape) -> FutureGraph:
+        """The graph of these sizes that will be at `path`."""
+        return cls(shape.nodes, shape.edges, path)
+
+    def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
+        """As many ids as the split has."""
+        return np.arange(self.nodes[node_type].splits[name])
+
+    def num_classes(self, node_type: str) -> int | None:
+        """Whether there are labels: 1 or ``None``."""
+        return 1 if "label" in self.nodes[node_type].arrays else None
+
+    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Arrays of the shapes that the adjacency will have; they take no memory."""
+        columns, edges = self.num_nodes(relation[2]) + 1, self.num_edges(relation)
+        return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), edges)
+
+
 def _item(entry: FileEntry) -> int:
     """Bytes of an array's entry along its first axis."""
     return FileEntry(entry.dtype, (1, *entry.shape[1:]), "").bytes
@@ -155,18 +183,4 @@ def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
 
 def value_bytes(values: np.ndarray[Any, Any]) -> int:
     """Bytes of one entry of an array along its first axis."""
-    return values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
-
-
-def train_nodes(shape: GraphShape, names: Iterable[str], split: str = "train") -> int:
-    """Nodes of a split, over the node types `names`.
-
-    Raises
-    ------
-    MissingError
-        If no type has it.
-    """
-    found = [shape.nodes[name].splits[split] for name in names if split in shape.nodes[name].splits]
-    if not found:
-        raise MissingError(f"no node type has a split {split!r}")
-    return sum(found)
+    return int(values.dtype.itemsize * np.prod(values.shape[1:], dtype=np.int64))

@@ -1,6 +1,7 @@
 """The stages, composed: one function per command, and the whole chain from one file. No algorithms here."""
 
-from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder
+from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder, predict_score
+from tiering.pipeline.predict_run import predict_run
 from tiering.pipeline.run import run_config
 from tiering.pipeline.stages import import_dataset, layout, reorder, score
 
@@ -10,6 +11,8 @@ __all__ = [
     "predict_import",
     "predict_layout",
     "predict_reorder",
+    "predict_run",
+    "predict_score",
     "reorder",
     "run_config",
     "score",

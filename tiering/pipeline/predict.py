@@ -18,7 +18,8 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
-from tiering.formats.shape import GraphShape
+from tiering.formats.shape import FutureGraph, GraphShape
+from tiering.formats.train_set import Train
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.units import parse_threads
 
@@ -79,6 +80,38 @@ def _largest(dataset: Dataset) -> Path | None:
     """The largest file of a dataset."""
     files = [(found.bytes, path) for path, found in dataset.files.items() if Path(path).is_file()]
     return Path(max(files)[1]) if files else None
+
+
+def predict_score(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    method: str = "auto",
+    *,
+    train: Train = None,
+    seed: int | None = None,
+    threads: int | str | None = None,
+    memory: Memory = None,
+    **options: Any,
+) -> Forecast:
+    """What `tiering.pipeline.score` would take. Methods that sample do so for half a second, to learn their speed."""
+    graph, target = opened(graph, Graph), Path(out).absolute()
+    rates = measure_rates(parse_threads(threads), _largest_file(graph), target)
+    given = {"method": method, "train": train, "seed": seed, **options}
+    return Forecast((score_plan(graph, target, parse_memory(memory), rates, given),), rates)
+
+
+def score_plan(
+    graph: Graph | FutureGraph, out: Path, budget: Budget, rates: Rates, given: Mapping[str, Any]
+) -> StagePlan:
+    """Plan of a score of a graph, or of one that does not exist yet."""
+    from tiering.scores import plan_score
+    from tiering.scores.predict import predict_score as predict
+
+    if graph.order is not None:
+        raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
+    shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
+    plan = plan_score(graph, **given, threads=rates.threads, memory=budget)  # type: ignore[arg-type]
+    return predict(graph, plan, shape, out, rates)
 
 
 def predict_reorder(

@@ -16,7 +16,7 @@ from tiering.formats.layout import Layout
 from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
 from tiering.io.checksum import sampled_digest
-from tiering.pipeline.config import read_config
+from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
 
 A = TypeVar("A", bound=Artifact)
@@ -100,7 +100,7 @@ class _Chain:
         """The artifact of a stage: the one there if it is `current`, else what `run` makes."""
         begun, target = time.perf_counter(), self._out / folder
         found = None if self._force else _current(target, kind, current)
-        artifact = run(target, _replaceable(target)) if found is None else found
+        artifact = run(target, replaceable(target)) if found is None else found
         seconds = round(time.perf_counter() - begun, 3)
         self.report.append({"stage": name, "done": found is None, "seconds": seconds, "path": str(target)})
         return artifact
@@ -115,7 +115,7 @@ def _current(target: Path, kind: type[A], same: Callable[[A], bool]) -> A | None
         return None
 
 
-def _replaceable(target: Path) -> bool:
+def replaceable(target: Path) -> bool:
     """Whether `target` may be replaced: only artifacts are, never a directory of the user's.
 
     Raises
@@ -169,3 +169,24 @@ def _layout_current(found: Layout, graph: Graph, tiers: Mapping[str, Any]) -> bo
 
     options = layout_options(**tiers)
     return _recorded(found, "layout") == (options, {"graph": graph.digest})
+
+
+def current_import(target: Path, config: ChainConfig) -> Graph | None:
+    """The graph at `target` if `run_config` would keep it."""
+    options = import_options(config.source, config.format, config.edge_ids, config.dataset)
+    return _current(target, Graph, lambda found: _import_current(found, options))
+
+
+def current_score(target: Path, graph: Graph, scoring: Mapping[str, Any]) -> Scores | None:
+    """The scores at `target` if `run_config` would keep them."""
+    return _current(target, Scores, lambda found: _score_current(found, graph, scoring))
+
+
+def current_reorder(target: Path, graph: Graph, scores: Scores, features: bool) -> Graph | None:
+    """The reordered graph at `target` if `run_config` would keep it."""
+    return _current(target, Graph, lambda found: _reorder_current(found, graph, scores, features))
+
+
+def current_layout(target: Path, graph: Graph, tiers: Mapping[str, Any]) -> Layout | None:
+    """The layout at `target` if `run_config` would keep it."""
+    return _current(target, Layout, lambda found: _layout_current(found, graph, tiers))
