@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from tiering.io.blocks import aligned_bytes, open_direct, write_all
 from tiering.io.storage import disk_free, storage_errors
 from tiering.io.streaming import open_stream
 
+Clock: TypeAlias = Callable[[], float]
 MIB = 1 << 20
 TABLES = (1 << 18, 1 << 23, 1 << 26)
 """Entries of the tables that random accesses are measured on: in a core's cache, about the shared cache, far beyond."""
@@ -100,34 +102,35 @@ def measure_rates(threads: int, source: Path | None, target: Path) -> Rates:
     source_disk = disk
     if source is not None and source.stat().st_dev != folder.stat().st_dev:
         source_disk = Disk(_read_rate(source, disk.read), disk.write, disk.put, disk.sync)
-    edge, copy, touch, gather = _measure_memory(threads)
+    edge, copy, touch, gather = measure_memory(threads)
     return Rates(threads, edge, copy, touch, gather, source_disk, disk)
 
 
-def _best(work: Callable[[], object], turns: int = 3) -> float:
+def _best(work: Callable[[], object], turns: int = 3, clock: Clock = time.perf_counter) -> float:
     """Least seconds of a call."""
     found = []
     for _ in range(turns):
-        begun = time.perf_counter()
+        begun = clock()
         work()
-        found.append(time.perf_counter() - begun)
+        found.append(clock() - begun)
     return max(min(found), 1e-9)
 
 
-def reference_seconds(threads: int, turns: int = 5) -> float:
+def reference_seconds(threads: int, turns: int = 5, clock: Clock = time.perf_counter) -> float:
     """Seconds per edge of a small conversion from edge list to CSC, the best of so many turns."""
     random = np.random.default_rng(0)
     src, dst = (random.integers(0, _REFERENCE_NODES, _REFERENCE_EDGES, np.int32) for _ in range(2))
     work = lambda: native.coo_to_csc(src, dst, _REFERENCE_NODES, _REFERENCE_NODES, threads)  # noqa: E731
-    return _best(work, turns) / _REFERENCE_EDGES
+    return _best(work, turns, clock) / _REFERENCE_EDGES
 
 
 @cache
-def _measure_memory(threads: int) -> tuple[float, float, float, tuple[float, ...]]:
+def measure_memory(threads: int, clock: Clock = time.perf_counter) -> tuple[float, float, float, tuple[float, ...]]:
+    """`Rates.edge`, `copy`, `touch` and `gather`, by a clock: the fit of the constants has its own."""
     random = np.random.default_rng(0)
-    edge = reference_seconds(threads)
-    touch = _best(lambda: aligned_bytes(128 * MIB).fill(1), 2) / (128 * MIB)
-    copy = _copy_seconds(threads)
+    edge = reference_seconds(threads, clock=clock)
+    touch = _best(lambda: aligned_bytes(128 * MIB).fill(1), 2, clock) / (128 * MIB)
+    copy = _copy_seconds(threads, clock)
     table = np.zeros((max(TABLES), 4), np.uint8)
     ids, out = random.integers(0, 1 << 62, _ACCESSES, np.int64), np.empty((_ACCESSES, 4), np.uint8)
     gather = []
@@ -135,11 +138,11 @@ def _measure_memory(threads: int) -> tuple[float, float, float, tuple[float, ...
         places = (ids % entries).astype(np.int32)
         part = table[:entries]
         part[:] = 1  # zero pages are all one page
-        gather.append(_ACCESSES / _best(lambda p=part, i=places: native.gather_rows(p, i, out, threads)))  # type: ignore[misc]
+        gather.append(_ACCESSES / _best(partial(native.gather_rows, part, places, out, threads), clock=clock))
     return edge, 1 / copy, 1 / touch, tuple(gather)
 
 
-def _copy_seconds(threads: int) -> float:
+def _copy_seconds(threads: int, clock: Clock) -> float:
     """Seconds per byte read or written."""
     source, target = np.ones(64 * MIB, np.uint8), np.ones(64 * MIB, np.uint8)
     cuts = np.linspace(0, source.size, threads + 1).astype(int)
@@ -148,7 +151,7 @@ def _copy_seconds(threads: int) -> float:
         def copy() -> None:
             list(pool.map(lambda a, b: np.copyto(target[a:b], source[a:b]), cuts[:-1], cuts[1:]))
 
-        return _best(copy) / (2 * source.size)
+        return _best(copy, clock=clock) / (2 * source.size)
 
 
 @cache
