@@ -3,7 +3,7 @@
 from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder, predict_score
 from tiering.pipeline.predict_run import predict_run
 from tiering.pipeline.run import run_config
-from tiering.pipeline.stages import import_dataset, layout, reorder, score
+from tiering.pipeline.stages import import_dataset, layout, reorder, score, transpose
 
 __all__ = [
     "import_dataset",
@@ -16,4 +16,5 @@ __all__ = [
     "reorder",
     "run_config",
     "score",
+    "transpose",
 ]

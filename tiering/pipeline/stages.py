@@ -98,6 +98,20 @@ def _listing(path: Path) -> str:
     return digest_bytes("\n".join(names).encode())
 
 
+def transpose(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    *,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
+) -> Graph:
+    """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
+    from tiering.graph import transpose_graph
+
+    return transpose_graph(opened(graph, Graph), out, threads=threads, memory=memory, force=force)
+
+
 def score(
     graph: Graph | Pathlike,
     out: Pathlike,
