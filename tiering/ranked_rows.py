@@ -46,8 +46,8 @@ _WRITERS = 4
 """Files written side by side."""
 BUFFERS = 6
 """Chunks held beside a window: two the caller writes, two being read with their ranks, one being sorted by file."""
-WHOLE_BUFFERS = 4
-"""Chunks held without windows: two being read, two the caller writes."""
+WHOLE_BUFFERS = 2
+"""Chunks held without windows: one being read, one the caller writes, who may hold copies of his own."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class RowPlan:
     passes: int = 1
     """How often the table is read."""
 
+    @property
+    def windows(self) -> bool:
+        """Whether rows come from windows; then chunks that the caller copies are counted in `memory`."""
+        return self.strategy in ("passes", "scatter")
+
 
 def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     """Choose how to bring the rows of a table into rank order.
@@ -83,7 +88,7 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
 
     Notes
     -----
-    Memory: 4 chunks, or tables if they are smaller, without windows; else 6 chunks, and with ``passes`` a window of
+    Memory: 2 chunks, or tables if they are smaller, without windows; else 6 chunks, and with ``passes`` a window of
     what is left, with ``scatter`` two of half the size.
     """
     chunk = max(CHUNK_BYTES, table.row_bytes)
@@ -118,6 +123,8 @@ class RowForecast:
     """Seconds of the disk meanwhile."""
     one_disk: bool
     """The rows are read from the disk that the result is written to."""
+    threads: int = 1
+    """Threads that load."""
 
     @property
     def how(self) -> str:
@@ -125,9 +132,9 @@ class RowForecast:
         return self.plan.strategy if self.plan.strategy != "passes" else f"{self.plan.passes} passes"
 
     def seconds_with(self, writing: float, compute: float = 0.0) -> float:
-        """Seconds in all, where writing keeps the disk busy so long, and the writer has so much to compute."""
+        """Seconds in all, where writing keeps the disk busy so long, and one thread has so much to compute for it."""
         disk = self.reading + writing if self.one_disk else max(self.reading, writing)
-        return self.before + max(self.loading, disk, compute)
+        return self.before + max(disk, compute, self.loading + compute / self.threads)
 
 
 def predict_rows(
@@ -151,15 +158,19 @@ def predict_rows(
     moving = kernel_seconds("row", table.rows, rates, table.rows, table.row_bytes)
     moving += kernel_seconds("row byte", table.bytes, rates)
     if plan.strategy in ("in order", "gather"):
-        return RowForecast(plan, once, 0.0, moving, reading, rates.one_disk)
+        return RowForecast(plan, once, 0.0, moving, reading, rates.one_disk, rates.threads)
     if plan.strategy == "passes":
         passes = plan.passes
         streaming = kernel_seconds("row", passes * table.rows, rates) + moving
         copying = kernel_seconds("row byte", table.bytes, rates)
-        return RowForecast(plan, passes * once, max(passes * reading, streaming), copying, 0.0, rates.one_disk)
+        return RowForecast(
+            plan, passes * once, max(passes * reading, streaming), copying, 0.0, rates.one_disk, rates.threads
+        )
     scratch = write_seconds(plan.bytes_scratch, rates.target)
     first = max(reading + scratch if rates.one_disk else max(reading, scratch), moving)
-    return RowForecast(plan, once, first, 2 * moving, read_seconds(plan.bytes_scratch, rates.target), True)
+    return RowForecast(
+        plan, once, first, 2 * moving, read_seconds(plan.bytes_scratch, rates.target), True, rates.threads
+    )
 
 
 def _uncached(table: FeatureTable) -> int:

@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ from tiering.graph.scatter_plan import plan_scatter
 from tiering.graph.sizes import CscSizes
 
 TURNS = 4
+BYTEWISE = ("append", "row byte")
+"""Kernels that access nothing at random: an item is a byte."""
 CLOCK = time.process_time
 """Time of the processor, so that what else runs counts as little as possible; one thread, therefore."""
 Work = Callable[[], object]
@@ -142,13 +144,13 @@ def timed(work: Work, threads: int) -> tuple[float, float]:
     return min(found), min(reference)
 
 
-def fit(rows: list[tuple[float, float, float]]) -> tuple[float, float]:
-    """`work` and `accesses`, not negative, of rows (work 1, access 1, seconds left), relative error least."""
+def fit(rows: list[tuple[float, float, float]], columns: Sequence[int]) -> tuple[float, float]:
+    """`work` (column 0) and `accesses` (1), not negative, of rows of both and the seconds left."""
     table = np.array([[work / left, access / left] for work, access, left in rows])
     ones = np.ones(len(rows))
     both = np.linalg.lstsq(table, ones, rcond=None)[0]
-    candidates = [(float(both[0]), float(both[1]))] if both.min() >= 0 else []
-    for column in (0, 1):
+    candidates = [(float(both[0]), float(both[1]))] if both.min() >= 0 and len(columns) == 2 else []
+    for column in columns:
         only = table[:, column]
         value = float(only @ ones / (only @ only))
         candidates.append((value, 0.0) if column == 0 else (0.0, value))
@@ -197,7 +199,7 @@ def _report(name: str, measured: list[tuple[int, int, float, float, float, Rates
         (edge, access, max(seconds / items - each, 0.1 * seconds / items))
         for (items, _, seconds, access, edge, _), each in zip(measured, fixed, strict=True)
     ]
-    work, accesses = fit(rows)
+    work, accesses = fit(rows, (0,) if name in BYTEWISE else (0, 1))
     off = []
     for (items, edges, seconds, access, edge, rates), each in zip(measured, fixed, strict=True):
         predicted = items * (work * edge + accesses * access + each)

@@ -1,4 +1,4 @@
-"""What a stage is going to do: steps with their memory, disk and time. Pure data, made before anything runs."""
+"""What a stage is going to do: steps with their memory, disk and time, known before anything runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tiering.execution.memory import own_memory
+
+SMALL = 12 << 20
+"""Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
+
+
+def held_memory() -> int:
+    """What a stage that begins now holds throughout: what this process has taken, and `SMALL`."""
+    return own_memory() + SMALL
 
 
 @dataclass(frozen=True)

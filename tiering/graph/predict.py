@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tiering.execution import Budget
 from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
-from tiering.execution.memory import own_memory
-from tiering.execution.plan import StagePlan, Step
+from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.manifest import relation_key
 from tiering.formats.protocols import Dataset, EdgeData
@@ -44,7 +43,7 @@ def predict_import(
         steps += [_in_memory(each, data, sizes, rates)] if within else _external(each, data, sizes, budget, rates)
         edges.append(EdgeShape(each.relation, each.num_edges, each.values, cached=within))
     steps.append(_nodes(dataset, shape, rates))
-    plan = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, own_memory())
+    plan = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
     return plan, GraphShape(shape.nodes, tuple(edges))
 
 
@@ -55,7 +54,7 @@ def _in_memory(edges: EdgeShape, data: EdgeData, sizes: CscSizes, rates: Rates) 
         read_seconds(read, rates.source)
         + kernel_seconds("csc", sizes.num_edges, rates, sizes.num_dst, 8)
         + len(sizes.item_bytes) * kernel_seconds("value", sizes.num_edges, rates, sizes.num_edges, 8)
-        + put_seconds(written, rates.target, 2 + len(sizes.item_bytes))
+        + put_seconds(written, rates, 2 + len(sizes.item_bytes))
     )
     name = relation_key(edges.relation)
     return Step(name, "in memory", sizes.in_memory(), read, written, 0, seconds, sizes.num_edges, "edge")
@@ -111,7 +110,7 @@ def _count(name: str, data: EdgeData, sizes: CscSizes, budget: Budget, rates: Ra
     read, written = bytes_on_disk([data.dst]), 8 * (sizes.num_dst + 1)
     memory = written + chunk_edges(budget) * 16
     counting = kernel_seconds("count", sizes.num_edges, rates, sizes.num_dst, 8)
-    seconds = max(read_seconds(read, rates.source), counting) + put_seconds(written, rates.target)
+    seconds = max(read_seconds(read, rates.source), counting) + put_seconds(written, rates)
     return Step(f"{name} indptr", "one pass", memory, read, written, 0, seconds, sizes.num_edges, "edge")
 
 
@@ -143,6 +142,6 @@ def _nodes(dataset: Dataset, shape: GraphShape, rates: Rates) -> Step:
     read = sum(bytes_on_disk([values]) for values in arrays if values.size)
     copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
     files = sum(len(node.arrays) for node in shape.nodes.values())
-    seconds = read_seconds(read, rates.source) + put_seconds(written, rates.target, files)
+    seconds = read_seconds(read, rates.source) + put_seconds(written, rates, files)
     seconds += SYNCS_OF_STAGE * rates.target.sync
     return Step("nodes", "in memory", copied, read, written, 0, seconds, shape.num_nodes(), "node")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiering.execution import Budget
-from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, read_seconds, write_seconds
-from tiering.execution.memory import own_memory
-from tiering.execution.plan import StagePlan, Step
+from tiering.execution.costs import SYNCS_OF_STAGE, hash_seconds, read_seconds, write_seconds
+from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
+from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import TypeLayout
 from tiering.layout.tiers import TierPlan
@@ -54,7 +54,7 @@ def predict_layout(
     places = {out: tiers.tier_bytes() + copied}
     for folder, nbytes in zip(ssd, tiers.images(), strict=False):
         places[folder] = places.get(folder, 0) + nbytes
-    return StagePlan("layout", out, tuple(steps), places, own_memory())
+    return StagePlan("layout", out, tuple(steps), places, held_memory())
 
 
 def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget, rates: Rates) -> Step:
@@ -65,11 +65,24 @@ def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget,
     return Step(
         f"rows of {entry.node_type}",
         rows.how,
-        rows.plan.memory + tiers.writing_memory(),
+        rows.plan.memory + tiers.writing_memory() + (0 if rows.plan.windows else _copies(entry, tiers)),
         rows.disk_read,
         written,
         rows.plan.bytes_scratch,
-        rows.seconds_with(write_seconds(written, rates.target), kernel_seconds("append", written, rates)),
+        rows.seconds_with(write_seconds(written, rates.target), hash_seconds(written, rates)),
         table.rows,
         "row",
     )
+
+
+def _copies(entry: TypeLayout, tiers: TierPlan) -> int:
+    """Bytes that are copied of a chunk before they are written: rows of one peer, pages, pages of one image."""
+    chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
+    peers = chunk // tiers.num_peers if tiers.num_peers > 1 and entry.rows("peer") else 0
+    rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
+    place = entry.ssd_rows
+    whole = place.stride == entry.row_bytes and tiers.page_bytes % place.stride == 0
+    padded = rows * place.stride if not place.rows_per_page else -(-rows // place.rows_per_page) * tiers.page_bytes
+    pages = 0 if whole or not rows else padded
+    images = padded // tiers.num_images if rows and tiers.num_images > 1 else 0
+    return max(peers, pages + images)

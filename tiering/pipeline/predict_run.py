@@ -6,9 +6,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from tiering.execution import Budget, own_memory, parse_memory
+from tiering.execution import Budget, parse_memory
 from tiering.execution.forecast import Forecast
-from tiering.execution.plan import StagePlan
+from tiering.execution.plan import StagePlan, held_memory
 from tiering.execution.rates import Rates, measure_rates
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
@@ -60,7 +60,7 @@ class _Chain:
         return target
 
     def _kept(self, stage: str, name: str) -> StagePlan:
-        return StagePlan(stage, self._out(name), (), {}, own_memory())
+        return StagePlan(stage, self._out(name), (), {}, held_memory())
 
     def _import(self) -> tuple[Graph | FutureGraph, StagePlan]:
         config, out = self._config, self._out("graph")

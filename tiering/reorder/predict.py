@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tiering.execution import Budget
 from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
-from tiering.execution.memory import own_memory
-from tiering.execution.plan import StagePlan, Step
+from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.features import FeatureTable
 from tiering.formats.manifest import relation_key
@@ -52,7 +51,7 @@ def predict_reorder(
         steps += [_rows(f"features of {name}", t, False, budget, rates) for name, t in shape.tables.items()]
         left += sum(table.bytes for table in shape.tables.values())
     steps.append(Step("manifests", "", seconds=2 * SYNCS_OF_STAGE * rates.target.sync))
-    return StagePlan("reorder", out, tuple(steps), {out: left}, own_memory())
+    return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory())
 
 
 def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
@@ -66,7 +65,7 @@ def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates) -> It
 
 def _blocks_seconds(nbytes: int, files: int, rates: Rates) -> float:
     """Seconds of arrays that are written in blocks."""
-    return max(write_seconds(nbytes, rates.target), put_seconds(0, rates.target, files))
+    return max(write_seconds(nbytes, rates.target), put_seconds(0, rates, files))
 
 
 def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Budget, rates: Rates) -> Step:
@@ -78,7 +77,7 @@ def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Bu
 
 def _rows(name: str, table: FeatureTable, cached: bool, budget: Budget, rates: Rates) -> Step:
     rows = predict_rows(table, False, budget, rates, cached=cached or None)
-    put = put_seconds(table.bytes, rates.target)
+    put = put_seconds(table.bytes, rates)
     return Step(
         name, rows.how, rows.plan.memory, rows.disk_read, table.bytes, rows.plan.bytes_scratch,
         rows.seconds_with(0.0, put), table.rows, "row",
@@ -89,7 +88,7 @@ def _node_arrays(node_type: str, shape: GraphShape, budget: Budget, rates: Rates
     for name, nbytes in sorted(shape.nodes[node_type].arrays.items()):
         if name.startswith("split-"):
             seconds = kernel_seconds("row", nbytes // 8, rates, shape.num_nodes(node_type))
-            seconds += put_seconds(nbytes, rates.target)
+            seconds += put_seconds(nbytes, rates)
             yield Step(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, seconds, nbytes // 8, "node")
         else:
             yield _array(f"{node_type} {name}", node_type, shape, nbytes, budget, rates)
