@@ -34,7 +34,7 @@ from tiering.formats.features import FeatureTable
 from tiering.io.blocks import ALIGNMENT, aligned_bytes
 from tiering.io.segments import SegmentFile, padded
 from tiering.io.storage import storage_errors
-from tiering.io.streaming import Streamed, bytes_on_disk
+from tiering.io.streaming import Streamed, bytes_on_disk, uncached_bytes
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
@@ -138,14 +138,14 @@ class RowForecast:
 
 
 def predict_rows(
-    table: FeatureTable, in_order: bool, budget: Budget, rates: Rates, *, cached: bool | None = None
+    table: FeatureTable, in_order: bool, budget: Budget, rates: Rates, *, cached: bool = False
 ) -> RowForecast:
     """What `RankedRows` takes.
 
     Parameters
     ----------
     cached
-        Whether the page cache holds the table; ``None``: look.
+        The page cache holds the table; else that is looked at.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def predict_rows(
         As `plan_rows`.
     """
     plan = plan_rows(table, in_order, budget)
-    once = _uncached(table) if cached is None else table.bytes * (not cached)
+    once = 0 if cached else _uncached(table, plan)
     reading = read_seconds(once, rates.source)
     moving = kernel_seconds("row", table.rows, rates, table.rows, table.row_bytes)
     moving += kernel_seconds("row byte", table.bytes, rates)
@@ -173,9 +173,12 @@ def predict_rows(
     )
 
 
-def _uncached(table: FeatureTable) -> int:
-    """Bytes of a table that are not in the page cache."""
-    return bytes_on_disk([map_rows(table, random=False)]) if table.path.exists() else table.bytes
+def _uncached(table: FeatureTable, plan: RowPlan) -> int:
+    """Bytes of a table that are read from disk each time; streams read all of it or nothing."""
+    if not table.path.exists():  # it will have been written through the page cache
+        return table.bytes if plan.windows else 0
+    rows = map_rows(table, random=False)
+    return bytes_on_disk([rows]) if plan.windows else uncached_bytes(rows)
 
 
 class RankedRows:

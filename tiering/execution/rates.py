@@ -95,7 +95,7 @@ def measure_rates(threads: int, source: Path | None, target: Path) -> Rates:
 
     Notes
     -----
-    Each figure is the best of a few turns, so that what else runs on the machine counts as little as possible.
+    Each figure is the mean of a few turns, so that what else runs on the machine counts.
     """
     folder = next(each for each in (target.absolute(), *target.absolute().parents) if each.is_dir())
     disk = _measure_disk(folder)
@@ -106,22 +106,22 @@ def measure_rates(threads: int, source: Path | None, target: Path) -> Rates:
     return Rates(threads, edge, copy, touch, gather, source_disk, disk)
 
 
-def _best(work: Callable[[], object], turns: int = 3, clock: Clock = time.perf_counter) -> float:
-    """Least seconds of a call."""
+def _typical(work: Callable[[], object], turns: int = 3, clock: Clock = time.perf_counter) -> float:
+    """Seconds of a call: the mean, the slowest turn and the first left out, so that what else runs counts its share."""
     found = []
-    for _ in range(turns):
+    for _ in range(turns + 2):
         begun = clock()
         work()
         found.append(clock() - begun)
-    return max(min(found), 1e-9)
+    return max(sum(sorted(found[1:])[:turns]) / turns, 1e-9)
 
 
 def reference_seconds(threads: int, turns: int = 5, clock: Clock = time.perf_counter) -> float:
-    """Seconds per edge of a small conversion from edge list to CSC, the best of so many turns."""
+    """Seconds per edge of a small conversion from edge list to CSC, over so many turns."""
     random = np.random.default_rng(0)
     src, dst = (random.integers(0, _REFERENCE_NODES, _REFERENCE_EDGES, np.int32) for _ in range(2))
     work = lambda: native.coo_to_csc(src, dst, _REFERENCE_NODES, _REFERENCE_NODES, threads)  # noqa: E731
-    return _best(work, turns, clock) / _REFERENCE_EDGES
+    return _typical(work, turns, clock) / _REFERENCE_EDGES
 
 
 @cache
@@ -129,7 +129,7 @@ def measure_memory(threads: int, clock: Clock = time.perf_counter) -> tuple[floa
     """`Rates.edge`, `copy`, `touch` and `gather`, by a clock: the fit of the constants has its own."""
     random = np.random.default_rng(0)
     edge = reference_seconds(threads, clock=clock)
-    touch = _best(lambda: aligned_bytes(128 * MIB).fill(1), 2, clock) / (128 * MIB)
+    touch = _typical(lambda: aligned_bytes(128 * MIB).fill(1), 2, clock) / (128 * MIB)
     copy = _copy_seconds(threads, clock)
     table = np.zeros((max(TABLES), 4), np.uint8)
     ids, out = random.integers(0, 1 << 62, _ACCESSES, np.int64), np.empty((_ACCESSES, 4), np.uint8)
@@ -138,7 +138,7 @@ def measure_memory(threads: int, clock: Clock = time.perf_counter) -> tuple[floa
         places = (ids % entries).astype(np.int32)
         part = table[:entries]
         part[:] = 1  # zero pages are all one page
-        gather.append(_ACCESSES / _best(partial(native.gather_rows, part, places, out, threads), clock=clock))
+        gather.append(_ACCESSES / _typical(partial(native.gather_rows, part, places, out, threads), clock=clock))
     return edge, 1 / copy, 1 / touch, tuple(gather)
 
 
@@ -151,7 +151,7 @@ def _copy_seconds(threads: int, clock: Clock) -> float:
         def copy() -> None:
             list(pool.map(lambda a, b: np.copyto(target[a:b], source[a:b]), cuts[:-1], cuts[1:]))
 
-        return _best(copy, clock=clock) / (2 * source.size)
+        return _typical(copy, clock=clock) / (2 * source.size)
 
 
 @cache
@@ -170,7 +170,7 @@ def _measure_disk(folder: Path) -> Disk:
             os.pwrite(file.fileno(), small, offset)
         os.fdatasync(file.fileno())
         put = size // 4 / (time.perf_counter() - begun)
-        sync = _best(lambda: _synced(file.fileno(), small[:4096]), 5)
+        sync = _typical(lambda: _synced(file.fileno(), small[:4096]), 5)
     return Disk(read, write, put, sync)
 
 

@@ -13,7 +13,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import INT32_NODES, Graph
 from tiering.formats.manifest import FileEntry, Relation
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
-from tiering.io.streaming import bytes_on_disk
+from tiering.io.streaming import uncached_bytes
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class EdgeShape:
     num_edges: int
     values: dict[str, int] = field(default_factory=dict)
     """Bytes of one edge's value of each array that runs along the edges."""
-    cached: bool = True
-    """Whether the page cache holds the entries, as it does after they were written through it."""
+    uncached: float = 0.0
+    """Share of the entries that the page cache does not hold; 0 after they were written through it."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,9 @@ class GraphShape:
                 for f, e in graph.manifest.files.items()
                 if f.startswith(folder) and f.removeprefix(folder) not in ("indptr", "indices")
             }
-            cached = bytes_on_disk([graph.csc(relation)[1]]) == 0
-            edges.append(EdgeShape(relation, graph.num_edges(relation), values, cached))
+            indices = graph.csc(relation)[1]
+            uncached = uncached_bytes(indices) / max(1, indices.nbytes)
+            edges.append(EdgeShape(relation, graph.num_edges(relation), values, uncached))
         return cls(nodes, tuple(edges))
 
 

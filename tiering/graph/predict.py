@@ -17,7 +17,7 @@ from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
 from tiering.graph.windows import chunk_edges, count_windows
 from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.streaming import bytes_on_disk
+from tiering.io.streaming import bytes_on_disk, uncached_bytes
 
 
 def predict_import(
@@ -41,14 +41,14 @@ def predict_import(
         sizes = CscSizes.of(shape, each)
         within = sizes.in_memory() <= budget.left()
         steps += [_in_memory(each, data, sizes, rates)] if within else _external(each, data, sizes, budget, rates)
-        edges.append(EdgeShape(each.relation, each.num_edges, each.values, cached=within))
+        edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(not within)))
     steps.append(_nodes(dataset, shape, rates))
     plan = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
     return plan, GraphShape(shape.nodes, tuple(edges))
 
 
 def _in_memory(edges: EdgeShape, data: EdgeData, sizes: CscSizes, rates: Rates) -> Step:
-    read = bytes_on_disk([data.dst, data.src]) + sum(bytes_on_disk([values]) for values in _files(data))
+    read = sum(map(uncached_bytes, _files(data)))
     written = 8 * (sizes.num_dst + 1) + sizes.num_edges * (sizes.id_bytes + sum(sizes.item_bytes))
     seconds = (
         read_seconds(read, rates.source)
@@ -62,7 +62,7 @@ def _in_memory(edges: EdgeShape, data: EdgeData, sizes: CscSizes, rates: Rates) 
 
 def _files(data: EdgeData) -> list:  # type: ignore[type-arg]
     """Arrays along the edges that the dataset brings."""
-    return [*data.data.values(), *([] if data.edge_ids is None else [data.edge_ids])]
+    return [data.src, data.dst, *data.data.values(), *([] if data.edge_ids is None else [data.edge_ids])]
 
 
 def _external(edges: EdgeShape, data: EdgeData, sizes: CscSizes, budget: Budget, rates: Rates) -> list[Step]:
@@ -139,7 +139,7 @@ def _nodes(dataset: Dataset, shape: GraphShape, rates: Rates) -> Step:
         for values in (data.labels, *data.splits.values(), *data.extra.values())
         if values is not None
     ]
-    read = sum(bytes_on_disk([values]) for values in arrays if values.size)
+    read = sum(map(uncached_bytes, arrays))
     copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
     files = sum(len(node.arrays) for node in shape.nodes.values())
     seconds = read_seconds(read, rates.source) + put_seconds(written, rates, files)

@@ -28,6 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 
 _PADDING = 8192
 """Bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096."""
+_SHARE_SAMPLES = 256
+"""Pages looked at to estimate how much of a file is cached."""
 _SAMPLES = 16
 """Pages of a file that must all be in the page cache for it to count as cached."""
 
@@ -41,6 +43,15 @@ def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.Strea
 def buffer_bytes(arrays: Sequence[AnyArray]) -> int:
     """Bytes that `Streamed` holds for each entry of a chunk: two chunks of what is read from files, else 0."""
     return 2 * sum(region.stride for region in _regions(arrays))
+
+
+def uncached_bytes(array: AnyArray) -> int:
+    """Bytes of an array that the page cache does not hold, by a sample of its pages: what reading a map of it costs."""
+    region = _region(0, array)
+    if region is None or array.shape[0] == 0:
+        return 0
+    found = _cached_pages(region, int(array.shape[0]), _SHARE_SAMPLES)
+    return round(found.count(False) / len(found) * region.span(0, int(array.shape[0]))[1])
 
 
 def bytes_on_disk(arrays: Sequence[AnyArray]) -> int:
@@ -193,17 +204,22 @@ def _region(k: int, array: AnyArray) -> _Region | None:
 
 def _cached(region: _Region, size: int) -> bool:
     """Whether the page cache holds the region, by a sample of its pages."""
-    if size == 0 or not hasattr(os, "RWF_NOWAIT"):
-        return False
-    begin, nbytes = region.span(0, size)
-    if nbytes <= mmap.PAGESIZE * _SAMPLES:
+    if size and region.span(0, size)[1] <= mmap.PAGESIZE * _SAMPLES:
         return True  # not worth a ring
+    return size > 0 and all(_cached_pages(region, size, _SAMPLES))
+
+
+def _cached_pages(region: _Region, size: int, samples: int) -> list[bool]:
+    """Whether pages of a region, spread over it, are in the page cache; as if none were where there is no telling."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return [False]
+    begin, nbytes = region.span(0, size)
     with storage_errors(region.path):
         fd = os.open(region.path, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
-            places = np.linspace(begin, begin + nbytes - 1, _SAMPLES).astype(np.int64)
-            return all(_page_cached(fd, int(place)) for place in places)
+            places = np.linspace(begin, begin + nbytes - 1, samples).astype(np.int64)
+            return [_page_cached(fd, int(place)) for place in places]
         finally:
             os.close(fd)
 

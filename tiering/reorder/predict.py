@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tiering.execution import Budget
@@ -60,7 +61,8 @@ def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates) -> It
     count, written = node.num_nodes, 2 * node.num_nodes * node.id_bytes
     seconds = kernel_seconds("invert", count, rates, count) + _blocks_seconds(written, 2, rates)
     yield Step(f"order of {node_type}", "in memory", written, 0, written, 0, seconds, count, "node")
-    yield _array(f"score of {node_type}", node_type, shape, 8 * count, budget, rates)
+    score = _array(f"score of {node_type}", node_type, shape, 8 * count, budget, rates)
+    yield replace(score, disk_read=score.disk_read + written // 2)  # the order, which was written past the cache
 
 
 def _blocks_seconds(nbytes: int, files: int, rates: Rates) -> float:
@@ -76,7 +78,7 @@ def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Bu
 
 
 def _rows(name: str, table: FeatureTable, cached: bool, budget: Budget, rates: Rates) -> Step:
-    rows = predict_rows(table, False, budget, rates, cached=cached or None)
+    rows = predict_rows(table, False, budget, rates, cached=cached)
     put = put_seconds(table.bytes, rates)
     return Step(
         name, rows.how, rows.plan.memory, rows.disk_read, table.bytes, rows.plan.bytes_scratch,
@@ -107,19 +109,22 @@ def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates)
     seconds += _blocks_seconds(offsets, 1, rates)
     yield Step(f"{name} indptr", "in memory", offsets, 0, offsets, 0, seconds, sizes.num_dst, "node")
     yield _windows(
-        f"{name} indices", sizes, sizes.id_bytes, sizes.id_bytes * sizes.num_src, edges.cached, budget, rates
+        f"{name} indices", sizes, sizes.id_bytes, sizes.id_bytes * sizes.num_src, edges.uncached, budget, rates
     )
     for key, item in sorted(edges.values.items()):
-        yield _windows(f"{name} {key}", sizes, item, 0, edges.cached, budget, rates)
+        yield _windows(f"{name} {key}", sizes, item, 0, edges.uncached, budget, rates)
 
 
-def _windows(name: str, sizes: RelabelSizes, item: int, held: int, cached: bool, budget: Budget, rates: Rates) -> Step:
+def _windows(
+    name: str, sizes: RelabelSizes, item: int, held: int, uncached: float, budget: Budget, rates: Rates
+) -> Step:
     """A file along the entries; `held` bytes are the sources' new ids."""
     written, count = sizes.num_edges * item, count_windows(sizes, item, budget.left() - held)
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
-    chunks = 0 if cached else 2 * item * sizes.chunk_entries
+    chunks = 2 * item * sizes.chunk_entries if uncached else 0
     columns = 8 * -(-sizes.num_dst // max(1, count))
-    read = 0 if cached else count * written
+    read = count * written if uncached else 0
+    read += held + 8 * (sizes.num_dst + 1) if held else 0  # the map and the offsets, which were written past the cache
     passing = kernel_seconds("relabel", sizes.num_edges, rates, sizes.num_src if held else 0, sizes.id_bytes)
     passing += kernel_seconds("relabel pass", count * sizes.num_edges, rates)
     seconds = max(read_seconds(read, rates.source), passing) + window / rates.touch + held / rates.touch

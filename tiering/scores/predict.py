@@ -49,9 +49,9 @@ def predict_score(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape
         request.budget.require(need.least, need.what)
         left = request.budget.left()
     scratch = _scratch(shape, plan, need, left)
-    read = sum(4 * each.num_edges for each in shape.edges if not each.cached) if plan.name != "presample" else 0
+    read = sum(round(4 * each.num_edges * each.uncached) for each in shape.edges)
     seconds, notes = _seconds(graph, plan, shape, scratch, rates)
-    how = "in memory" if not scratch else f"{scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
+    how = "in memory" if not scratch else f"at most {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
     memory = min(need.plenty, max(need.least, left))
     columns = 8 * shape.num_nodes()
     if plan.name in ("presample", "vip", "hybrid"):
