@@ -99,13 +99,14 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     budget.require(fixed + chunk, f"rows of {table.path.name}: seven chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - fixed) // table.row_bytes))
     count = -(-table.rows // window)
-    memory = fixed + window * table.row_bytes
+    held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for
+    memory = held + window * table.row_bytes
     if count <= MOST_PASSES:
         return RowPlan("passes", window, memory, count * table.bytes, 0, count)
     window = max(1, window // 2)  # one is used, the next is read
     count = -(-table.rows // window)
     scratch = table.bytes + count * ALIGNMENT * -(-table.rows // chunk_rows(table.row_bytes))
-    return RowPlan("scatter", window, fixed + 2 * window * table.row_bytes, table.bytes + scratch, scratch)
+    return RowPlan("scatter", window, held + 2 * window * table.row_bytes, table.bytes + scratch, scratch)
 
 
 @dataclass(frozen=True)

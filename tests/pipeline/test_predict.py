@@ -1,0 +1,235 @@
+"""Dry runs: what is predicted is what happens, in bytes left, read and written, and in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiering import native, pipeline
+from tiering.errors import BudgetError, InputError
+from tiering.execution import own_memory
+from tiering.execution.rates import Rates
+from tiering.io.outside import OWNER
+from tiering.sources.synthetic import generate
+
+MIB = 1 << 20
+BYTES_OFF = 2 * MIB
+"""Journals, manifests and digests of samples, which predictions leave out."""
+
+
+@pytest.fixture(autouse=True)
+def known_rates(monkeypatch):
+    """Nothing is measured: times do not matter here."""
+    for module in ("predict", "predict_chain"):
+        monkeypatch.setattr(f"tiering.pipeline.{module}.measure_rates", lambda *args: Rates())
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """An R-MAT graph of 6 M edges and 512 K nodes, 96 MiB of features."""
+    folder = tmp_path_factory.mktemp("large")
+    src, dst = native.rmat_edges(19, 6_000_000, 0, 2, True)
+    data = folder / "data"
+    data.mkdir()
+    np.save(data / "edge_index.npy", np.stack([src, dst]).astype(np.int64))
+    np.save(data / "edge_weight.npy", np.ones(src.size, np.float32))
+    np.save(data / "node_feat.npy", np.ones((1 << 19, 96), np.float16))
+    np.save(data / "node_label.npy", np.zeros(1 << 19, np.int64))
+    np.save(data / "train_idx.npy", np.arange(0, 1 << 19, 50))
+    graph = pipeline.import_dataset(data, folder / "graph")
+    scores = pipeline.score(graph, folder / "scores", "wrpr")
+    pipeline.reorder(graph, scores, folder / "reordered")
+    return folder
+
+
+def data_files(folder: Path) -> list[Path]:
+    """Files of an artifact but for manifests, and the notes in SSD directories whose they are."""
+    return [file for file in folder.rglob("*") if file.is_file() and file.name not in ("manifest.json", OWNER)]
+
+
+def data_bytes(folder: Path) -> int:
+    """Bytes of the files of an artifact that are not shared with another."""
+    return sum(file.stat().st_size for file in data_files(folder) if file.stat().st_nlink == 1)
+
+
+STAGES: dict[str, dict[str, Any]] = {
+    "import": {},
+    "import with edge ids": {"edge_ids": True},
+    "score": {"method": "wrpr"},
+    "score by counts": {"method": "hybrid", "fanouts": [5, 5]},
+    "reorder": {},
+    "reorder with features": {"features": True},
+    "layout": {"gpu": "10%", "peer": "3x5%", "cpu": "20%", "ssd": ["ssd0", "ssd1"], "page": 4096},
+    "layout in memory": {},
+}
+
+
+def stage(name: str, folder: Path, out: Path) -> tuple[Any, Any]:
+    """Prediction and run of a stage, each of which takes the memory."""
+    options = dict(STAGES[name])
+    if "ssd" in options:
+        options["ssd"] = [out.parent / each for each in options["ssd"]]
+    kind = name.split()[0]
+    inputs = {
+        "import": (folder / "data", out),
+        "score": (folder / "graph", out),
+        "reorder": (folder / "graph", folder / "scores", out),
+        "layout": (folder / "reordered", out),
+    }[kind]
+    run = pipeline.import_dataset if kind == "import" else getattr(pipeline, kind)
+    return (
+        lambda memory: getattr(pipeline, f"predict_{kind}")(*inputs, memory=memory, **options).plans[0],
+        lambda memory: run(*inputs, memory=memory, **options),
+    )
+
+
+@pytest.mark.parametrize("budget", [None, 420 * MIB])
+@pytest.mark.parametrize("name", STAGES)
+def test_memory_and_what_is_left(large, tmp_path, peak_memory, monkeypatch, name, budget):
+    """Memory is a bound: at most 200 MiB, or 2.5 times, above what was taken beside the process itself.
+
+    Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
+    """
+    if budget is not None:
+        monkeypatch.setattr("tiering.ranked_rows.available_memory", lambda: 0)
+        budget += own_memory()
+    predict, run = stage(name, large, tmp_path / "out")
+    plan = predict(budget)
+    assert not list(tmp_path.iterdir())
+    before = own_memory()
+    with peak_memory() as peak:
+        run(budget)
+    taken, bound = peak.bytes - before, plan.memory - before
+    assert taken <= bound, f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
+    assert bound <= max(2.5 * taken, taken + 200 * MIB), f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
+    if budget is not None:
+        assert plan.memory <= budget + 16 * MIB
+    assert {place: data_bytes(place) for place in plan.left} == dict(plan.left)
+
+
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout"])
+def test_bytes_read_and_written(large, tmp_path, name):
+    """Those that the system counts, of a process of its own, with an empty page cache."""
+    folder = "data" if name == "import" else "reordered" if name == "layout" else "graph"
+    code = f"""
+import json, os, sys
+from pathlib import Path
+sys.path[:0] = {json.dumps([str(Path(__file__).parent)])}
+from test_predict import stage
+folder = Path({str(large)!r})
+for file in folder.rglob("*"):
+    if file.is_file():
+        fd = os.open(file, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+def counted():
+    return {{k: int(v) for k, v in (l.split(": ") for l in open("/proc/self/io").read().splitlines())}}
+predict, run = stage({name!r}, folder, Path({str(tmp_path / "out")!r}))
+plan = predict(None)
+before = counted()
+run(None)
+after = counted()
+found = {{k: after[k] - before[k] for k in ("read_bytes", "write_bytes")}}
+print(json.dumps({{**found, "read": plan.disk_read, "written": plan.disk_written, "scratch": plan.disk_scratch}}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["scratch"] == 0 and found["written"] >= 4 * MIB
+    if found["write_bytes"] == 0:
+        pytest.skip("the system does not count bytes written on this file system")
+    assert abs(found["write_bytes"] - found["written"]) < BYTES_OFF
+    if found["read_bytes"] == 0:
+        pytest.skip("the page cache cannot be dropped here")
+    assert found["read"] > 0 and abs(found["read_bytes"] - found["read"]) < 0.1 * found["read"] + 2 * BYTES_OFF
+    assert folder
+
+
+CHAIN = """
+[dataset]
+path = "data"
+edge_ids = true
+[score]
+fanouts = [4, 4]
+method = "{method}"
+[reorder]
+features = {features}
+[layout]
+gpu = "10%"
+cpu = "30%"
+ssd = ["disk0", "disk1"]
+[output]
+dir = "out"
+"""
+
+
+@pytest.mark.parametrize("method", ["hybrid", "wrpr"])
+@pytest.mark.parametrize("features", ["true", "false"])
+def test_chains_before_anything_exists(tmp_path, method, features):
+    """Every stage from the sizes that the one before will leave; then what is there already."""
+    generate(tmp_path / "data", nodes=3000, edges=20_000, dim=32, hetero=True, seed=3)
+    config = tmp_path / "chain.toml"
+    config.write_text(CHAIN.format(method=method, features=features))
+    made = pipeline.predict_run(config)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.toml", "data"]
+    pipeline.run_config(config)
+    assert [plan.stage for plan in made.plans] == ["import", "score", "reorder", "layout"]
+    for plan in made.plans[:3]:
+        assert {place: data_bytes_of_all(place) for place in plan.left} == dict(plan.left)
+    layout = made.plans[3]
+    expected = sum(map(data_bytes, layout.left)) if features == "false" else layout.disk_left
+    assert layout.disk_left == pytest.approx(expected, rel=0.05)  # padding depends on which types go to disk
+    assert all(not plan.steps for plan in pipeline.predict_run(config).plans)
+    assert all(plan.steps for plan in pipeline.predict_run(config, force=True).plans)
+
+
+def data_bytes_of_all(folder: Path) -> int:
+    """Bytes of the files of an artifact."""
+    return sum(file.stat().st_size for file in data_files(folder))
+
+
+def test_from_what_is_there_as_from_its_sizes(tmp_path):
+    """A chain's later stages are planned from sizes as they would be from the artifacts."""
+    generate(tmp_path / "data", nodes=2000, edges=9_000, dim=8, seed=1)
+    config = tmp_path / "chain.toml"
+    config.write_text('[dataset]\npath = "data"\n[output]\ndir = "out"\n[layout]\ngpu = "20%"\n')
+    before = pipeline.predict_run(config)
+    pipeline.run_config(config)
+    out = tmp_path / "out"
+    again = (
+        pipeline.predict_score(out / "graph", out / "x").plans[0],
+        pipeline.predict_reorder(out / "graph", out / "scores", out / "x").plans[0],
+        pipeline.predict_layout(out / "reordered", out / "x", gpu="20%").plans[0],
+    )
+    for one, other in zip(before.plans[1:], again, strict=True):
+        assert [(s.name, s.how, s.disk_written) for s in one.steps] == [
+            (s.name, s.how, s.disk_written) for s in other.steps
+        ]
+        assert one.memory - one.held == other.memory - other.held
+        assert one.disk_left == other.disk_left
+
+
+def test_too_little_memory_is_refused_as_by_the_stage(large, tmp_path):
+    for name in ("import", "score", "reorder"):
+        predict, run = stage(name, large, tmp_path / "out")
+        with pytest.raises(BudgetError) as predicted:
+            predict("20MiB")
+        with pytest.raises(BudgetError) as happened:
+            run("20MiB")
+        shape = [str(error.value).split(" need ")[0] for error in (predicted, happened)]
+        assert shape[0].split(":")[-1] == shape[1].split(":")[-1]
+
+
+def test_wrong_input_is_refused(large, tmp_path):
+    with pytest.raises(InputError, match="reordered"):
+        pipeline.predict_reorder(large / "reordered", large / "scores", tmp_path / "out")
+    with pytest.raises(InputError, match="expected a reordered graph"):
+        pipeline.predict_layout(large / "graph", tmp_path / "out")
+    with pytest.raises(InputError, match="reordered"):
+        pipeline.predict_score(large / "reordered", tmp_path / "out")
