@@ -66,6 +66,7 @@ def test_make_targets_exist():
         "docs/scores.md",
         "docs/sampling.md",
         "docs/evaluate.md",
+        "docs/planning.md",
     ],
 )
 def test_links_and_paths_exist(document):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.io.blocks import BlockFile
+from tiering.io.checksum import BLOCK_BYTES
 
 
 class Executor(Protocol):
@@ -89,6 +90,22 @@ class Window:
     def bytes_of(self, entries: npt.NDArray[np.uint8], item: int) -> npt.NDArray[np.uint8]:
         """What of the bytes of its entries belongs to the shards."""
         return entries[self.begin - self.first * item : self.stop - self.first * item]
+
+
+def count_windows(entries: int, columns: int, item: int, room: int) -> int:
+    """How many windows `LocalExecutor` makes a file in, columns of equal length assumed; for predictions.
+
+    Parameters
+    ----------
+    entries, columns
+        Of the file; `item` bytes an entry.
+    room
+        Bytes of memory for a window.
+    """
+    nbytes = entries * item
+    shard = BLOCK_BYTES + 8 * columns * min(1.0, BLOCK_BYTES / max(1, nbytes)) + item
+    shards = -(-nbytes // BLOCK_BYTES)
+    return -(-shards // max(1, int(room // shard)))
 
 
 LOCAL = LocalExecutor()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tiering.execution import Budget
 from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
+from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.manifest import relation_key
@@ -15,7 +16,7 @@ from tiering.graph.external import require_windows
 from tiering.graph.scatter import SLOW_TOUCH
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
-from tiering.graph.windows import chunk_edges, count_windows
+from tiering.graph.windows import chunk_edges
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.streaming import bytes_on_disk, uncached_bytes
 
@@ -118,7 +119,7 @@ def _windows(name: str, data: EdgeData, sizes: CscSizes, item: int, values: int,
     """A file by windows: all edges pass once for each; `values` are bytes read beside destinations (and sources)."""
     chunk = chunk_edges(budget) * CHUNK_BYTES_PER_EDGE
     room, written = budget.left() - chunk, sizes.num_edges * item
-    count = count_windows(sizes, item, room)
+    count = count_windows(sizes.num_edges, sizes.num_dst, item, room)
     arrays = [data.dst] if name.rpartition(" ")[2] != "indices" else [data.dst, data.src]
     read = count * (bytes_on_disk(arrays) + values)
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)

@@ -17,7 +17,6 @@ from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
 from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.streaming import Streamed
 from tiering.progress import progress
 
@@ -37,20 +36,6 @@ def positions(part: slice) -> npt.NDArray[np.int64]:
 def chunk_edges(budget: Budget) -> int:
     """Edges of a chunk."""
     return max(SMALLEST_CHUNK, min(LARGEST_CHUNK, budget.left() // (CHUNK_SHARE * CHUNK_BYTES_PER_EDGE)))
-
-
-def count_windows(sizes: CscSizes, item: int, room: int) -> int:
-    """How many windows a file of so many bytes per edge takes, columns of equal length assumed.
-
-    Parameters
-    ----------
-    room
-        Bytes of memory left, the chunk included.
-    """
-    nbytes = sizes.num_edges * item
-    blocks = -(-nbytes // BLOCK_BYTES)
-    columns = 8 * sizes.num_dst * min(1.0, BLOCK_BYTES / max(1, nbytes))
-    return -(-blocks // max(1, int((room - 2 * item) // (BLOCK_BYTES + columns))))
 
 
 def count_columns(edges: EdgeData, sizes: CscSizes, budget: Budget, threads: int) -> npt.NDArray[np.int64]:

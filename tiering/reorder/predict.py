@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tiering.execution import Budget
 from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
+from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.features import FeatureTable
@@ -15,7 +16,7 @@ from tiering.formats.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.ranked_rows import predict_rows
-from tiering.reorder.windows import RelabelSizes, count_windows, require_relabel
+from tiering.reorder.windows import RelabelSizes, require_relabel
 
 
 def predict_reorder(
@@ -119,7 +120,8 @@ def _windows(
     name: str, sizes: RelabelSizes, item: int, held: int, uncached: float, budget: Budget, rates: Rates
 ) -> Step:
     """A file along the entries; `held` bytes are the sources' new ids."""
-    written, count = sizes.num_edges * item, count_windows(sizes, item, budget.left() - held)
+    written = sizes.num_edges * item
+    count = count_windows(sizes.num_edges, sizes.num_dst, item, budget.left() - held - 2 * item * sizes.chunk_entries)
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
     chunks = 2 * item * sizes.chunk_entries if uncached else 0
     columns = 8 * -(-sizes.num_dst // max(1, count))

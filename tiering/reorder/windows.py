@@ -71,21 +71,6 @@ class RelabelSizes:
         return min(self.in_memory(), self.fixed() + BLOCK_BYTES + max(self.id_bytes, *self.item_bytes, 1))
 
 
-def count_windows(sizes: RelabelSizes, item: int, room: int) -> int:
-    """How many windows a file of so many bytes per edge takes, columns of equal length assumed.
-
-    Parameters
-    ----------
-    room
-        Bytes of memory left, the chunks included, the sources' ids not.
-    """
-    nbytes = sizes.num_edges * item
-    blocks = -(-nbytes // BLOCK_BYTES)
-    columns = 8 * sizes.num_dst * min(1.0, BLOCK_BYTES / max(1, nbytes))
-    left = room - 2 * item * sizes.chunk_entries - 2 * item
-    return -(-blocks // max(1, int(left // (BLOCK_BYTES + columns))))
-
-
 def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget) -> None:
     """Raise `BudgetError` unless the relation can be relabelled."""
     what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, {format_count(sizes.num_src)} ids, a block of 64 MiB"

@@ -1,0 +1,118 @@
+"""`--dry-run`: says what a command would take, writes nothing, refuses what does not fit."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tiering.execution.rates import Rates
+
+TOTALS = ("seconds", "memory", "disk_read", "disk_written", "disk_scratch", "disk_left")
+
+
+@pytest.fixture(autouse=True)
+def known_rates(monkeypatch):
+    """The machine is measured in `tests/execution/test_plan.py` alone: it takes seconds."""
+    for module in ("predict", "predict_chain"):
+        monkeypatch.setattr(f"tiering.pipeline.{module}.measure_rates", lambda *args: Rates())
+
+
+@pytest.fixture
+def commands(tiny_dataset, tmp_path, tiering_cli):
+    """Each command with the inputs it needs, made beforehand."""
+    graph, scores, reordered = tmp_path / "graph", tmp_path / "scores", tmp_path / "reordered"
+    tiering_cli("import", tiny_dataset, "--out", graph).ok()
+    tiering_cli("score", graph, "--method", "degree", "--out", scores).ok()
+    tiering_cli("reorder", graph, "--scores", scores, "--out", reordered).ok()
+    chain = tmp_path / "chain.toml"
+    chain.write_text('[dataset]\npath = "tiny"\n[score]\nmethod = "degree"\n[output]\ndir = "chain"\n')
+    return {
+        "import": ("import", tiny_dataset, "--out", tmp_path / "out", "--edge-ids"),
+        "score": ("score", graph, "--out", tmp_path / "out", "--fanouts", "3,3"),
+        "reorder": ("reorder", graph, "--scores", scores, "--out", tmp_path / "out", "--features"),
+        "layout": ("layout", reordered, "--out", tmp_path / "out", "--gpu", "10%", "--ssd", tmp_path / "ssd"),
+        "run": ("run", chain),
+    }
+
+
+def tree(folder: Path) -> dict[str, int]:
+    """Every file and directory with its time of change."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
+    before = tree(tmp_path)
+    said = tiering_cli(*commands[name], "--dry-run").ok()
+    document = tiering_cli(*commands[name], "--dry-run", "--json").ok().json
+    assert tree(tmp_path) == before
+    stages = ["import", "score", "reorder", "layout"] if name == "run" else [name]
+    assert [stage["stage"] for stage in document["stages"]] == stages
+    for stage in stages:
+        assert f"{stage} -> " in said.out
+    for word in ("step", "how", "time", "peak memory", "written", "left", "total", "nothing was run"):
+        assert word in said.out
+    assert document["dry_run"] is True and document["fits"] is True
+    for total in TOTALS:
+        parts = [stage[total] for stage in document["stages"]]
+        expected = max(parts) if total == "memory" else sum(parts)
+        assert document[total] == pytest.approx(expected, abs=1e-3)
+    assert document["seconds"] > 0 and document["disk_left"] > 0
+
+
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
+    monkeypatch.setattr("tiering.execution.forecast.disk_free", lambda path: 100)
+    result = tiering_cli(*commands[name], "--dry-run")
+    assert "total" in result.out  # the plan is printed all the same
+    result.refused("needed, 100 B free", "make room")
+    document = tiering_cli(*commands[name], "--dry-run", "--json")
+    assert document.code == 1 and document.json["fits"] is False
+
+
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+def test_memory_below_the_least(commands, tiering_cli, tmp_path, monkeypatch, name):
+    if name == "layout":  # small tables take what they take
+        monkeypatch.setattr("tiering.ranked_rows.available_memory", lambda: 0)
+    memory = tmp_path / "chain.toml"
+    memory.write_text(memory.read_text() + '[run]\nmemory = "1MiB"\n')
+    asked = () if name == "run" else ("--memory", "1MiB")
+    tiering_cli(*commands[name], *asked, "--dry-run").refused("memory: ", "give --memory")
+
+
+def test_stages_that_are_there(commands, tiering_cli):
+    tiering_cli(*commands["run"]).ok()
+    document = tiering_cli(*commands["run"], "--dry-run", "--json").ok().json
+    assert [stage["steps"] for stage in document["stages"]] == [[], [], [], []]
+    assert document["disk_left"] == 0 == document["seconds"]
+    assert tiering_cli(*commands["run"], "--dry-run").ok().out.count("is there already") == 4
+
+
+def test_wrong_input_is_refused_as_without(commands, tiering_cli, tmp_path):
+    for arguments in (
+        ("import", tmp_path / "nothing", "--out", tmp_path / "out"),
+        ("import", tmp_path / "tiny", "--out", tmp_path / "out", "--num-nodes", "3"),
+        ("score", tmp_path / "graph", "--out", tmp_path / "out", "--method", "vip"),
+        ("reorder", tmp_path / "reordered", "--scores", tmp_path / "scores", "--out", tmp_path / "out"),
+        ("layout", tmp_path / "graph", "--out", tmp_path / "out"),
+        ("layout", tmp_path / "reordered", "--out", tmp_path / "out", "--gpu", "1TiB"),
+    ):
+        with_it = tiering_cli(*arguments, "--dry-run")
+        assert with_it.refused() == tiering_cli(*arguments).refused()
+
+
+def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
+    """Every command and the code of the page, in order, in one directory."""
+    text = (repository / "docs" / "planning.md").read_text()
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
+    monkeypatch.chdir(tmp_path)
+    Path("chain.toml").write_text(blocks["toml"])
+    for line in blocks["bash"].splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "tiering"
+        tiering_cli(*arguments).ok()
+    exec(compile(blocks["python"], "docs/planning.md", "exec"), {})  # noqa: S102 - our own page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.toml", "data"]
