@@ -56,12 +56,13 @@ class OutputDirectory:
     journal: Journal | None
     """Of the run; ``None`` without an identity."""
     _beside: Path
+    _lock_path: Path
 
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
     ) -> None:
         self._set_places(out)
-        if not self._beside.exists():  # else an earlier run was killed while it ended: settle that first
+        if not self._is_unsettled():
             self._refuse_existing(force)
         with storage_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +86,7 @@ class OutputDirectory:
         """
         output = cls.__new__(cls)
         output._set_places(out)
-        if output._beside.exists():
+        if output._is_unsettled():
             output._lock = output._acquire()
             try:
                 output._settle()
@@ -103,6 +104,10 @@ class OutputDirectory:
         self._old = hidden.with_name(f"{hidden.name}.old")
         self._lock_path = hidden.with_name(f"{hidden.name}.lock")
         self._lock, self._named = -1, False
+
+    def _is_unsettled(self) -> bool:
+        """Whether somebody is writing, or was killed at the very end."""
+        return self._beside.exists() or self._lock_path.exists()
 
     def _refuse_existing(self, force: bool) -> None:
         if (self.out.exists() or self.out.is_symlink()) and not force:
