@@ -20,6 +20,7 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.graph.windows import CscSizes, write_windows
+from tiering.io.checksum import file_state
 from tiering.progress import Progress, progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -84,7 +85,8 @@ def build_graph(
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
     inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
-    identity = {**provenance, "edge_ids": edge_ids, "package": __version__}
+    states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
+    identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         relations = []
         total = sum(edges.num_edges for edges in dataset.edges)

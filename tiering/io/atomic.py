@@ -135,7 +135,7 @@ class OutputDirectory:
             if not force:
                 self._refuse_changed(found.identity, identity or {})
             if found.done:
-                note(f"note: {self.out}: an earlier run with other options has left work behind; it is removed")
+                note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
             outside.give_up(found, self.out)
         with storage_errors(self.path):
             shutil.rmtree(self.path, ignore_errors=True)

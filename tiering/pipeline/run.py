@@ -14,6 +14,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
+from tiering.io.atomic import OutputDirectory
 from tiering.io.checksum import sampled_digest
 from tiering.pipeline.config import read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
@@ -89,8 +90,11 @@ class _Chain:
     ) -> A:
         """The artifact of a stage: the one there if it is `current`, else what `run` makes."""
         begun, target = time.perf_counter(), self._out / folder
+        OutputDirectory.settle(target)
         found = None if self._force else _current(target, kind, current)
-        artifact = run(target, _replaceable(target)) if found is None else found
+        # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
+        replace = _replaceable(target) or bool(self.report)
+        artifact = run(target, replace) if found is None else found
         seconds = round(time.perf_counter() - begun, 3)
         self.report.append({"stage": name, "done": found is None, "seconds": seconds, "path": str(target)})
         return artifact
