@@ -27,7 +27,7 @@ def inputs(mortal: Mortal, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset, and what the first three stages make of it."""
     folder = tmp_path_factory.mktemp("inputs")
     for command in (
-        "generate {}/data --nodes 300 --edges 2500 --dim 24 --classes 2 --hetero",
+        "generate {}/data --nodes 400 --edges 3000 --dim 100 --classes 2 --hetero",
         "import {}/data --out {}/graph --edge-ids",
         "score {}/graph --out {}/scores --method wrpr",
         "reorder {}/graph --scores {}/scores --out {}/reordered",

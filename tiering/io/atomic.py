@@ -168,8 +168,14 @@ class OutputDirectory:
         if not self._lock_path.exists() or os.fstat(fd).st_ino != self._lock_path.stat().st_ino:
             os.close(fd)  # the file was removed by a run that ended between open and lock
             return self._acquire()
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+        try:
+            with storage_errors(self._lock_path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+        except BaseException:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
         return fd
 
     def commit(self) -> None:
@@ -234,8 +240,9 @@ class OutputDirectory:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source` (hard link), or a copy where links do not reach."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
     try:
         os.link(source, target)
     except OSError:

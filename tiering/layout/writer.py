@@ -23,6 +23,7 @@ from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.io.appended import appending_memory
 from tiering.io.checksum import digest_bytes
+from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.placement import Capacities, Table, parse_capacities, parse_page, plan_tiers
@@ -111,6 +112,8 @@ def write_layout(
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         token = _token(graph, body, writer.out)
+        if not journal.done:  # else the space is reserved
+            require_space(_space(writer.path, folders if pages else [], entries, pages, page_bytes))
         with ImageSet(folders if pages else [], writer.out, token, pages, page_bytes, journal) as images:
             left = Budget(budget.limit - _writing_memory(entries, body, pages), budget.text)
             _write_rows(writer, images, entries, body, partial(_ranked, writer, tables, order, left, workers))
@@ -120,6 +123,15 @@ def write_layout(
         drop_images(_images_of(writer.out), writer.out.name, kept, journal)
         writer.commit(body, provenance)
     return Layout.open(writer.out)
+
+
+def _space(
+    path: Path, folders: Sequence[Path], entries: Mapping[str, TypeLayout], pages: int, page_bytes: int
+) -> dict[Path, int]:
+    """Bytes that will be reserved, by directory: the memory tiers, the images."""
+    rows = {name: entry.num_nodes - entry.rows("ssd") for name, entry in entries.items()}
+    images = {folder: image_bytes(pages, k, len(folders), page_bytes) for k, folder in enumerate(folders)}
+    return {path: sum(rows[name] * entry.row_bytes for name, entry in entries.items()), **images}
 
 
 def _writing_memory(entries: Mapping[str, TypeLayout], body: dict[str, Any], pages: int) -> int:
