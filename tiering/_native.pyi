@@ -82,6 +82,51 @@ def place_edge_data(
 ) -> None:
     """The same for values that run along the edges: bytes of shape (edges of the chunk, bytes of a value)."""
 
+def scattered_bytes(num_src: int) -> int:
+    """Bytes of a record of `scatter_edges`."""
+
+def count_buckets(dst: IdArray, first_edge: int, num_dst: int, shift: int, threads: int = 1) -> NDArray[np.int64]:
+    """Edges of a chunk by bucket ``dst >> shift``, shape (threads, buckets): each thread counts an equal part.
+
+    ``ValueError`` naming an edge, numbered from `first_edge` on, whose destination is outside ``0..num_dst-1``.
+    """
+
+def scatter_edges(
+    src: IdArray,
+    dst: IdArray,
+    first_edge: int,
+    num_src: int,
+    num_dst: int,
+    shift: int,
+    counts: NDArray[np.int64],
+    first: int,
+    split: int,
+    low: NDArray[np.uint8],
+    high: NDArray[np.uint8],
+) -> None:
+    """Partition a chunk of edges by bucket, in input order; `counts` is what `count_buckets` said.
+
+    Records of buckets below `first` are dropped, those below `split` lie one after the other in `low`, the others in
+    `high`, `scattered_bytes` each. ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
+    """
+
+def sort_runs(
+    runs: Sequence[NDArray[np.uint8]],
+    counts: NDArray[np.int64],
+    num_columns: int,
+    shift: int,
+    num_src: int,
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Sort the records of consecutive buckets with `num_columns` columns: the ids, and where each column begins.
+
+    ``runs[c]`` holds the records of chunk c, bucket after bucket, ``counts[c, b]`` each. Fills ``indptr[v]`` with
+    `first_entry` plus the entries before column v, and `indices` with the bytes of the ids.
+    """
+
 def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.int64]:
     """How often each id in ``0..num_src-1`` stands in `indices`."""
 
@@ -251,8 +296,11 @@ class StreamReader:
     def __init__(
         self, paths: Sequence[str], buffers: Sequence[NDArray[np.uint8]], engine: str, direct: str = "auto"
     ) -> None: ...
-    def start(self, ranges: Sequence[tuple[int, int, int, int]]) -> None:
-        """Begin to read: number of the file, offset, bytes and number of the buffer of each range."""
+    def start(self, ranges: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Begin to read: number of the file, offset, bytes, number of the buffer and a place in it for each range.
+
+        Places are multiples of 4096; up to 8 KiB more than the range is written from there on.
+        """
 
     def finish(self) -> list[int]:
         """Wait; per range, at which byte of its buffer it begins. ``OSError`` if a read failed."""

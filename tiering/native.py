@@ -26,6 +26,10 @@ coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
 check_csc = _native.check_csc
 count_destinations = _native.count_destinations
+scattered_bytes = _native.scattered_bytes
+count_buckets = _native.count_buckets
+scatter_edges = _native.scatter_edges
+sort_runs = _native.sort_runs
 place_sources = _native.place_sources
 place_edge_data = _native.place_edge_data
 out_degrees = _native.out_degrees
@@ -62,6 +66,7 @@ __all__ = [
     "build_info",
     "check_csc",
     "coo_to_csc",
+    "count_buckets",
     "count_destinations",
     "epoch_order",
     "gather_rows",
@@ -73,8 +78,11 @@ __all__ = [
     "relabel_csc",
     "reverse_pagerank",
     "rmat_edges",
+    "scatter_edges",
     "scatter_rows",
+    "scattered_bytes",
     "sort_by_score",
+    "sort_runs",
     "transpose",
     "uring_unavailable",
 ]

@@ -120,7 +120,7 @@ tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& 
 }
 
 using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Wanted = std::vector<std::array<int64_t, 4>>;  ///< ranges: file, offset, bytes, buffer
+using Wanted = std::vector<std::array<int64_t, 5>>;  ///< ranges: file, offset, bytes, buffer, place in it
 
 /// A reader together with the buffers that it reads into.
 struct BoundStream {
@@ -143,10 +143,14 @@ struct BoundStream {
 
   void start(const Wanted& wanted) {
     std::vector<tiering::StreamRange> ranges;
-    for (const auto& [file, offset, size, buffer] : wanted) {
+    for (const auto& [file, offset, size, buffer, place] : wanted) {
       TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()),
                      "no buffer has the number " + std::to_string(buffer));
-      const auto memory = bytes(buffers[static_cast<size_t>(buffer)]);
+      auto memory = bytes(buffers[static_cast<size_t>(buffer)]);
+      TIERING_EXPECT(place >= 0 && place <= static_cast<int64_t>(memory.size()) &&
+                         place % tiering::StreamReader::kAlignment == 0,
+                     "a range begins at a multiple of 4096 within its buffer");
+      memory = memory.subspan(static_cast<size_t>(place));
       ranges.push_back(
           {static_cast<uint32_t>(file), offset, size, memory.data(), static_cast<int64_t>(memory.size())});
     }

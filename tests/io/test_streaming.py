@@ -128,14 +128,16 @@ def test_reader_checks_its_buffers(tmp_path: Path) -> None:
     path.write_bytes(bytes(100_000))
     reader = native.StreamReader([str(path)], [aligned_bytes(8192)], "threads")
     with pytest.raises(ValueError, match="too small: expected 12288 bytes, found 8192"):
-        reader.start([(0, 4095, 8192, 0)])
+        reader.start([(0, 4095, 8192, 0, 0)])
     with pytest.raises(ValueError, match="no buffer has the number 1"):
-        reader.start([(0, 0, 1, 1)])
+        reader.start([(0, 0, 1, 1, 0)])
+    with pytest.raises(ValueError, match="multiple of 4096 within its buffer"):
+        reader.start([(0, 0, 1, 0, 100)])
     with pytest.raises(ValueError, match="nothing is being read"):
         reader.finish()
-    reader.start([(0, 4000, 4000, 0)])
+    reader.start([(0, 4000, 4000, 0, 0)])
     with pytest.raises(ValueError, match="being read already"):
-        reader.start([(0, 0, 1, 0)])
+        reader.start([(0, 0, 1, 0, 0)])
     assert reader.finish() == [4000]
     with pytest.raises(ValueError, match="expected io_uring or threads"):
         native.StreamReader([str(path)], [], "mmap")
@@ -148,7 +150,7 @@ def test_buffers_are_registered_where_the_limit_allows_it(tmp_path: Path) -> Non
     path.write_bytes(data.tobytes())
     buffer = aligned_bytes((3 << 20) + 8192)
     reader = native.StreamReader([str(path)], [buffer], "io_uring")
-    reader.start([(0, 100, data.size - 100, 0)])
+    reader.start([(0, 100, data.size - 100, 0, 0)])
     (at,) = reader.finish()
     np.testing.assert_array_equal(buffer[at : at + data.size - 100], data[100:])
     assert reader.registered or os.geteuid() != 0

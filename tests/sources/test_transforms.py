@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tiering import native
 from tiering.errors import InputError
+from tiering.execution import own_memory
 from tiering.sources import open_dataset, reading, scratch, transforms
 
 Edge = tuple[int, int, float]
@@ -49,7 +51,7 @@ def test_against_plain_python(
     reverse: bool,
     deduplicate: bool,
 ) -> None:
-    monkeypatch.setattr(transforms, "BUCKET_EDGES", bucket)
+    monkeypatch.setattr(transforms, "LARGEST_BUCKET", bucket)
     monkeypatch.setattr(scratch, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
     monkeypatch.setattr(transforms, "chunks", lambda size: reading.chunks(size, 4))
     folder = tmp_path_factory.mktemp("npy")
@@ -105,3 +107,18 @@ def test_ids_out_of_range(npy_dir: Path) -> None:
 def test_pairs_too_large_for_one_number() -> None:
     src, dst = np.array([2**40, 1, 2**40, 1]), np.array([2**40, 0, 2**40, 1])
     assert sorted(transforms._firsts(src, dst, 2**41)) == [0, 1, 3]
+
+
+def test_changes_stay_within_the_budget(tmp_path, peak_memory):
+    """4 M edges with every change: 300 MB in memory; what does not fit goes to temporary files."""
+    edges = np.stack(native.rmat_edges(18, 4_000_000, 5)).astype(np.int64)
+    np.save(tmp_path / "edge_index.npy", edges)
+    changes = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
+    with open_dataset(tmp_path, work_dir=tmp_path, **changes) as dataset:
+        expected = [np.array(dataset.edges[0].src), np.array(dataset.edges[0].dst)]
+    with peak_memory() as peak:
+        budget = own_memory() + (150 << 20)
+        with open_dataset(tmp_path, work_dir=tmp_path, memory=budget, **changes) as dataset:
+            assert peak.bytes < budget
+            np.testing.assert_array_equal(dataset.edges[0].src, expected[0])
+            np.testing.assert_array_equal(dataset.edges[0].dst, expected[1])

@@ -19,7 +19,8 @@ from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
-from tiering.graph.windows import CscSizes, write_windows
+from tiering.graph.external import write_external
+from tiering.graph.sizes import CscSizes
 from tiering.io.checksum import file_state
 from tiering.progress import Progress, progress
 from tiering.units import parse_threads
@@ -76,7 +77,7 @@ def build_graph(
 
     Notes
     -----
-    Cost: a relation that fits (`tiering.graph.windows.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
+    Cost: a relation that fits (`tiering.graph.sizes.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
     edge data or 64-bit ids) is read twice. One that does not is read once, and once for each window of its result that
     does fit. Either way relation by relation, and array by array of edge data.
     """
@@ -214,7 +215,7 @@ def _write_relation(
             if sizes.in_memory() <= budget.left():
                 _write_edges(writer, sizes, edges, keep_ids, threads)
             else:
-                write_windows(writer, folder, edges, sizes, names, budget, threads)
+                write_external(writer, folder, edges, sizes, names, budget, threads)
     bar.update(edges.num_edges)
     return {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges, "edge_data": names}
 

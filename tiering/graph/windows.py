@@ -1,4 +1,4 @@
-"""COO to CSC within a memory budget: the edges are streamed once to count, and once per window of the result.
+"""COO to CSC by windows of the result: the edges are streamed once to count, and once for each window.
 
 A window is a run of 64 MiB blocks of the file being made, as long as memory allows. Blocks are written when the whole
 edge list has passed, so a killed run goes on from the first block that is missing, even with another budget.
@@ -7,7 +7,6 @@ edge list has passed, so a killed run goes on from the first block that is missi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,90 +14,18 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.execution import Budget
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.protocols import EdgeData
+from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
 from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.storage import open_raw
 from tiering.io.streaming import Streamed
 from tiering.progress import progress
-from tiering.units import format_count
 
 AnyArray = npt.NDArray[Any]
 
-CHUNK_BYTES_PER_EDGE = 56
-"""Of an edge of a chunk while it is placed: its record, its value and, where they are made, its id (24 bytes); and of
-two chunks of sources and destinations, one being placed, one being read (32)."""
-LARGEST_CHUNK, SMALLEST_CHUNK = 16 << 20, 1 << 18
-"""Edges of a chunk."""
 CHUNK_SHARE = 16
 """A chunk takes one part in so many of the memory that is left."""
 Values: TypeAlias = "Callable[[slice], AnyArray]"
 """Values of the edges of a chunk."""
-
-
-@dataclass(frozen=True)
-class CscSizes:
-    """What decides the memory of a conversion."""
-
-    num_edges: int
-    num_src: int
-    num_dst: int
-    item_bytes: tuple[int, ...] = ()
-    """Bytes of a value of each array that runs along the edges, edge ids included."""
-
-    @property
-    def id_bytes(self) -> int:
-        """Bytes of an id in ``indices``: 4, or 8 where the source type has 2^31 nodes or more."""
-        return 8 if self.num_src >= 2**31 else 4
-
-    def in_memory(self) -> int:
-        """Peak of the conversion in memory: the kernel's records and result, or the result and one sorted array.
-
-        8 bytes per node; per edge 8 (16 with 64-bit ids or edge data, 24 with both) and the id, with edge data 8 more;
-        or the id, 8 and the largest value.
-        """
-        record = 8 * (1 + (self.id_bytes == 8) + bool(self.item_bytes))
-        positions = 8 if self.item_bytes else 0
-        kernel = record + self.id_bytes + positions
-        sorting = self.id_bytes + positions + max(self.item_bytes, default=0)
-        return 8 * (self.num_dst + 1) + self.num_edges * max(kernel, sorting)
-
-    def by_windows(self) -> int:
-        """Least memory of the conversion by windows: 8 bytes per node, two blocks and the smallest chunk."""
-        return 8 * (self.num_dst + 1) + 2 * BLOCK_BYTES + SMALLEST_CHUNK * CHUNK_BYTES_PER_EDGE
-
-
-def write_windows(
-    writer: ArtifactWriter,
-    folder: str,
-    edges: EdgeData,
-    sizes: CscSizes,
-    names: Sequence[str],
-    budget: Budget,
-    threads: int,
-) -> None:
-    """Write ``indptr``, ``indices`` and the arrays `names` that run along the edges; what is there already stays.
-
-    Raises
-    ------
-    BudgetError
-        If the least memory is more than the budget leaves.
-    ValueError
-        Naming an edge whose id is out of range.
-    """
-    what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, and two blocks of 64 MiB"
-    budget.require(sizes.by_windows(), f"{folder}: {what}")
-    chunk = max(SMALLEST_CHUNK, min(LARGEST_CHUNK, budget.left() // (CHUNK_SHARE * CHUNK_BYTES_PER_EDGE)))
-    if not writer.has(f"{folder}/indptr"):
-        writer.put(f"{folder}/indptr", _count(edges, sizes, chunk, threads))
-    indptr = open_raw(writer.path / folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
-    placing = _Placing(edges, sizes.num_src, indptr, chunk, budget, threads)
-    placing.write(writer, f"{folder}/indices", (np.dtype(f"int{8 * sizes.id_bytes}"), ()), None)
-    for name in names:
-        values = edges.edge_ids if name == "edge_ids" else edges.data[name]
-        kind = (np.dtype(np.int64), ()) if values is None else (values.dtype, values.shape[1:])
-        placing.write(writer, f"{folder}/{name}", kind, positions if values is None else values.__getitem__)
 
 
 def positions(part: slice) -> npt.NDArray[np.int64]:
@@ -106,38 +33,53 @@ def positions(part: slice) -> npt.NDArray[np.int64]:
     return np.arange(part.start, part.stop, dtype=np.int64)
 
 
-def _count(edges: EdgeData, sizes: CscSizes, chunk: int, threads: int) -> npt.NDArray[np.int64]:
+def chunk_edges(budget: Budget) -> int:
+    """Edges of a chunk."""
+    return max(SMALLEST_CHUNK, min(LARGEST_CHUNK, budget.left() // (CHUNK_SHARE * CHUNK_BYTES_PER_EDGE)))
+
+
+def count_columns(edges: EdgeData, sizes: CscSizes, budget: Budget, threads: int) -> npt.NDArray[np.int64]:
     """The indptr; destinations are checked on the way, sources where they are placed."""
     indptr = np.zeros(sizes.num_dst + 1, np.int64)
-    with Streamed([edges.dst], chunk) as stream, progress(sizes.num_edges, "count", "edge", scale=True) as bar:
+    with (
+        Streamed([edges.dst], chunk_edges(budget)) as stream,
+        progress(sizes.num_edges, "count", "edge", scale=True) as bar,
+    ):
         for first, end, (dst,) in stream:
             native.count_destinations(dst, first, indptr[1:], threads)
             bar.update(end - first)
     return np.cumsum(indptr, out=indptr)
 
 
-@dataclass(frozen=True)
-class _Placing:
-    """Makes files whose entries lie in the order of the columns."""
+class Windows:
+    """Makes files whose entries lie in the order of the columns, window by window.
 
-    edges: EdgeData
-    num_src: int
-    indptr: npt.NDArray[np.int64]
-    chunk: int
-    budget: Budget
-    threads: int
+    Parameters
+    ----------
+    edges
+        The edge list.
+    sizes
+        Of the relation.
+    indptr
+        Of the result; every destination was checked.
+    """
 
-    def write(
-        self, writer: ArtifactWriter, name: str, kind: tuple[np.dtype[Any], tuple[int, ...]], values: Values | None
+    def __init__(
+        self, edges: EdgeData, sizes: CscSizes, indptr: npt.NDArray[np.int64], budget: Budget, threads: int
     ) -> None:
-        """Write one file: `values` by edge, or the sources."""
-        dtype, tail = kind
-        item = dtype.itemsize * int(np.prod(tail, dtype=np.int64))
-        if writer.has(name):
-            return
-        with writer.blocks(name, dtype.name, (self.edges.num_edges, *tail)) as file:
-            while missing := file.missing():
-                self._make(file, self._window(file, missing, item), item, values)
+        self.edges, self.num_src, self.indptr = edges, sizes.num_src, indptr
+        self.chunk, self.budget, self.threads = chunk_edges(budget), budget, threads
+
+    def fill(self, file: BlockFile, item: int, values: Values | None = None) -> None:
+        """Write the blocks of a file that are missing: `values` by edge, or the sources; `item` bytes each.
+
+        Raises
+        ------
+        ValueError
+            Naming an edge whose source is out of range.
+        """
+        while missing := file.missing():
+            self._make(file, self._window(file, missing, item), item, values)
 
     def _window(self, file: BlockFile, missing: Sequence[int], item: int) -> range:
         """As many of the first missing blocks in a row as there is memory for, one at least."""

@@ -32,6 +32,12 @@ _SAMPLES = 16
 """Pages of a file that must all be in the page cache for it to count as cached."""
 
 
+def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.StreamReader:
+    """A reader of ranges of files into buffers, by the best engine here."""
+    with storage_errors(paths[0]):
+        return native.StreamReader([str(path) for path in paths], list(buffers), _engine())
+
+
 def buffer_bytes(arrays: Sequence[AnyArray]) -> int:
     """Bytes that `Streamed` holds for each entry of a chunk: two chunks of what is read from files, else 0."""
     return 2 * sum(region.stride for region in _regions(arrays))
@@ -79,8 +85,7 @@ class Streamed:
         step = min(self.step, self.size)
         for _ in range(2):
             self._buffers += [aligned_bytes(step * region.stride + _PADDING) for region in self._regions]
-        with storage_errors(paths[0]):
-            self._reader = native.StreamReader([str(path) for path in paths], self._buffers, _engine())
+        self._reader = open_stream(paths, self._buffers)
 
     def _start(self, first: int, turn: int) -> None:
         """Begin to read the chunk at `first` into buffers 0 or 1 of each region."""
@@ -90,7 +95,7 @@ class Streamed:
         count = len(self._regions)
         self._reader.start(
             [
-                (file, *region.span(first, end), turn * count + number)
+                (file, *region.span(first, end), turn * count + number, 0)
                 for number, (file, region) in enumerate(zip(self._files, self._regions, strict=True))
             ]
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiering.errors import InputError
-from tiering.execution import Budget
+from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -52,9 +52,10 @@ def import_dataset(
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
     scratch = {"work_dir": _existing_parent(Path(out)), **options}  # the disk that has room for the graph
-    with open_dataset(source, format=format, **scratch) as dataset:
+    budget = parse_memory(memory)
+    with open_dataset(source, format=format, memory=budget, **scratch) as dataset:
         return build_graph(
-            dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, memory=memory, force=force
+            dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, memory=budget, force=force
         )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, MissingError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.protocols import Dataset
+from tiering.sources.archive import refuse_archive, refuse_archives
 from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
 from tiering.sources.edge_list import open_edge_list
 from tiering.sources.igb import find_tree, open_igb
@@ -49,6 +51,7 @@ def detect(path: str | os.PathLike[str]) -> str:
             return "npy"
         if parquet_files(path):
             return "parquet"
+        refuse_archives(path.iterdir())
         raise InputError(
             f"{path}: no dataset recognised in this directory; looked for SRC__NAME__DST/edge_index.npy (igb; also in "
             "processed/ and SIZE/processed/), edge_index.npy (npy), *.parquet (parquet); name the --format or give "
@@ -61,6 +64,7 @@ def detect(path: str | os.PathLike[str]) -> str:
         return "parquet"
     if start != b"\x93NUMPY" and any(s in TEXT_SUFFIXES for s in suffixes[-2:]):
         return "edgelist"
+    refuse_archive(path)
     hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
     raise InputError(
         f"{path}: no dataset recognised in this file; looked for parquet ({', '.join(PARQUET_SUFFIXES)}) and text "
@@ -73,7 +77,13 @@ def _listing(path: Path) -> str:
     return (", ".join(names[:8]) + (", ..." if len(names) > 8 else "")) or "nothing"
 
 
-def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: Any) -> Dataset:  # noqa: A002
+def open_dataset(
+    path: str | os.PathLike[str],
+    format: str = "auto",  # noqa: A002 - the name the command line has
+    *,
+    memory: str | int | Budget | None = None,
+    **options: Any,
+) -> Dataset:
     """Open a dataset of the user's, checked and described, its large arrays left where they are.
 
     Parameters
@@ -82,6 +92,8 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
         File or directory.
     format
         ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+    memory
+        What to stay within, as `tiering.execution.parse_memory` takes it: what is larger goes to temporary files.
     **options
         See `tiering.sources.options.SourceOptions`; ``None`` is the default of each.
 
@@ -107,7 +119,7 @@ def open_dataset(path: str | os.PathLike[str], format: str = "auto", **options: 
     if not source.exists():
         raise MissingError(f"{source}: no such file or directory; check the path")
     refuse_foreign_options(options, chosen)
-    reading = Reading(parsed, Scratch(parsed.work_dir))
+    reading = Reading(parsed, Scratch(parsed.work_dir, parse_memory(memory)))
     reading.notes.update(format=chosen, source=str(source), options=given_options(options))
     try:
         dataset = READERS[chosen](source, reading)

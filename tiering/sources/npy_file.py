@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tiering.errors import InputError, MissingError
 from tiering.io.storage import open_raw
+from tiering.sources.archive import refuse_archive
 
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 64 * 1024
@@ -55,9 +56,12 @@ def require_file(path: Path, what: str) -> Path:
 
 
 def is_npy(path: Path) -> bool:
-    """Whether the file starts with numpy's magic bytes, whatever its name."""
+    """Whether the file starts with numpy's magic bytes, whatever its name; `InputError` if it is an archive."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        if file.read(len(_MAGIC)) == _MAGIC:
+            return True
+    refuse_archive(path)
+    return False
 
 
 def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
@@ -82,13 +86,12 @@ def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
     size = path.stat().st_size
     if size == 0:
         raise InputError(f"{path}: expected {what}, found an empty file (0 bytes); was a download interrupted?")
+    if not is_npy(path):
+        raise InputError(
+            f"{path}: expected {what} with a numpy header, found {size} bytes without one "
+            f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
+        )
     with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            raise InputError(
-                f"{path}: expected {what} with a numpy header, found {size} bytes without one "
-                f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
-            )
-        file.seek(0)
         shape, fortran, dtype = _parse(path, file)
         offset = file.tell()
     _check_dtype(path, dtype)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.formats.protocols import Fingerprint, fingerprint
+from tiering.sources.archive import refuse_archives
 from tiering.sources.options import SourceOptions
 from tiering.sources.scratch import Scratch
 
@@ -50,7 +51,8 @@ class Reading:
         )
 
     def ignored(self, folder: Path, names: Iterable[str]) -> None:
-        """Record files that were seen and not used."""
-        found = [str(folder / name) for name in sorted(names)]
+        """Record files that were seen and not used; archives where a numpy file would have been used are refused."""
+        found = [folder / name for name in sorted(names)]
+        refuse_archives(found)
         if found:
-            self.notes.setdefault("ignored_files", []).extend(found)
+            self.notes.setdefault("ignored_files", []).extend(str(path) for path in found)

@@ -14,10 +14,12 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.execution import Budget, parse_memory
 from tiering.io.storage import storage_errors
 
 IN_MEMORY_BYTES = 256 * 1024 * 1024
-"""Arrays up to this size stay in memory."""
+"""Arrays up to this size stay in memory, where that is no more than `IN_MEMORY_SHARE` of the budget."""
+IN_MEMORY_SHARE = 1 / 32
 
 
 class Appender:
@@ -57,9 +59,13 @@ class Scratch:
     folder
         Where; ``None`` is the system's directory for temporary files. An import passes the disk of its output: the
         system's directory is often small, or memory.
+    budget
+        What the import is to stay within; ``None``: as much as there is.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None = None, budget: Budget | None = None) -> None:
+        self.budget = parse_memory(budget)
+        self._in_memory = min(IN_MEMORY_BYTES, int(self.budget.limit * IN_MEMORY_SHARE))
         self._folder = Path(folder) if folder is not None else Path(tempfile.gettempdir())
         self._appenders: list[Appender] = []
 
@@ -72,7 +78,7 @@ class Scratch:
         """Writable array of shape (size,): in memory if small, else a map of a file with its space reserved."""
         dtype = np.dtype(dtype)
         nbytes = size * dtype.itemsize
-        if nbytes <= IN_MEMORY_BYTES:
+        if nbytes <= self._in_memory:
             return np.empty(size, dtype)
         with self._file() as file, storage_errors(self._folder / "temporary file", nbytes):
             os.posix_fallocate(file.fileno(), 0, nbytes)

@@ -21,8 +21,10 @@ from tiering.sources.edges import largest_id
 from tiering.sources.reading import Reading, chunks
 
 Array = npt.NDArray[Any]
-BUCKET_EDGES = 1 << 24
-"""Edges that `deduplicate` sorts at a time: under 1 GiB."""
+LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 56
+"""Edges that `deduplicate` sorts at a time, and the memory they take; less where the budget is."""
+MOST_BUCKETS = 256
+"""Three open files each."""
 _SELF_LOOP_VALUES = {"weight": 1, "type": -1}
 
 
@@ -176,27 +178,33 @@ def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> int:
     for part in chunks(before):
         src = edge.src[part]
         missing[src[src == edge.dst[part]]] = False
-    nodes = np.flatnonzero(missing)
+    total = before + int(np.count_nonzero(missing))
     for name, column in _columns(edge).items():
-        dtype: np.dtype[Any] = column.dtype
-        added = nodes
-        if name not in ("src", "dst"):
-            added = np.full(nodes.size, _SELF_LOOP_VALUES.get(name[5:], -1))
-            dtype = np.dtype(np.int64) if name != "data.weight" else dtype
-        _set_column(edge, name, _collect(_chain(_whole(column), [added]), before + nodes.size, dtype, reading))
+        endpoint = name in ("src", "dst")
+        dtype: np.dtype[Any] = column.dtype if endpoint or name == "data.weight" else np.dtype(np.int64)
+        value = None if endpoint else _SELF_LOOP_VALUES.get(name[5:], -1)
+        _set_column(edge, name, _collect(_chain(_whole(column), _marked(missing, value)), total, dtype, reading))
     return before
+
+
+def _marked(mask: npt.NDArray[np.bool_], value: int | None) -> Iterator[Array]:
+    """The places of a mask that are set, or as many times `value`."""
+    for part in chunks(mask.shape[0]):
+        places = part.start + np.flatnonzero(mask[part])
+        yield places if value is None else np.full(places.size, value)
 
 
 def first_of_equals(edge: EdgeData, num_src: int, reading: Reading) -> npt.NDArray[np.bool_]:
     """Mark the first of each set of equal edges.
 
     Edges are dealt into buckets by destination, so that equal edges meet in one, and each bucket is sorted by
-    itself. Memory: about 50 bytes x `BUCKET_EDGES`, and 1 byte per edge; temporary disk: 24 bytes per edge if
-    there is more than one bucket.
+    itself. Memory: `BYTES_PER_EDGE` of a bucket, which takes half of what the budget leaves at the most; temporary
+    disk: 1 byte per edge, and 24 if there is more than one bucket.
     """
     keep = reading.scratch.array(edge.num_edges, bool)
     keep[:] = False
-    buckets = -(-edge.num_edges // BUCKET_EDGES)
+    most = max(1, min(LARGEST_BUCKET, reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)))
+    buckets = min(MOST_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
         return keep

@@ -1,10 +1,13 @@
 // Kernels on adjacency: edge list to CSC, transposition, checks, degrees, a synthetic graph for benchmarks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/partition.hpp>
 #include <tiering/views.hpp>
+#include <vector>
 
 namespace tiering {
 
@@ -41,6 +44,38 @@ void place_sources(const IdView& src, const IdView& dst, int64_t first_edge, int
 /// Puts values that run along the edges, item_bytes each, at their places in the window.
 void place_edge_data(const void* values, int64_t item_bytes, int64_t num_values, const IdView& dst,
                      const EdgeWindow& window, int threads);
+
+/// Where the records of scattered edges go: buckets below `first` are dropped, those below `split` lie one after
+/// the other in `low`, the others in `high`.
+struct ScatterTarget {
+  int64_t first, split;
+  std::span<std::byte> low, high;
+};
+
+/// Records of consecutive buckets: one part per chunk of the edges, in which bucket follows bucket.
+struct ScatteredRuns {
+  std::vector<std::span<const std::byte>> chunks;
+  std::span<const int64_t> counts;  ///< by chunk and bucket
+};
+
+/// Bytes of a scattered edge.
+int64_t scattered_bytes(int64_t num_src);
+
+/// Edges of a chunk by thread and bucket of destinations; the keys of the grid are all destinations. Throws InputError
+/// naming an edge whose destination is out of range; edges are numbered from first_edge on.
+std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid,
+                                   int threads);
+
+/// Partitions a chunk of edges that count_buckets counted. Throws InputError naming an edge whose source is not in
+/// [0, num_src).
+void scatter_edges(const IdView& src, const IdView& dst, int64_t first_edge, int64_t num_src,
+                   const BucketGrid& grid, std::span<const int64_t> counts, const ScatterTarget& target,
+                   int threads);
+
+/// Sorts the runs of consecutive buckets by column; the keys of the grid are their columns. Fills indptr, one entry per
+/// column, counted from first_entry on, and the ids, in 64 bits where num_src needs them.
+void sort_runs(const ScatteredRuns& runs, const BucketGrid& grid, int64_t num_src, int64_t first_entry,
+               std::span<int64_t> indptr, std::span<std::byte> indices, int threads);
 
 /// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates
 /// included.

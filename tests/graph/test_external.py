@@ -19,9 +19,10 @@ from tiering.errors import BudgetError, InputError
 from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
-from tiering.graph import build_graph, windows
-from tiering.graph.windows import CscSizes
-from tiering.io import blocks, checksum
+from tiering.graph import build_graph, external, windows
+from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
+from tiering.graph.sizes import CscSizes
+from tiering.io import appending, blocks, checksum
 from tiering.pipeline import import_dataset
 
 MIB = 1 << 20
@@ -29,34 +30,59 @@ MIB = 1 << 20
 
 @pytest.fixture
 def small(monkeypatch):
-    """Blocks of 1 KiB, chunks of 100 edges, no relation fits: many windows of few edges."""
+    """Blocks of 1 KiB, chunks of 100 edges, no relation fits: many windows, or buckets, of few edges.
 
-    def set_up(window: int) -> Budget:
-        for module in (blocks, checksum, windows):
+    `held` is the share of the records that stays in memory; ``None``: by windows. `shift` sets the buckets.
+    """
+
+    def set_up(window: int, held: float | None = None, shift: int = 3, chunk: int = 100) -> Budget:
+        def plan(sizes: CscSizes, room: int) -> ScatterPlan | None:
+            if held is None:
+                return None
+            nbytes = int(held * sizes.num_edges) * sizes.record_bytes
+            return ScatterPlan(chunk, shift, 64, nbytes, 0, sizes.num_edges * sizes.record_bytes - nbytes)
+
+        for module in (blocks, checksum, appending):
             monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
         for name in ("LARGEST_CHUNK", "SMALLEST_CHUNK"):
             monkeypatch.setattr(windows, name, 100)
+        monkeypatch.setattr(external, "plan_scatter", plan)
+        if held == 1:  # as on a disk without room
+            monkeypatch.setattr(external, "_scratch", lambda path, plan, whole: (None, False))
         monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
         monkeypatch.setattr(Budget, "left", lambda self: window)
+        monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
         return Budget(window, "test")
 
     return set_up
 
 
-@pytest.mark.parametrize("window", [0, 9_000, 1 << 20])
+WAYS = {
+    "windows of a block": (0, None),
+    "windows": (9_000, None),
+    "one window": (1 << 20, None),
+    "in memory": (0, 1.0),
+    "on disk": (0, 0.0),
+    "half on disk": (0, 0.5),
+    "large buckets": (1 << 30, 0.4, 6),
+    "large buckets left to windows": (0, 0.4, 6),
+    "one bucket": (1 << 30, 0.0, 20),
+    "one chunk": (0, 0.0, 3, 10_000),
+}
+"""Window, share held, shift, chunk."""
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_same_bytes_as_in_memory(tmp_path, small, monkeypatch, window, threads):
+def test_same_bytes_as_in_memory(tmp_path, small, monkeypatch, way, threads):
     """Several types and relations, parallel edges, self loops, isolated nodes, edge data, edge ids."""
     data = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000).dataset
     build_graph(data, tmp_path / "memory", edge_ids=True, threads=2)
-    budget = small(max(window, 60_000))
-    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
-    monkeypatch.setattr(Budget, "left", lambda self: window)
-    build_graph(data, tmp_path / "windows", edge_ids=True, threads=threads, memory=budget)
-    for module in (blocks, checksum, windows):
+    build_graph(data, tmp_path / "external", edge_ids=True, threads=threads, memory=small(*WAYS[way]))
+    for module in (blocks, checksum, appending):
         monkeypatch.setattr(module, "BLOCK_BYTES", 64 * MIB)
     same = {name: data for name, data in tree_bytes(tmp_path / "memory").items() if name != "manifest.json"}
-    assert same == {name: data for name, data in tree_bytes(tmp_path / "windows").items() if name != "manifest.json"}
+    assert same == {name: data for name, data in tree_bytes(tmp_path / "external").items() if name != "manifest.json"}
 
 
 @settings(max_examples=30, deadline=None)
@@ -117,6 +143,27 @@ def test_a_real_size_stays_within_its_budget(tmp_path, layout, peak_memory):
     assert Graph.open(tmp_path / "windows").digest == whole.digest
 
 
+@pytest.mark.parametrize("scramble", [False, True])
+def test_scattering_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, scramble):
+    """40 M edges, of which a part is held; without scrambling the first buckets are far larger than a chunk."""
+    pairs = np.stack(native.rmat_edges(20, 40_000_000, 5, 2, scramble)).astype(np.int64)
+    np.save(tmp_path / "edges.npy", pairs)
+    src, dst = np.load(tmp_path / "edges.npy", mmap_mode="r")
+    edges = EdgeData(("node", "to", "node"), src, dst)
+    data = Dataset("big", "npy", {"node": NodeData(1 << 20)}, [edges])
+    whole = build_graph(data, tmp_path / "memory")
+    room = 460 * MIB
+    plan = plan_scatter(CscSizes(40_000_000, 1 << 20, 1 << 20), room)
+    assert plan is not None
+    assert 20 * MIB < plan.held < plan.bytes_scratch
+    monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
+    budget = own_memory() + room
+    with peak_memory() as peak:
+        build_graph(data, tmp_path / "scattered", memory=budget)
+    assert peak.bytes < budget
+    assert Graph.open(tmp_path / "scattered").digest == whole.digest
+
+
 def test_too_little_memory(tmp_path):
     data = edges_on_disk(tmp_path, 1_000_000, 1 << 16, "rows")
     with pytest.raises(
@@ -129,11 +176,11 @@ def test_too_little_memory(tmp_path):
 
 
 @pytest.mark.parametrize(("at", "src", "dst"), [(7, 3, 50), (150, -1, 3), (499, 50, 0)])
-def test_ids_out_of_range_are_named(tmp_path, small, monkeypatch, at, src, dst):
+@pytest.mark.parametrize("held", [None, 0.5])
+def test_ids_out_of_range_are_named(tmp_path, small, at, src, dst, held):
     pairs = np.random.default_rng(0).integers(0, 50, (2, 500))
     pairs[:, at] = src, dst
-    budget = small(60_000)
-    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+    budget = small(60_000, held)
     edges = EdgeData(("node", "to", "node"), *pairs, where="edges.npy")
     bad = f"source id {src}" if not 0 <= src < 50 else f"destination id {dst}"
     with pytest.raises(InputError, match=rf"edges.npy: relation node:to:node: edge {at}: {bad} is outside 0..49"):
@@ -142,27 +189,28 @@ def test_ids_out_of_range_are_named(tmp_path, small, monkeypatch, at, src, dst):
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5])
-def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, small, monkeypatch, stop):
+@pytest.mark.parametrize("held", [None, 0.5, 1.0])
+def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, small, monkeypatch, stop, held):
     pairs = np.random.default_rng(0).integers(0, 300, (2, 2000))
     data = Dataset("data", "npy", {"node": NodeData(300)}, [EdgeData(("node", "to", "node"), *pairs)])
-    budget = small(0)
-    monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
-    written: list[int] = []
+    budget = small(0, held)
+    written: list[tuple[str, int]] = []
     write = blocks.BlockFile.write
 
     def stopping(self: Any, first: int, piece: Any) -> None:
         if len(written) == stop:
             raise KeyboardInterrupt
-        written.append(first)
+        written.append((self.path.name, first))
         write(self, first, piece)
 
     monkeypatch.setattr(blocks.BlockFile, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         build_graph(data, tmp_path / "graph", memory=budget)
-    assert written == list(range(stop))
+    assert len(written) == stop
     stop = 1000
     graph = build_graph(data, tmp_path / "graph", memory=budget)
-    assert written == list(range(8)), "each block once"
+    offsets = [("indptr", block) for block in range(3)] if held is not None else []
+    assert sorted(written) == sorted([*offsets, *(("indices", block) for block in range(8))]), "each block once"
     with tempfile.TemporaryDirectory() as other:
         assert build_graph(data, Path(other) / "graph", memory=budget).digest == graph.digest
 
