@@ -183,13 +183,33 @@ def _small_rows() -> None:
 
 def _windows() -> None:
     """No relation fits in memory: it is made window by window."""
+    from tiering.graph import external
+
+    _no_relation_fits()
+    external.plan_scatter = lambda sizes, room: None
+
+
+def _buckets() -> None:
+    """No relation fits in memory: half of the records lie in a scratch file."""
+    from tiering.graph import external
+    from tiering.graph.scatter_plan import ScatterPlan
+
+    _no_relation_fits()
+
+    def plan(sizes: Any, room: int) -> ScatterPlan:
+        held = sizes.num_edges // 2 * sizes.record_bytes
+        return ScatterPlan(200, 3, 64, held, 0, sizes.num_edges * sizes.record_bytes - held)
+
+    external.plan_scatter = plan
+
+
+def _no_relation_fits() -> None:
     from tiering.graph import windows
-    from tiering.graph.windows import CscSizes
+    from tiering.graph.sizes import CscSizes
 
     _small_rows()
     windows.LARGEST_CHUNK = windows.SMALLEST_CHUNK = 500
     CscSizes.in_memory = lambda self: 1 << 60  # type: ignore[method-assign]
-    CscSizes.by_windows = lambda self: 0  # type: ignore[method-assign]
     _room(0)
 
 
@@ -216,7 +236,7 @@ def _scatter() -> None:
 
 
 VARIANTS: dict[str, Callable[[], None]] = {
-    "plain": _small_rows, "windows": _windows, "passes": _passes, "scatter": _scatter
+    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter
 }  # fmt: skip
 
 
