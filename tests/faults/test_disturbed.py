@@ -22,7 +22,7 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
         if answer["code"] != 0:
             struck += 1
             assert len(lines) == 1, f"{story}: {answer}"
-            start = "interrupted: " if fault == "interrupt" else "error: "
+            start = "interrupted; what is finished is kept, go on with: tiering " if fault == "interrupt" else "error: "
             assert lines[0].startswith(start), f"{story}: {answer}"
         if fault == "error" and answer["code"] != 0:
             assert lines[0].endswith("Input/output error"), f"{story}: {answer}"
