@@ -10,7 +10,7 @@ import typer
 from tiering.units import parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, GraphArgument, JsonOption, OutOption, ThreadsOption
+from .options import ForceOption, GraphArgument, JsonOption, MemoryOption, OutOption, ThreadsOption
 
 
 def reorder_command(
@@ -20,6 +20,7 @@ def reorder_command(
     features: Annotated[
         bool, typer.Option("--features", help="Write a reordered feature table too; a layout does not need it.")
     ] = False,
+    memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
     json: JsonOption = False,
@@ -27,5 +28,7 @@ def reorder_command(
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
 
-    reordered = pipeline.reorder(graph, scores, out, features=features, threads=parse_threads(threads), force=force)
+    reordered = pipeline.reorder(
+        graph, scores, out, features=features, memory=memory, threads=parse_threads(threads), force=force
+    )
     print_artifact(reordered, json)

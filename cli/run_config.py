@@ -9,12 +9,22 @@ import typer
 
 from tiering.units import format_seconds, parse_threads
 
-from .options import JsonOption, ThreadsOption
+from .options import COMMON, JsonOption, ThreadsOption
 from .output import print_json, print_table
 
 
 def run_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE|auto",
+            help="Memory to stay within, such as 8GiB or 50%; page cache is free. [default: the file's, or auto]",
+            show_default=False,
+            rich_help_panel=COMMON,
+        ),
+    ] = None,
     threads: ThreadsOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Redo every step.", show_default=False)] = False,
     json: JsonOption = False,
@@ -22,7 +32,7 @@ def run_command(
     """Run the whole chain from one file. Finished steps are kept: started again, it goes on where it stopped."""
     from tiering import pipeline
 
-    report = pipeline.run_config(config, threads=parse_threads(threads), force=force)
+    report = pipeline.run_config(config, threads=parse_threads(threads), memory=memory, force=force)
     if json:
         print_json({"config": str(config), "stages": report})
         return

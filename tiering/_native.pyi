@@ -185,12 +185,45 @@ def inclusion_probability(
 def relabel_csc(
     indptr: NDArray[np.int64],
     indices: IdArray,
-    dst_new_to_old: IdArray,
+    dst_old_to_new: IdArray,
     src_old_to_new: IdArray,
     threads: int = 1,
-    want_positions: bool = False,
-) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
-    """The graph under new ids: column j is old column ``dst_new_to_old[j]``, ids mapped, in the old order."""
+) -> tuple[NDArray[np.int64], IdArray]:
+    """The graph under new ids: column ``dst_old_to_new[v]`` is the old column v, ids mapped, in the old order."""
+
+def relabel_indptr(indptr: NDArray[np.int64], dst_old_to_new: IdArray, threads: int = 1) -> NDArray[np.int64]:
+    """``indptr`` of that graph. The old one must begin at 0 and never fall."""
+
+def place_relabelled(
+    indices: IdArray,
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    dst_old_to_new: IdArray,
+    src_old_to_new: IdArray,
+    first: int,
+    first_column: int,
+    starts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """Put a chunk of the old `indices`, entries from `first_entry` on, at their places in a window of the new ones.
+
+    The window `out` holds the new entries from `first` on; `starts` is the new indptr of the columns that have entries
+    there, from `first_column` on. `indptr` is the old one, whole.
+    """
+
+def place_relabelled_data(
+    values: NDArray[np.uint8],
+    first_entry: int,
+    indptr: NDArray[np.int64],
+    dst_old_to_new: IdArray,
+    first: int,
+    first_column: int,
+    starts: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    threads: int = 1,
+) -> None:
+    """The same for values that run along the edges: bytes of shape (entries of the chunk, bytes of a value)."""
 
 def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""

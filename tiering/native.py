@@ -41,6 +41,9 @@ inclusion_probability = _native.inclusion_probability
 
 # reorder
 relabel_csc = _native.relabel_csc
+relabel_indptr = _native.relabel_indptr
+place_relabelled = _native.place_relabelled
+place_relabelled_data = _native.place_relabelled_data
 sort_by_score = _native.sort_by_score
 invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
@@ -74,8 +77,11 @@ __all__ = [
     "invert_permutation",
     "out_degrees",
     "place_edge_data",
+    "place_relabelled",
+    "place_relabelled_data",
     "place_sources",
     "relabel_csc",
+    "relabel_indptr",
     "reverse_pagerank",
     "rmat_edges",
     "scatter_edges",

@@ -9,17 +9,68 @@ using namespace tiering::bind;
 
 namespace {
 
-nb::tuple relabel_csc(const AnyArray& indptr, const AnyArray& indices, const AnyArray& dst_new_to_old,
-                      const AnyArray& src_old_to_new, int threads, bool want_positions) {
+tiering::RowsView rows_view(const AnyArray& table, const char* name) {
+  if (table.ndim() != 2 || table.dtype() != nb::dtype<uint8_t>())
+    mismatch(name, "2-D uint8 array (rows, row_bytes)", table);
+  const auto rows = static_cast<int64_t>(table.shape(0)), bytes = static_cast<int64_t>(table.shape(1));
+  if (table.size() > 0 && ((bytes > 1 && table.stride(1) != 1) || (rows > 1 && table.stride(0) != bytes)))
+    mismatch(name, "C-contiguous 2-D uint8 array (rows, row_bytes)", table);
+  return {static_cast<const std::byte*>(table.data()), rows, bytes};
+}
+
+nb::tuple relabel_csc(const AnyArray& indptr, const AnyArray& indices, const AnyArray& dst_old_to_new,
+                      const AnyArray& src_old_to_new, int threads) {
   check_threads(threads);
   const auto csc = csc_view(indptr, indices);
-  const auto columns = id_span(dst_new_to_old, "dst_new_to_old");
+  const auto columns = id_span(dst_old_to_new, "dst_old_to_new");
   const auto sources = id_span(src_old_to_new, "src_old_to_new");
-  auto arrays =
-      without_gil([&] { return tiering::relabel_csc(csc, columns, sources, threads, want_positions); });
-  nb::object positions = nb::none();
-  if (want_positions) positions = to_numpy(std::move(arrays.positions));
-  return nb::make_tuple(to_numpy(std::move(arrays.indptr)), to_numpy(std::move(arrays.indices)), positions);
+  auto arrays = without_gil([&] { return tiering::relabel_csc(csc, columns, sources, threads); });
+  return nb::make_tuple(to_numpy(std::move(arrays.indptr)), to_numpy(std::move(arrays.indices)));
+}
+
+std::span<const int64_t> offsets(const AnyArray& a, const char* name) {
+  return value_span<int64_t>(a, name, "contiguous 1-D int64 array");
+}
+
+nb::object relabel_indptr(const AnyArray& indptr, const AnyArray& dst_old_to_new, int threads) {
+  check_threads(threads);
+  const auto old = offsets(indptr, "indptr");
+  const auto columns = id_span(dst_old_to_new, "dst_old_to_new");
+  return to_numpy(without_gil([&] { return tiering::relabel_indptr(old, columns, threads); }));
+}
+
+/// The window whose first entry is `first` and whose bytes are `out`, items of item_bytes.
+tiering::RelabelWindow window_of(int64_t first, int64_t first_column, const AnyArray& starts,
+                                 const AnyMutableArray& out, int64_t item_bytes) {
+  if (!contiguous_1d(out) || out.dtype() != nb::dtype<uint8_t>() ||
+      out.shape(0) % static_cast<size_t>(item_bytes) != 0)
+    mismatch("out", "contiguous uint8 array of whole items", out);
+  const auto size = static_cast<int64_t>(out.shape(0)) / item_bytes;
+  return {first, first + size, first_column, offsets(starts, "starts"), out.data()};
+}
+
+void place_relabelled(const AnyArray& indices, int64_t first_entry, const AnyArray& indptr,
+                      const AnyArray& dst_old_to_new, const AnyArray& src_old_to_new, int64_t first,
+                      int64_t first_column, const AnyArray& starts, const AnyMutableArray& out, int threads) {
+  check_threads(threads);
+  const auto ids = id_span(indices, "indices"), sources = id_span(src_old_to_new, "src_old_to_new");
+  const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
+                                  first_entry, first_entry + ids.size};
+  const auto window =
+      window_of(first, first_column, starts, out, tiering::needs_wide_ids(sources.size) ? 8 : 4);
+  without_gil([&] { tiering::place_relabelled(ids, chunk, sources, window, threads); });
+}
+
+void place_relabelled_data(const AnyArray& values, int64_t first_entry, const AnyArray& indptr,
+                           const AnyArray& dst_old_to_new, int64_t first, int64_t first_column,
+                           const AnyArray& starts, const AnyMutableArray& out, int threads) {
+  check_threads(threads);
+  const auto [data, count, item_bytes] = rows_view(values, "values");
+  if (item_bytes == 0) mismatch("values", "values of a byte or more", values);
+  const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
+                                  first_entry, first_entry + count};
+  const auto window = window_of(first, first_column, starts, out, item_bytes);
+  without_gil([&] { tiering::place_relabelled_data(data, item_bytes, chunk, window, threads); });
 }
 
 nb::object sort_by_score(const AnyArray& scores, int threads) {
@@ -34,15 +85,6 @@ nb::object invert_permutation(const AnyArray& new_to_old, int threads) {
   return to_numpy(without_gil([&] { return tiering::invert_permutation(ids, threads); }));
 }
 
-tiering::RowsView rows_view(const AnyArray& table) {
-  if (table.ndim() != 2 || table.dtype() != nb::dtype<uint8_t>())
-    mismatch("table", "2-D uint8 array (rows, row_bytes)", table);
-  const auto rows = static_cast<int64_t>(table.shape(0)), bytes = static_cast<int64_t>(table.shape(1));
-  if (table.size() > 0 && ((bytes > 1 && table.stride(1) != 1) || (rows > 1 && table.stride(0) != bytes)))
-    mismatch("table", "C-contiguous 2-D uint8 array (rows, row_bytes)", table);
-  return {static_cast<const std::byte*>(table.data()), rows, bytes};
-}
-
 tiering::RowsTarget rows_target(const AnyMutableArray& out, int64_t row_bytes) {
   if (out.ndim() != 2 || out.dtype() != nb::dtype<uint8_t>() ||
       static_cast<int64_t>(out.shape(1)) != row_bytes ||
@@ -53,7 +95,7 @@ tiering::RowsTarget rows_target(const AnyMutableArray& out, int64_t row_bytes) {
 
 void gather_rows(const AnyArray& table, const AnyArray& ids, const AnyMutableArray& out, int threads) {
   check_threads(threads);
-  const auto rows = rows_view(table);
+  const auto rows = rows_view(table, "table");
   const auto target = rows_target(out, rows.row_bytes);
   const auto wanted = id_span(ids, "ids");
   without_gil([&] { tiering::gather_rows(rows, wanted, target, threads); });
@@ -61,7 +103,7 @@ void gather_rows(const AnyArray& table, const AnyArray& ids, const AnyMutableArr
 
 void scatter_rows(const AnyArray& table, const AnyArray& places, const AnyMutableArray& out, int threads) {
   check_threads(threads);
-  const auto rows = rows_view(table);
+  const auto rows = rows_view(table, "table");
   const auto target = rows_target(out, rows.row_bytes);
   const auto where = id_span(places, "places");
   without_gil([&] { tiering::scatter_rows(rows, where, target, threads); });
@@ -70,8 +112,13 @@ void scatter_rows(const AnyArray& table, const AnyArray& places, const AnyMutabl
 }  // namespace
 
 void bind_reorder(nb::module_& m) {
-  m.def("relabel_csc", &relabel_csc, "indptr"_a, "indices"_a, "dst_new_to_old"_a, "src_old_to_new"_a,
-        "threads"_a = 1, "want_positions"_a = false);
+  m.def("relabel_csc", &relabel_csc, "indptr"_a, "indices"_a, "dst_old_to_new"_a, "src_old_to_new"_a,
+        "threads"_a = 1);
+  m.def("relabel_indptr", &relabel_indptr, "indptr"_a, "dst_old_to_new"_a, "threads"_a = 1);
+  m.def("place_relabelled", &place_relabelled, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
+        "src_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
+  m.def("place_relabelled_data", &place_relabelled_data, "values"_a, "first_entry"_a, "indptr"_a,
+        "dst_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
   m.def("sort_by_score", &sort_by_score, "scores"_a, "threads"_a = 1);
   m.def("invert_permutation", &invert_permutation, "new_to_old"_a, "threads"_a = 1);
   m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "out"_a, "threads"_a = 1);

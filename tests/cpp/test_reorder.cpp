@@ -26,33 +26,91 @@ std::vector<T> inverse_of(const std::vector<T>& p) {
   return inverse;
 }
 
-/// Verifier: relabel every entry's ends, then group by a stable sort.
+/// A random CSC, where its columns and sources go, and the CSC under new ids: relabel every entry's ends, then
+/// group by a stable sort. `positions` says where the new entries stood.
+template <typename T>
+struct Relabelled {
+  Relabelled(int64_t num_src, int64_t num_dst, int64_t num_edges) {
+    const auto edges = random_edges(num_src, num_dst, num_edges, 11);
+    csc = grouped(widened(edges.dst), widened(edges.src), num_dst);
+    columns = random_permutation<T>(num_dst, 1);
+    sources = random_permutation<T>(num_src, 2);
+    std::vector<int64_t> keys, ids;
+    for (const int64_t v : columns_of(csc.view())) keys.push_back(columns[static_cast<size_t>(v)]);
+    for (const int64_t u : csc.indices) ids.push_back(sources[static_cast<size_t>(u)]);
+    expected = grouped(keys, ids, num_dst);
+  }
+
+  PlainCsc csc, expected;
+  std::vector<T> columns, sources;
+};
+
 template <typename T>
 void test_relabel(int64_t num_src, int64_t num_dst, int64_t num_edges) {
-  const auto edges = random_edges(num_src, num_dst, num_edges, 11);
-  const PlainCsc csc = grouped(widened(edges.dst), widened(edges.src), num_dst);
-  const auto columns = random_permutation<T>(num_dst, 1), sources = random_permutation<T>(num_src, 2);
-  const auto new_column = inverse_of(columns);
-  std::vector<int64_t> keys, ids;
-  for (const int64_t v : columns_of(csc.view())) keys.push_back(new_column[static_cast<size_t>(v)]);
-  for (const int64_t u : csc.indices) ids.push_back(sources[static_cast<size_t>(u)]);
-  const PlainCsc expected = grouped(keys, ids, num_dst);
+  Relabelled<T> graph(num_src, num_dst, num_edges);
+  graph.expected.positions.clear();
   for (const int threads : kThreads)
-    CHECK(plain(relabel_csc(csc.view(), span_of(columns), span_of(sources), threads, true)) == expected);
+    CHECK(plain(relabel_csc(graph.csc.view(), span_of(graph.columns), span_of(graph.sources), threads)) ==
+          graph.expected);
+}
+
+/// The window of entries [first, end) of the result, and the part of its indptr.
+RelabelWindow window_of(const PlainCsc& result, int64_t first, int64_t end, void* out) {
+  const auto& indptr = result.indptr;
+  const auto low = std::upper_bound(indptr.begin(), indptr.end(), first) - indptr.begin() - 1;
+  const auto high = std::lower_bound(indptr.begin(), indptr.end(), end) - indptr.begin();
+  return {first, end, low,
+          std::span(indptr).subspan(static_cast<size_t>(low), static_cast<size_t>(high - low)), out};
+}
+
+/// Ids and values of `item` bytes, window by window, chunk by chunk; nothing beyond a window is written.
+template <typename T>
+void test_windows(int64_t num_src, int64_t num_dst, int64_t num_edges, int64_t window, int64_t chunk,
+                  int64_t item) {
+  const Relabelled<T> graph(num_src, num_dst, num_edges);
+  std::vector<char> values(static_cast<size_t>(num_edges * item));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<char>(i * 31 + i / 251);
+  for (const int threads : kThreads)
+    for (int64_t first = 0; first < num_edges; first += window) {
+      const int64_t end = std::min(num_edges, first + window), count = end - first;
+      std::vector<int32_t> ids(static_cast<size_t>(count) + 1, -7);
+      std::vector<char> data(static_cast<size_t>(count * item) + 1, 'x');
+      for (int64_t k = 0; k < num_edges; k += chunk) {
+        const OldEntries part{graph.csc.indptr, span_of(graph.columns), k, std::min(num_edges, k + chunk)};
+        place_relabelled({graph.csc.indices.data() + k, part.end - k, false}, part, span_of(graph.sources),
+                         window_of(graph.expected, first, end, ids.data()), threads);
+        place_relabelled_data(values.data() + k * item, item, part,
+                              window_of(graph.expected, first, end, data.data()), threads);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const auto entry = static_cast<size_t>(first + i), at = static_cast<size_t>(i);
+        CHECK(ids[at] == graph.expected.indices[entry]);
+        const auto from = values.begin() + graph.expected.positions[entry] * item;
+        CHECK(std::equal(from, from + item, data.begin() + i * item));
+      }
+      CHECK(ids.back() == -7 && data.back() == 'x');
+    }
 }
 
 void test_relabel_refusals() {
   const auto edges = random_edges(20, 10, 100, 12);
-  const PlainCsc csc = grouped(widened(edges.dst), widened(edges.src), 10);
+  PlainCsc csc = grouped(widened(edges.dst), widened(edges.src), 10);
   auto columns = random_permutation<int32_t>(10, 1), sources = random_permutation<int32_t>(20, 2);
-  auto relabel = [&] { relabel_csc(csc.view(), span_of(columns), span_of(sources), 2, false); };
+  auto relabel = [&] { relabel_csc(csc.view(), span_of(columns), span_of(sources), 2); };
+  csc.indices[70] = 20;
+  csc.indices[90] = -1;
+  check_refused("indices[70] is 20, outside 0..19", relabel);
   columns[3] = 10;
-  check_refused("dst_new_to_old[3] is 10, outside 0..9", relabel);
+  check_refused("dst_old_to_new[3] is 10, outside 0..9", relabel);
+  columns[3] = columns[4];
+  check_refused("dst_old_to_new is no permutation", relabel);
   columns.pop_back();
-  check_refused("dst_new_to_old has 9 entries for 10 columns", relabel);
+  check_refused("dst_old_to_new has 9 entries for 10 columns", relabel);
   columns = random_permutation<int32_t>(10, 1);
-  sources.resize(1);
-  check_refused("is outside src_old_to_new, which has 1 entries", relabel);
+  check_refused("the chunk ends at entry 101, but indptr at 100", [&] {
+    place_relabelled({csc.indices.data(), 100, false}, {csc.indptr, span_of(columns), 1, 101},
+                     span_of(sources), {0, 0, 0, {}, nullptr}, 1);
+  });
 }
 
 void test_sort(const std::vector<double>& scores) {
@@ -138,6 +196,11 @@ int main() {
   test_relabel<int32_t>(1, 1, 0);
   test_relabel<int32_t>(100, 7, 5000);
   test_relabel<int64_t>(7, 3000, 20000);
+  test_relabel<int32_t>(5000, 4000, 300000);
+  for (const int64_t item : {1, 4, 8, 12}) {
+    test_windows<int32_t>(300, 200, 4000, 700, 900, item);
+    test_windows<int64_t>(30, 2000, 3000, 5000, 77, item);
+  }
   test_relabel_refusals();
   test_sorts();
   test_invert<int32_t>(0);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,38 +55,114 @@ def test_what_is_not_a_permutation_is_explained(entries: list[int], message: str
             native.invert_permutation(np.array(entries), threads)
 
 
-@settings(max_examples=40)
-@given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 4000), st.integers(0, 2**32 - 1))
-def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: int, edges: int, seed: int) -> None:
+def relabelled(
+    num_src: int, num_dst: int, edges: int, seed: int
+) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any], Any]:
+    """A random CSC, new places of its columns and sources, the CSC under them, and where its entries stood."""
     random = np.random.default_rng(seed)
+    kinds = random.choice([np.int32, np.int64], 2)
     indptr, indices, _ = native.coo_to_csc(
-        random.integers(0, num_src, edges), random.integers(0, num_dst, edges), num_src, num_dst
+        random.integers(0, num_src, edges), random.integers(0, num_dst, edges) // 2, num_src, num_dst
     )
-    columns, sources = random.permutation(num_dst), random.permutation(num_src).astype(np.int32)
-    lists = [sources[indices[indptr[v] : indptr[v + 1]]] for v in columns]
-    places = [np.arange(indptr[v], indptr[v + 1]) for v in columns]
+    columns, sources = random.permutation(num_dst).astype(kinds[0]), random.permutation(num_src).astype(kinds[1])
+    order = np.argsort(columns)
+    places = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in order])
+    new_indptr = np.append(0, np.cumsum(np.diff(indptr)[order]))
+    return (indptr, indices), (columns, sources), (new_indptr, sources[indices[places]]), places
+
+
+graphs = {
+    "num_src": st.integers(1, 50), "num_dst": st.integers(1, 50), "edges": st.integers(0, 4000),
+    "seed": st.integers(0, 2**32 - 1),
+}  # fmt: skip
+
+
+@settings(max_examples=40)
+@given(**graphs)
+def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: int, edges: int, seed: int) -> None:
+    csc, maps, (indptr, indices), _ = relabelled(num_src, num_dst, edges, seed)
     for threads in THREADS:
-        new_indptr, new_indices, positions = native.relabel_csc(
-            indptr, indices, columns, sources, threads, want_positions=True
-        )
-        assert positions is not None
+        new_indptr, new_indices = native.relabel_csc(*csc, *maps, threads)
         assert new_indices.dtype == np.int32
-        np.testing.assert_array_equal(np.diff(new_indptr), [len(entries) for entries in lists])
-        np.testing.assert_array_equal(new_indices, np.concatenate(lists))
-        np.testing.assert_array_equal(positions, np.concatenate(places))
+        np.testing.assert_array_equal(new_indptr, indptr)
+        np.testing.assert_array_equal(new_indices, indices)
+        np.testing.assert_array_equal(native.relabel_indptr(csc[0], maps[0], threads), indptr)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    **graphs, cuts=st.integers(1, 5), chunk=st.integers(1, 1500), threads=st.sampled_from(THREADS),
+    item=st.sampled_from([0, 1, 3, 4, 8, 12, 600]),
+)  # fmt: skip
+def test_windows_and_chunks_make_the_same(
+    num_src: int, num_dst: int, edges: int, seed: int, cuts: int, chunk: int, threads: int, item: int
+) -> None:
+    """Item 0 stands for the sources; else bytes of a value that runs along the edges."""
+    (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 256, (edges, item), np.uint8)
+    bounds = sorted({0, edges, *random.integers(0, edges + 1, cuts - 1).tolist()})
+    for first, end in pairwise(bounds):
+        low = int(np.searchsorted(new_indptr, first, "right")) - 1
+        starts = new_indptr[low : int(np.searchsorted(new_indptr, end, "left"))]
+        out = np.full((end - first) * (item or 4), 0xEE, np.uint8)
+        for k in range(0, edges, chunk):
+            part = slice(k, k + chunk)
+            if item:
+                native.place_relabelled_data(values[part], k, indptr, columns, first, low, starts, out, threads)
+            else:
+                native.place_relabelled(indices[part], k, indptr, columns, sources, first, low, starts, out, threads)
+        if item:
+            np.testing.assert_array_equal(out.reshape(-1, item), values[places][first:end])
+        else:
+            np.testing.assert_array_equal(out.view(np.int32), new_indices[first:end])
+
+
+def test_long_and_short_columns() -> None:
+    """Columns longer than a batch and longer than a block of entries, among many of every short length."""
+    random = np.random.default_rng(3)
+    degrees = np.concatenate([np.arange(40), [300_000, 0, 5000, 2049, 0, 2048], random.integers(0, 40, 3000), [70_000]])
+    indptr = np.append(0, np.cumsum(random.permutation(degrees)))
+    indices = random.integers(0, 1000, indptr[-1]).astype(np.int32)
+    columns, sources = random.permutation(degrees.size), random.permutation(1000)
+    order = np.argsort(columns)
+    places = np.concatenate([np.arange(indptr[v], indptr[v + 1]) for v in order])
+    for threads in THREADS:
+        new_indptr, new_indices = native.relabel_csc(indptr, indices, columns, sources, threads)
+        np.testing.assert_array_equal(np.diff(new_indptr), np.diff(indptr)[order])
+        np.testing.assert_array_equal(new_indices, sources[indices[places]])
 
 
 def test_relabel_names_what_does_not_fit() -> None:
     indptr, indices = np.array([0, 1, 3]), np.array([0, 1, 2], np.int32)
     columns, sources = np.array([1, 0]), np.array([2, 1, 0])
-    for wrong_columns, wrong_sources, message in [
-        (columns[:1], sources, "dst_new_to_old has 1 entries for 2 columns"),
-        (np.array([0, 2]), sources, r"dst_new_to_old\[1\] is 2, outside 0\.\.1"),
-        (columns, sources[:2], "source id 2 is outside src_old_to_new, which has 2 entries"),
-        (columns.astype(float), sources, "dst_new_to_old: expected contiguous 1-D int32 or int64 array"),
+    for arguments, message in [
+        ((indptr, indices, columns[:1], sources), "dst_old_to_new has 1 entries for 2 columns"),
+        ((indptr, indices, np.array([0, 2]), sources), r"dst_old_to_new\[1\] is 2, outside 0\.\.1"),
+        ((indptr, indices, np.array([1, 1]), sources), "dst_old_to_new is no permutation: .* have 2 entries, .* has 3"),
+        ((np.array([0, 3, 2]), indices, columns, sources), "indptr falls from 3 at 1 to 2 at 2"),
+        ((indptr, indices, columns, sources[:2]), r"indices\[2\] is 2, outside 0\.\.1 \(2 nodes\)"),
+        ((indptr, indices, columns.astype(float), sources), "dst_old_to_new: expected contiguous 1-D int32 or int64"),
     ]:
         with pytest.raises(ValueError, match=message):
-            native.relabel_csc(indptr, indices, wrong_columns, wrong_sources, 2)
+            native.relabel_csc(*arguments, 2)
+
+
+def test_windows_name_what_does_not_fit() -> None:
+    indptr, indices = np.array([0, 1, 3]), np.array([0, 1, 2], np.int32)
+    columns, sources, starts = np.array([1, 0]), np.array([2, 1, 0]), np.array([0, 2])
+    out = np.zeros(12, np.uint8)
+    for arguments, message in [
+        ((indices, 1, indptr, columns, sources, 0, 0, starts, out), "the chunk ends at entry 4, but indptr at 3"),
+        ((indices[1:], 1, indptr, columns, sources[:2], 0, 0, starts, out), r"indices\[2\] is 2, outside 0\.\.1"),
+        ((indices, 0, indptr, columns[1:], sources, 0, 0, starts, out), "dst_old_to_new has 1 entries for 2 columns"),
+        (
+            (indices, 0, indptr, columns, sources, 0, 0, starts, out[1:]),
+            "out: expected contiguous uint8 array of whole",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            native.place_relabelled(*arguments, 2)
 
 
 @given(st.integers(1, 40), st.sampled_from([1, 3, 64, 512, 1000]), st.integers(0, 60), st.booleans())

@@ -32,7 +32,7 @@ def stop(*arguments, **options):
 STAGES = {
     "score": ("ArtifactWriter.commit = stop", "pipeline.score({graph!r}, {out!r}, 'wrpr')"),
     "reorder": (
-        "tiering.reorder.adjacency._write_nodes = stop",
+        "tiering.reorder.adjacency.write_nodes = stop",
         "pipeline.reorder({graph!r}, {scores!r}, {out!r})",
     ),
     "reorder, at the end": (

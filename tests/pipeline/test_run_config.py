@@ -11,7 +11,7 @@ import pytest
 
 import tiering
 from tiering.errors import ExistsError, InputError, MissingError
-from tiering.pipeline import run_config
+from tiering.pipeline import run, run_config
 
 CONFIG = """
 [dataset]
@@ -106,9 +106,10 @@ def test_never_replaces_what_is_no_artifact(config: Path) -> None:
     ("text", "message"),
     [
         ("[dataset", "not valid TOML"),
-        ("[layouts]\n", "unknown section layouts; known are dataset, score, reorder, layout, output"),
+        ("[layouts]\n", "unknown section layouts; known are dataset, score, reorder, layout, output, run"),
         ("dataset = 3\n", r"expected a section \[dataset\], found 3"),
         ("[dataset]\npath = 'tiny'\n[layout]\ngpus = 1\n", r"unknown \[layout\] key gpus; known are gpu, peer, cpu"),
+        ("[dataset]\npath = 'tiny'\n[run]\nmemory = '8GiBs'\n", r"chain.toml: \[run\] memory: .*8GiBs"),
         ("[dataset]\nformat = 'npy'\n", r"\[dataset\] path"),
         ("[dataset]\npath = 'tiny'\nnodes = 4\n", r"unknown \[dataset\] key nodes; known are path, format"),
     ],
@@ -170,3 +171,24 @@ def test_bad_scores(config: Path, keys: str, message: str) -> None:
         run_config(config)
     assert not (config.parent / "made" / "scores").exists()
     assert not (config.parent / "made" / "layout").exists()
+
+
+def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, str] = {}
+
+    def watch(name: str) -> None:
+        stage = getattr(run, name)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            seen[name] = options["memory"].text
+            return stage(*arguments, **options)
+
+        monkeypatch.setattr(run, name, watched)
+
+    for name in ("import_dataset", "reorder", "layout"):
+        watch(name)
+    config.write_text(CONFIG + '[run]\nmemory = "3GiB"\n')
+    run_config(config)
+    assert seen == dict.fromkeys(("import_dataset", "reorder", "layout"), "3GiB")
+    run_config(config, memory="2GiB", force=True)
+    assert set(seen.values()) == {"2GiB"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, MissingError
+from tiering.execution import parse_memory
 
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
@@ -17,6 +18,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "reorder": ("features",),
     "layout": ("gpu", "peer", "cpu", "ssd", "page"),
     "output": ("dir",),
+    "run": ("memory",),
 }
 """Sections of the configuration and their keys.
 
@@ -45,6 +47,8 @@ class ChainConfig:
     """Arguments of `tiering.pipeline.layout`."""
     out: Path
     """Directory of the artifacts."""
+    memory: str | int | None = None
+    """What every stage stays within."""
 
 
 def read_config(path: Path) -> ChainConfig:
@@ -72,6 +76,7 @@ def read_config(path: Path) -> ChainConfig:
         features=bool(document["reorder"].get("features", False)),
         layout=layout,
         out=base / str(document["output"].get("dir", ".")),
+        memory=document["run"].get("memory"),
     )
 
 
@@ -89,6 +94,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
         _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
     _check_score(path, document.get("score", {}))
+    _check_memory(path, document.get("run", {}).get("memory"))
     if "path" not in document.get("dataset", {}):
         raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
     return {name: dict(document.get(name, {})) for name in SECTIONS}
@@ -113,6 +119,13 @@ def _check_score(path: Path, section: Mapping[str, Any]) -> None:
         check_options({name: value for name, value in section.items() if name in OPTIONS})
     except InputError as error:
         raise InputError(f"{path}: [score] {error}") from None
+
+
+def _check_memory(path: Path, memory: Any) -> None:
+    try:
+        parse_memory(memory)
+    except InputError as error:
+        raise InputError(f"{path}: [run] {error}") from None
 
 
 def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequence[str]) -> None:

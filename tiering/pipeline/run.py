@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiering.errors import ExistsError, TieringError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -25,7 +26,11 @@ A = TypeVar("A", bound=Artifact)
 
 
 def run_config(
-    path: str | os.PathLike[str], *, threads: int | str | None = None, force: bool = False
+    path: str | os.PathLike[str],
+    *,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
 ) -> list[dict[str, Any]]:
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
@@ -36,8 +41,10 @@ def run_config(
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
         options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page), ``output`` (dir;
-        default: beside the file). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
-        ``reordered`` and ``layout`` in the output directory.
+        default: beside the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``,
+        ``scores``, ``reordered`` and ``layout`` in the output directory.
+    memory
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
     force
         Redo every stage.
 
@@ -59,13 +66,14 @@ def run_config(
         If something that is no artifact stands where one would be written.
     """
     config = read_config(Path(path))
+    budget = parse_memory(config.memory if memory is None else memory)
     chain = _Chain(config.out, force)
     options = import_options(config.source, config.format, config.edge_ids, config.dataset)
     graph = chain.stage(
         "import", "graph", Graph, lambda found: _import_current(found, options),
         lambda target, replace: import_dataset(
-            config.source, target, config.format, edge_ids=config.edge_ids, threads=threads, force=replace,
-            **config.dataset,
+            config.source, target, config.format, edge_ids=config.edge_ids, threads=threads, memory=budget,
+            force=replace, **config.dataset,
         ),
     )  # fmt: skip
     scores = chain.stage(
@@ -75,12 +83,14 @@ def run_config(
     reordered = chain.stage(
         "reorder", "reordered", Graph, lambda found: _reorder_current(found, graph, scores, config.features),
         lambda target, replace: reorder(
-            graph, scores, target, features=config.features, threads=threads, force=replace
+            graph, scores, target, features=config.features, threads=threads, memory=budget, force=replace
         ),
     )  # fmt: skip
     chain.stage(
         "layout", "layout", Layout, lambda found: _layout_current(found, reordered, config.layout),
-        lambda target, replace: layout(reordered, target, threads=threads, force=replace, **config.layout),
+        lambda target, replace: layout(
+            reordered, target, threads=threads, memory=budget, force=replace, **config.layout
+        ),
     )  # fmt: skip
     return chain.report
 

@@ -117,6 +117,7 @@ def reorder(
     *,
     features: bool = False,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
@@ -126,8 +127,9 @@ def reorder(
     graph, scores = _opened(graph, Graph), _opened(scores, Scores)
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
-    order = order_nodes(graph, scores, threads)
-    return reorder_graph(graph, scores, order, out, features=features, threads=threads, force=force)
+    budget = parse_memory(memory)
+    order = order_nodes(graph, scores, threads, budget)
+    return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
 
 
 def layout(

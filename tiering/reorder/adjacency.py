@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from tiering import native
-from tiering.errors import InputError
+from tiering.errors import FormatError, InputError, TieringError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter
-from tiering.formats.feature_rows import checked_tables, table_states, take
+from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import Relation
+from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.scores import Scores
 from tiering.progress import progress
 from tiering.reorder.features import refer_features, write_features
+from tiering.reorder.nodes import NodeArrays, RankMaps, write_nodes, write_order
+from tiering.reorder.windows import OldRelation, write_relation
 from tiering.units import parse_threads
 from tiering.version import __version__
-
-Maps: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 
 
 def reorder_graph(
@@ -31,6 +31,7 @@ def reorder_graph(
     *,
     features: bool = False,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank.
@@ -45,12 +46,14 @@ def reorder_graph(
     scores
         Scores of `graph`; stored by rank with the order, for whoever places rows later.
     new_to_old
-        Original id of each rank per node type (`tiering.order.order_nodes`).
+        Original id of each rank per node type, such as `tiering.order.order_nodes` gives. Each is asked for once.
     out
         Directory to create.
     features
         Also write the feature tables in rank order. Otherwise the source files are referred to, in original order:
         the layout permutes rows while it places them.
+    memory
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     threads, force
         As in every stage.
 
@@ -58,12 +61,18 @@ def reorder_graph(
     ------
     InputError
         If the graph is reordered already, an order is no permutation, or a feature file changed since the import.
+    FormatError
+        If the graph is damaged: an offset or an id is out of range.
+    BudgetError
+        If the memory is less than `tiering.reorder.windows.RelabelSizes.least` of a relation.
 
     Notes
     -----
-    Cost: one pass over the edges with random access to the maps; memory for one relation at a time.
+    Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
+    once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
+    the same for each array of edge data. Rows that belong to nodes come into order as `tiering.ranked_rows` says.
     """
-    workers = parse_threads(threads)
+    budget, workers = parse_memory(memory), parse_threads(threads)
     if graph.order is not None:
         raise InputError(
             f"{graph.path}: this graph is reordered already; reorder the graph it was made from "
@@ -78,87 +87,39 @@ def reorder_graph(
     inputs = {**provenance["inputs"], **table_states(tables)}
     identity = {**provenance, "inputs": inputs, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
-        maps = _write_order(writer, graph, scores, new_to_old, provenance, workers)
+        arrays = NodeArrays(writer, budget, workers)
+        maps = write_order(arrays, graph, scores, new_to_old, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
-                _write_relation(writer, graph, relation, new_to_old, maps, workers)
+                _write_relation(writer, graph, relation, maps, budget, workers)
                 bar.update(graph.num_edges(relation))
         for node_type in graph.node_types:
-            _write_nodes(writer, graph, node_type, new_to_old[node_type], maps[node_type], workers)
+            write_nodes(arrays, graph, node_type, maps[node_type])
         if features and tables:
-            write_features(writer, tables, new_to_old, provenance, workers)
+            write_features(writer, tables, maps, provenance, budget, workers)
         elif graph.features is not None:
             refer_features(writer, graph, provenance)
         writer.commit(dict(graph.manifest.body), provenance)
     return Graph.open(writer.out)
 
 
-def _write_order(
-    writer: ArtifactWriter,
-    graph: Graph,
-    scores: Scores,
-    new_to_old: Mapping[str, np.ndarray[Any, Any]],
-    provenance: dict[str, Any],
-    threads: int,
-) -> Maps:
-    """Write the nested order artifact; return ``old_to_new`` per node type."""
-    part = writer.part("order", "order")
-    maps: Maps = {}
-    for node_type in graph.node_types:
-        order = new_to_old[node_type]
-        if order.shape != (graph.num_nodes(node_type),):
-            raise InputError(
-                f"order of node type {node_type!r}: expected {graph.num_nodes(node_type)} ids, found {order.shape}"
-            )
-        try:
-            maps[node_type] = native.invert_permutation(order, threads)
-        except ValueError as error:
-            raise InputError(f"order of node type {node_type!r}: not a permutation: {error}") from error
-        part.put(f"nodes/{node_type}/new_to_old", order)
-        part.put(f"nodes/{node_type}/old_to_new", maps[node_type])
-        part.put(f"nodes/{node_type}/score", take(scores.values(node_type), order, threads))
-    part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
-    return maps
-
-
 def _write_relation(
     writer: ArtifactWriter,
     graph: Graph,
     relation: Relation,
-    new_to_old: Mapping[str, np.ndarray[Any, Any]],
-    old_to_new: Maps,
+    maps: Mapping[str, RankMaps],
+    budget: Budget,
     threads: int,
 ) -> None:
     source, _, destination = relation
-    edge_data, folder = graph.edge_data(relation), relation_folder(relation)
-    if writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *edge_data))):
-        return
-    indptr, indices, positions = native.relabel_csc(
-        *graph.csc(relation), new_to_old[destination], old_to_new[source], threads, bool(edge_data)
+    old = OldRelation(
+        *graph.csc(relation), graph.edge_data(relation), maps[destination].old_to_new, maps[source].old_to_new
     )
-    writer.put(f"{folder}/indptr", indptr)
-    writer.put(f"{folder}/indices", indices)
-    if positions is not None:
-        for name, values in edge_data.items():
-            writer.put(f"{folder}/{name}", take(values, positions, threads))
-
-
-def _write_nodes(
-    writer: ArtifactWriter,
-    graph: Graph,
-    node_type: str,
-    new_to_old: np.ndarray[Any, Any],
-    old_to_new: np.ndarray[Any, Any],
-    threads: int,
-) -> None:
-    """Write every array of a node type: splits hold ids, which are mapped in place; all others run along the nodes."""
-    folder = f"nodes/{node_type}/"
-    splits = {f"{folder}split-{name}" for name in graph.splits(node_type)}
-    for name in sorted(graph.manifest.files):
-        if not name.startswith(folder):
-            continue
-        values = graph.manifest.array(name)
-        if name in splits:
-            writer.put(name, take(old_to_new, values, threads).astype(np.int64, copy=False))
-        else:
-            writer.put(name, take(values, new_to_old, threads))
+    try:
+        write_relation(writer, relation_folder(relation), old, budget, threads)
+    except TieringError:
+        raise
+    except ValueError as error:
+        raise FormatError(
+            f"{graph.path}: relation {relation_key(relation)}: {error}; the graph is damaged: import it again"
+        ) from error

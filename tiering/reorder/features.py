@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import numpy as np
-
-from tiering import native
-from tiering.formats.artifact import ArtifactWriter, StreamedFile
-from tiering.formats.feature_rows import chunk_rows, map_rows
+from tiering.execution import Budget
+from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.progress import Progress, progress
+from tiering.progress import progress
+from tiering.ranked_rows import RankedRows
+from tiering.reorder.nodes import RankMaps
 
 
 def refer_features(writer: ArtifactWriter, graph: Graph, provenance: dict[str, Any]) -> None:
@@ -28,16 +27,17 @@ def refer_features(writer: ArtifactWriter, graph: Graph, provenance: dict[str, A
 def write_features(
     writer: ArtifactWriter,
     tables: Mapping[str, FeatureTable],
-    new_to_old: Mapping[str, np.ndarray[Any, Any]],
+    maps: Mapping[str, RankMaps],
     provenance: dict[str, Any],
+    budget: Budget,
     threads: int,
 ) -> None:
     """Write a features artifact with the rows of every table in rank order.
 
     Notes
     -----
-    Cost: each row is read once (at random) and written once (in sequence); memory two chunks. Space for all tables is
-    reserved before the first row is read.
+    Cost: each row is written once, in sequence; how often it is read, and the memory, says `tiering.ranked_rows`. Space
+    for all tables is reserved before the first row is read.
     """
     part = writer.part("features", "features")
     entries = {}
@@ -48,7 +48,13 @@ def write_features(
             for node_type, table in tables.items()
         }
         for node_type, table in tables.items():
-            _write_table(files[node_type], table, new_to_old[node_type], threads, bar)
+            order, scratch = maps[node_type], writer.path / "scratch"
+            with RankedRows(
+                table, order.new_to_old, order.old_to_new, budget=budget, scratch=scratch, threads=threads
+            ) as rows:
+                for _, chunk in rows.chunks(0, table.rows):
+                    files[node_type].write(chunk)
+                    bar.update(chunk.nbytes)
             entries[node_type] = {
                 "rows": table.rows,
                 "dim": table.dim,
@@ -58,17 +64,3 @@ def write_features(
                 "file": f"tables/{node_type}",
             }
     part.commit({"tables": entries}, provenance)
-
-
-def _write_table(
-    file: StreamedFile, table: FeatureTable, order: np.ndarray[Any, Any], threads: int, bar: Progress
-) -> None:
-    rows = map_rows(table, random=True)
-    step = chunk_rows(table.row_bytes)
-    buffer = np.empty((min(step, table.rows), table.row_bytes), np.uint8)
-    for begin in range(0, table.rows, step):
-        ids = order[begin : begin + step]
-        chunk = buffer[: ids.shape[0]]
-        native.gather_rows(rows, ids, chunk, threads)
-        file.write(chunk)
-        bar.update(chunk.nbytes)

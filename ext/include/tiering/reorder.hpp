@@ -10,10 +10,39 @@
 
 namespace tiering {
 
-/// The graph under new ids: column j is the old column dst_new_to_old[j], entries mapped by src_old_to_new,
-/// their order kept. positions[k] = where in the old `indices` entry k stood.
-CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_new_to_old, const IdSpan& src_old_to_new,
-                      int threads, bool want_positions);
+/// The graph under new ids: column dst_old_to_new[v] is the old column v, entries mapped by src_old_to_new, their
+/// order kept. No positions.
+CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new,
+                      int threads);
+
+/// indptr of the graph under new ids. Throws InputError if the old one does not begin at 0 or falls, or if
+/// dst_old_to_new is no permutation of the columns.
+Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& dst_old_to_new, int threads);
+
+/// A chunk of the old entries, and where their columns go.
+struct OldEntries {
+  std::span<const int64_t> indptr;  ///< of all columns
+  IdSpan dst_old_to_new;            ///< new place of each column
+  int64_t first, end;               ///< the entries of the chunk
+};
+
+/// A part of the entries of the relabelled graph, which is made while the old entries pass in chunks.
+struct RelabelWindow {
+  int64_t first, end;               ///< entries
+  int64_t first_column;             ///< of the new columns that have entries in the window
+  std::span<const int64_t> starts;  ///< the new indptr of those columns
+  void* out;                        ///< the entries [first, end)
+};
+
+/// Puts `indices`, the entries of the chunk, under their new ids at their places in the window, in 64 bits where
+/// src_old_to_new needs them. Throws InputError naming the first entry of the chunk that has no new id; the window
+/// is then undefined.
+void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const IdSpan& src_old_to_new,
+                      const RelabelWindow& window, int threads);
+
+/// Puts values that run along the edges of the chunk, item_bytes each, at their places in the window.
+void place_relabelled_data(const void* values, int64_t item_bytes, const OldEntries& chunk,
+                           const RelabelWindow& window, int threads);
 
 /// Old ids by descending score, ties by ascending id. Throws InputError naming the first NaN.
 IdBuffer sort_by_score(std::span<const double> scores, int threads);

@@ -1,0 +1,159 @@
+"""Reorder within a memory budget: the same bytes for any budget, chunk and number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_group import memory_group
+from toy_datasets import chain, toy_dataset, tree_bytes
+
+from tiering import native, pipeline, ranked_rows
+from tiering.errors import BudgetError, FormatError
+from tiering.execution import Budget, own_memory
+from tiering.formats import feature_rows
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.formats.scores import Scores
+from tiering.graph import build_graph
+from tiering.io import blocks, checksum
+from tiering.order.by_score import sort_bytes
+from tiering.reorder import reorder_graph, windows
+from tiering.reorder.windows import RelabelSizes
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Budget]:
+    """Blocks of 1 KiB, chunks of 100 entries and of 4 KiB, no page cache to speak of, so many bytes left."""
+
+    def set_up(left: int) -> Budget:
+        for module in (blocks, checksum, windows):
+            monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
+        monkeypatch.setattr(windows, "CHUNK_ENTRIES", 100)
+        for module in (feature_rows, ranked_rows):
+            monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
+        monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+        monkeypatch.setattr(Budget, "left", lambda self: left)
+        monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
+        return Budget(left, "test")
+
+    return set_up
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Content, without the manifests: their checksums are of blocks of another size."""
+    return {name: data for name, data in tree_bytes(folder).items() if not name.endswith("manifest.json")}
+
+
+@pytest.mark.parametrize("left", [0, 9_000, 40_000, 1 << 22])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_same_bytes_for_any_budget(tmp_path: Path, small: Any, left: int, threads: int) -> None:
+    """Several types and relations, parallel edges, self loops, isolated nodes, edge data, labels, splits, features."""
+    toy = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000)
+    graph, scores, _ = chain(toy, tmp_path, edge_ids=True)
+    pipeline.reorder(graph, scores, tmp_path / "whole", features=True, threads=2)
+    pipeline.reorder(graph, scores, tmp_path / "parts", features=True, threads=threads, memory=small(left))
+    assert files(tmp_path / "whole") == files(tmp_path / "parts")
+
+
+def big_graph(folder: Path, edges: int, scale: int, **options: Any) -> tuple[Graph, Scores]:
+    """A power-law graph with ids in no order, and scores."""
+    src, dst = native.rmat_edges(scale, edges, 1, 2, True)
+    nodes = NodeData(1 << scale, splits={"train": np.arange(100)}, labels=np.arange(1 << scale) % 7)
+    data = Dataset("big", "npy", {"node": nodes}, [EdgeData(("node", "to", "node"), src, dst)])
+    graph = build_graph(data, folder / "graph", **options)
+    return graph, pipeline.score(graph, folder / "scores", "degree")
+
+
+def test_a_real_size_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
+    """20 M edges with ids: two blocks of indices, three of edge ids."""
+    graph, scores = big_graph(tmp_path, 20_000_000, 20, edge_ids=True)
+    budget = own_memory() + 190 * MIB
+    with peak_memory() as peak:
+        pipeline.reorder(graph, scores, tmp_path / "windows", memory=budget)
+    assert peak.bytes < budget
+    whole = pipeline.reorder(graph, scores, tmp_path / "memory", memory="4GiB")
+    assert Graph.open(tmp_path / "windows").digest == whole.digest
+
+
+def test_the_formula_is_what_a_relation_takes(tmp_path: Path, peak_memory: Any) -> None:
+    graph, scores = big_graph(tmp_path, 20_000_000, 20)
+    formula = RelabelSizes(20_000_000, 1 << 20, 1 << 20).in_memory()
+    before = own_memory()
+    with peak_memory() as peak:
+        pipeline.reorder(graph, scores, tmp_path / "memory", memory="4GiB")
+    assert 0.7 * formula < peak.bytes - before < formula + 16 * MIB
+
+
+def test_too_little_memory(tmp_path: Path) -> None:
+    graph, scores = big_graph(tmp_path, 1_000_000, 18)
+    with pytest.raises(BudgetError, match=r"ranking 262,144 nodes .* give --memory \d+MiB"):
+        pipeline.reorder(graph, scores, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"))
+    order = np.random.default_rng(0).permutation(1 << 18)
+    with pytest.raises(BudgetError, match=r"262,144 nodes, 8 bytes each.* give --memory \d+MiB") as told:
+        reorder_graph(graph, scores, {"node": order}, tmp_path / "out", memory=Budget(own_memory() + 10 * MIB, "10MiB"))
+    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    assert enough * MIB - own_memory() < sort_bytes(1 << 18) + 24 * MIB
+    done = reorder_graph(graph, scores, {"node": order}, tmp_path / "out", memory=f"{enough + 8}MiB")
+    assert done.num_edges() == 1_000_000
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_an_interrupted_run_goes_on_from_the_missing_block(
+    tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    pairs = np.random.default_rng(0).integers(0, 100, (2, 2000))
+    data = Dataset("data", "npy", {"node": NodeData(100)}, [EdgeData(("node", "to", "node"), *pairs)])
+    graph = build_graph(data, tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", "degree")
+    whole = pipeline.reorder(graph, scores, tmp_path / "whole")
+    budget = small(0)
+    written: list[int] = []
+    write = blocks.BlockFile.write
+
+    def stopping(self: Any, first: int, piece: Any) -> None:
+        if self.path.name == "indices":
+            if len(written) == stop:
+                raise KeyboardInterrupt
+            written.append(first)
+        write(self, first, piece)
+
+    monkeypatch.setattr(blocks.BlockFile, "write", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
+    assert written == list(range(stop))
+    stop = 1000
+    monkeypatch.setattr(native, "sort_by_score", None)  # the order is there already
+    pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
+    assert written == list(range(8)), "each block once"
+    assert files(tmp_path / "out") == files(whole.path)
+
+
+def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
+    graph, scores = big_graph(tmp_path, 5000, 8)
+    file = graph.path / "relations" / "node__to__node" / "indices"
+    for where, value, message in [(4321, 256, r"indices\[4321\] is 256, outside 0\.\.255"), (0, -1, r"indices\[0\]")]:
+        ids = np.fromfile(file, np.int32)
+        ids[where] = value
+        ids.tofile(file)
+        with pytest.raises(FormatError, match=rf"graph.*node:to:node: {message}"):
+            pipeline.reorder(graph, scores, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_inside_a_memory_group(tmp_path: Path) -> None:
+    """The kernel's own limit, budget and 10 %: 40 M edges, 160 MB of indices."""
+    graph, scores = big_graph(tmp_path, 40_000_000, 20)
+    budget = 190 * MIB
+    with memory_group(budget + budget // 10) as group:
+        done = group.run(
+            "reorder", graph.path, "--scores", scores.path, "--memory", budget, "--out", tmp_path / "windows"
+        )
+        assert done.returncode == 0, done.stderr
+    whole = pipeline.reorder(graph, scores, tmp_path / "memory")
+    assert Graph.open(tmp_path / "windows").digest == whole.digest
