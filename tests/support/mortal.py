@@ -131,12 +131,14 @@ class _Fault:
         self._shared, self._lock, self._count = shared, threading.Lock(), 0
 
     def arm(self) -> None:
+        from tiering.io import atomic
         from tiering.io.journal import Journal
         from tiering.io.storage import RawWriter
 
         for name in CALLS["os"]:
             self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
         self._wrap(RawWriter, "write", None)
+        self._wrap(atomic, "exchange", None)
         self._wrap(Journal, "_append", _half_line)
 
     def _wrap(self, owner: Any, name: str, half: Callable[..., object] | None) -> None:

@@ -301,11 +301,16 @@ class ArtifactWriter:
         """Remove what no manifest will list: scratch files of a killed run that this one has not needed again."""
         known = {self.path / name for name in (*self._files, MANIFEST, JOURNAL)}
         parts = {self.path / name for name in self._parts}
+        seen = []
         for folder, folders, names in os.walk(self.path):
             folders[:] = [name for name in folders if Path(folder, name) not in parts]
+            seen.append(Path(folder))
             for name in names:
                 if (file := Path(folder, name)) not in known:
                     file.unlink()
+        for each in reversed(seen[1:]):
+            if not any(each.iterdir()):
+                each.rmdir()
 
     def __enter__(self) -> ArtifactWriter:
         return self
