@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tiering.units import format_bytes
+from tiering.units import format_bytes, format_seconds
 
 from .output import print_fields, print_json, print_line, print_table
 
@@ -63,6 +63,4 @@ def _bytes(count: int) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    if seconds >= 90:
-        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-    return f"{seconds:.1f} s" if seconds >= 0.95 else f"{1000 * seconds:.0f} ms"
+    return format_seconds(seconds) if seconds >= 0.95 else f"{1000 * seconds:.0f} ms"

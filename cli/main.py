@@ -7,6 +7,7 @@ this package; 130 interrupted.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from . import bench, check, evaluate, info, layout, reorder, run_config, score, 
 from .options import GRAPHS, INSPECT, TIERS
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
+RESUMABLE = {"import", "score", "reorder", "layout", "run"}
+"""Commands that go on where they were stopped."""
 
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
 # found through the one class that both export.
@@ -98,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         code, message = describe_error(error)
+        if code == INTERRUPTED and RESUMABLE & set(arguments[:1]):
+            message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
             print(message, file=sys.stderr, flush=True)
         return code
@@ -110,7 +115,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
     if isinstance(error, _UsageError):
         return USAGE, _usage_line(error)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return INTERRUPTED, "interrupted: the same command goes on from what is finished"
+        return INTERRUPTED, "interrupted"
     if isinstance(error, TieringError) and not isinstance(error, InternalError):
         return error.exit_code, f"error: {one_line(_text(error))}"
     if isinstance(error, MemoryError):

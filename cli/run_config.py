@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tiering.units import parse_threads
+from tiering.units import format_seconds, parse_threads
 
 from .describe_forecast import print_forecast
 from .options import COMMON, DryRunOption, JsonOption, ThreadsOption
@@ -42,7 +42,8 @@ def run_command(
         print_json({"config": str(config), "stages": report})
         return
     rows = [
-        (step["stage"], "done" if step["done"] else "was there", f"{step['seconds']:.1f} s", step["path"])
+        (step["stage"], "done" if step["done"] else "was there", format_seconds(step["seconds"]), step["path"])
         for step in report
     ]
+    rows.append(("all", "", format_seconds(sum(step["seconds"] for step in report)), ""))
     print_table("", ("step", "", "time", "artifact"), rows, left=2)

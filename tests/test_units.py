@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.errors import InputError
-from tiering.units import format_bytes, parse_bytes, parse_fanouts, parse_size, parse_threads
+from tiering.units import format_bytes, format_seconds, parse_bytes, parse_fanouts, parse_size, parse_threads
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (725, "12 min 05 s"),
+        (3599.4, "59 min 59 s"), (3599.6, "1 h 00 min"), (11250, "3 h 08 min"),
+    ],
+)  # fmt: skip
+def test_format_seconds(seconds, text):
+    assert format_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(

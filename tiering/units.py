@@ -107,6 +107,17 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def format_seconds(seconds: float) -> str:
+    """Render a time for people: ``0.4 s``, ``42 s``, ``12 min 05 s``, ``3 h 07 min``."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    whole = round(seconds / 60)
+    return f"{whole // 60} h {whole % 60:02} min"
+
+
 def parse_threads(threads: int | str | None) -> int:
     """Number of threads to use: ``None`` or ``auto`` is every processor this process may run on."""
     if threads is None or threads == "auto":

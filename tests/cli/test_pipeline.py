@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 
 import numpy as np
@@ -185,5 +186,10 @@ def test_run_goes_on_where_it_stopped(tiering_cli, tmp_path, tiny_dataset):
     assert [step["done"] for step in first["stages"]] == [True] * 4
     again = tiering_cli("run", tmp_path / "chain.toml", "--json").ok().json
     assert [step["done"] for step in again["stages"]] == [False] * 4
-    assert "was there" in tiering_cli("run", tmp_path / "chain.toml").ok().out
+    found = tiering_cli("run", tmp_path / "chain.toml").ok()
+    assert "was there" in found.out and "all" in found.out
+    assert found.err.splitlines()[1] == f"[2/4] score: {tmp_path}/out/scores was there"
+    lines = tiering_cli("run", tmp_path / "chain.toml", "--force").ok().err.splitlines()
+    assert lines[5] == f"[3/4] reorder: making {tmp_path}/out/reordered"
+    assert re.fullmatch(r"\[4/4\] layout: done in [\d.]+ s, [\d.]+ KiB, [\d.]+ [KM]?i?B/s", lines[-1])
     tiering_cli("check", tmp_path / "out/layout", "--full").ok()

@@ -18,7 +18,7 @@ BLOCK, PIECE = 16384, 4096
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    for module in (checksum, blocks, appended):
+    for module in (checksum, blocks):
         monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(appended, "PIECE_BYTES", PIECE)
 

@@ -14,8 +14,10 @@ import pytest
 from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.scores import Scores
+from tiering.io import atomic
 from tiering.io.atomic import OutputDirectory
-from tiering.io.storage import RawWriter
+from tiering.io.journal import JOURNAL
+from tiering.io.storage import RawWriter, exchange
 
 BODY = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
 
@@ -173,3 +175,58 @@ def test_a_file_that_was_cut_since_is_made_again(tmp_path):
         write_two(tmp_path / "S", KeyboardInterrupt())
     os.truncate(tmp_path / ".S.partial/nodes/node/feature", 8)
     assert write_two(tmp_path / "S") == [False, False]
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_replaced_with_and_without_a_swap(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr(atomic, "exchange", lambda first, second: False)
+    write_scores(tmp_path / "S", [1.0])
+    assert write_scores(tmp_path / "S", [2.0], force=True, identity=IDENTITY).values()[0] == 2.0
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+
+
+def test_a_swap(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this file system swaps no names")
+    assert (tmp_path / "a" / "b").exists() and (tmp_path / "b" / "a").exists()
+    with pytest.raises(OSError, match="No such file"):
+        exchange(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_stopped_when_it_had_its_name(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr(atomic, "exchange", lambda first, second: False)
+    write_scores(tmp_path / "S", [1.0])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(OutputDirectory, "_end", raise_interrupt)
+        write_scores(tmp_path / "S", [2.0], force=True, identity=IDENTITY)
+    assert Scores.open(tmp_path / "S").values()[0] == 2.0
+    assert len(list(tmp_path.iterdir())) == 2, "what was replaced is still there, hidden"
+    with pytest.raises(ExistsError):
+        write_scores(tmp_path / "S", [3.0], identity=IDENTITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+    assert sorted(path.name for path in (tmp_path / "S").iterdir()) == ["manifest.json", "nodes"]
+
+
+def raise_interrupt(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_settling(tmp_path, monkeypatch):
+    OutputDirectory.settle(tmp_path / "S")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(OutputDirectory, "_end", raise_interrupt)
+        write_scores(tmp_path / "S", [2.0], identity=IDENTITY)
+    assert (tmp_path / "S" / JOURNAL).exists()
+    OutputDirectory.settle(tmp_path / "S")
+    assert not (tmp_path / "S" / JOURNAL).exists()
+    (tmp_path / "S").rename(tmp_path / ".S.old")  # a kill between two renames
+    OutputDirectory.settle(tmp_path / "S")
+    assert Scores.open(tmp_path / "S").values()[0] == 2.0
+    with OutputDirectory(tmp_path / "T"), pytest.raises(BusyError):
+        OutputDirectory.settle(tmp_path / "T")

@@ -14,7 +14,7 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 import tiering
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.io import appended, blocks, checksum
+from tiering.io import blocks, checksum
 from tiering.io.journal import Journal
 from tiering.layout import write_layout
 
@@ -23,7 +23,7 @@ OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (checksum, blocks, appended):
+    for module in (checksum, blocks):
         monkeypatch.setattr(module, "BLOCK_BYTES", 4096)
     monkeypatch.setattr("tiering.formats.feature_rows.CHUNK_BYTES", 5000)
 

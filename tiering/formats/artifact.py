@@ -27,7 +27,7 @@ from tiering.io.appended import AppendedFile
 from tiering.io.atomic import OutputDirectory, link_or_copy
 from tiering.io.blocks import BlockFile
 from tiering.io.checksum import checksum_file, digest_bytes
-from tiering.io.journal import Journal
+from tiering.io.journal import JOURNAL, Journal
 from tiering.io.storage import RawWriter, storage_errors
 from tiering.version import __version__
 
@@ -279,6 +279,7 @@ class ArtifactWriter:
             self.path, self.kind, written_version(self.kind), self._files, self._parts, self.external,
             {"package": f"tiering {__version__}", **provenance}, body,
         )  # fmt: skip
+        self._sweep()
         data = manifest.to_bytes()
         problems = document_problems(manifest.to_json(), self.kind)
         if problems:
@@ -295,6 +296,21 @@ class ArtifactWriter:
             self._output.commit()
             manifest.path = self.out
         return manifest
+
+    def _sweep(self) -> None:
+        """Remove what no manifest will list: scratch files of a killed run that this one has not needed again."""
+        known = {self.path / name for name in (*self._files, MANIFEST, JOURNAL)}
+        parts = {self.path / name for name in self._parts}
+        seen = []
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if Path(folder, name) not in parts]
+            seen.append(Path(folder))
+            for name in names:
+                if (file := Path(folder, name)) not in known:
+                    file.unlink()
+        for each in reversed(seen[1:]):
+            if not any(each.iterdir()):
+                each.rmdir()
 
     def __enter__(self) -> ArtifactWriter:
         return self

@@ -6,6 +6,7 @@ Shared by the stages that move rows (reorder, layout).
 from __future__ import annotations
 
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tiering.errors import InputError
 from tiering.formats.features import Features, FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import document_problems, parse_document, read_document
+from tiering.io.checksum import file_state
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
@@ -45,6 +47,11 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
                 f"({graph.num_nodes(node_type)}), found {table.rows}; import the graph again"
             )
     return tables
+
+
+def table_states(tables: Mapping[str, FeatureTable]) -> dict[str, str]:
+    """State of every file the tables lie in (`tiering.io.checksum.file_state`), for the identity of a run."""
+    return {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
 
 
 def _check_external(path: Path) -> None:

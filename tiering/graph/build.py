@@ -22,6 +22,7 @@ from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
 from tiering.graph.external import write_external
 from tiering.graph.sizes import CscSizes
+from tiering.io.checksum import file_state
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -86,7 +87,8 @@ def build_graph(
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
     inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
-    identity = {**provenance, "edge_ids": edge_ids, "package": __version__}
+    states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
+    identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         relations = []
         shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)

@@ -15,7 +15,6 @@ import xxhash
 
 from tiering.errors import InternalError
 from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.journal import Journal
 from tiering.io.storage import storage_errors
 
@@ -52,7 +51,7 @@ class AppendedFile(BlockFile):
         self.done = self.span(missing[0])[0] if missing else nbytes
         """Bytes from the front that need not come again."""
         self._end, self._filled = self.done, 0
-        self._piece = min(PIECE_BYTES, BLOCK_BYTES)
+        self._piece = min(PIECE_BYTES, self.block_bytes)
         self._buffers: list[npt.NDArray[np.uint8]] = []
         self._writes: list[Future[None] | None] = [None] * _PIECES
         self._unsealed: list[Future[None]] = []
@@ -95,8 +94,8 @@ class AppendedFile(BlockFile):
         self._writes[self._current] = write
         self._unsealed.append(write)
         self._current, self._filled = (self._current + 1) % len(self._buffers), 0
-        if self._end % BLOCK_BYTES == 0 or self._end == self.nbytes:
-            block = (self._end - 1) // BLOCK_BYTES
+        if self._end % self.block_bytes == 0 or self._end == self.nbytes:
+            block = (self._end - 1) // self.block_bytes
             before = [*self._seals[-1:], *self._unsealed]  # in order, so that no block is recorded after a hole
             self._seals.append(self._pool.submit(self._seal, block, self._hash.digest(), before))
             self._hash, self._unsealed = xxhash.xxh3_64(), []

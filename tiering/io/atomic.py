@@ -4,8 +4,8 @@
 only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
 says is done; any other clears it away, with what it made outside.
 
-At `commit` the journal moves to ``.OUT.journal``, the directory gets its name, what it replaced goes, and the journal
-last: a kill anywhere in between is noticed by the next run.
+At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
+where the journal lies says how far a killed run came.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from tiering.errors import BusyError, ExistsError, InputError, StorageError
 from tiering.io import outside
 from tiering.io.journal import JOURNAL, Journal
-from tiering.io.storage import fsync_directory, storage_errors
+from tiering.io.storage import exchange, fsync_directory, storage_errors
 from tiering.progress import note
 
 
@@ -55,13 +55,13 @@ class OutputDirectory:
     """Where to write."""
     journal: Journal | None
     """Of the run; ``None`` without an identity."""
-    _beside: Path
+    _lock_path: Path
 
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
     ) -> None:
         self._set_places(out)
-        if not self._beside.exists():  # else an earlier run was killed while it ended: settle that first
+        if not self._is_unsettled():
             self._refuse_existing(force)
         with storage_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ class OutputDirectory:
         """
         output = cls.__new__(cls)
         output._set_places(out)
-        if output._beside.exists():
+        if output._is_unsettled():
             output._lock = output._acquire()
             try:
                 output._settle()
@@ -99,23 +99,24 @@ class OutputDirectory:
         hidden = self.out.parent / f".{self.out.name}"
         self.path = hidden.with_name(f"{hidden.name}.partial")
         self.journal = None
-        self._beside = hidden.with_name(f"{hidden.name}.journal")
         self._old = hidden.with_name(f"{hidden.name}.old")
         self._lock_path = hidden.with_name(f"{hidden.name}.lock")
         self._lock, self._named = -1, False
+
+    def _is_unsettled(self) -> bool:
+        """Whether somebody is writing, or was killed at the very end."""
+        return any(each.exists() for each in (self.out / JOURNAL, self._old, self._lock_path))
 
     def _refuse_existing(self, force: bool) -> None:
         if (self.out.exists() or self.out.is_symlink()) and not force:
             raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
 
     def _settle(self) -> None:
-        """Bring what a run killed during its commit has left into order: ended if it was renamed, else unfinished."""
+        """Bring what a run killed during its commit has left into order."""
         with storage_errors(self.out):
-            if self._beside.exists() and self.path.exists():
-                self._beside.rename(self.path / JOURNAL)
-            elif self._beside.exists():
-                self._end(Journal.reopen(self._beside))
-            if self._old.exists() and not self.out.exists():
+            if (self.out / JOURNAL).exists():
+                self._end(Journal.reopen(self.out / JOURNAL))
+            elif self._old.exists() and not self.out.exists():
                 self._old.rename(self.out)
 
     def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
@@ -130,7 +131,7 @@ class OutputDirectory:
             if not force:
                 self._refuse_changed(found.identity, identity or {})
             if found.done:
-                note(f"note: {self.out}: an earlier run with other options has left work behind; it is removed")
+                note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
             outside.give_up(found, self.out)
         with storage_errors(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -163,24 +164,28 @@ class OutputDirectory:
         if not self._lock_path.exists() or os.fstat(fd).st_ino != self._lock_path.stat().st_ino:
             os.close(fd)  # the file was removed by a run that ended between open and lock
             return self._acquire()
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+        try:
+            with storage_errors(self._lock_path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+        except BaseException:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
         return fd
 
     def commit(self) -> None:
         """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes."""
         with storage_errors(self.out):
-            if self.journal is not None:
-                self.journal.close()
-                self.journal.path.rename(self._beside)
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
             if self.out.is_symlink() or self.out.is_file():
                 self.out.unlink()
-            elif self.out.exists():
-                shutil.rmtree(self._old, ignore_errors=True)
-                self.out.rename(self._old)
-            self.path.rename(self.out)
+            if not (self.out.exists() and exchange(self.path, self.out)):
+                if self.out.exists():
+                    shutil.rmtree(self._old, ignore_errors=True)
+                    self.out.rename(self._old)
+                self.path.rename(self.out)
             self._named = True
             fsync_directory(self.out.parent)
             self._end(self.journal)
@@ -188,11 +193,12 @@ class OutputDirectory:
 
     def _end(self, journal: Journal | None) -> None:
         """The output has its name: remove what it replaced, then the journal that knew."""
-        shutil.rmtree(self._old, ignore_errors=True)
+        for replaced in (self.path, self._old):
+            shutil.rmtree(replaced, ignore_errors=True)
         if journal is not None:
             journal.close()
             outside.finish(journal, self.out)
-        self._beside.unlink(missing_ok=True)
+        (self.out / JOURNAL).unlink(missing_ok=True)
 
     def _release(self) -> None:
         if self._lock >= 0:
@@ -209,7 +215,6 @@ class OutputDirectory:
                 if self.journal is not None:
                     outside.give_up(self.journal, self.out)
                 shutil.rmtree(self.path, ignore_errors=True)
-                self._beside.unlink(missing_ok=True)
             self._release()
 
     def suspend(self) -> None:
@@ -229,8 +234,9 @@ class OutputDirectory:
 
 def link_or_copy(source: Path, target: Path) -> None:
     """Make `target` the same file as `source` (hard link), or a copy where links do not reach."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
     try:
         os.link(source, target)
     except OSError:

@@ -44,6 +44,7 @@ class BlockFile:
 
     def __init__(self, path: Path, nbytes: int, journal: Journal | None = None, key: str = "") -> None:
         self.path, self.nbytes = path, nbytes
+        self.block_bytes = BLOCK_BYTES
         self.num_blocks = -(-nbytes // BLOCK_BYTES)
         self._journal, self._key = journal, f"blocks {key} "
         self._lock = threading.Lock()

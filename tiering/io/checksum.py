@@ -7,6 +7,7 @@ Why not SHA-256: the aim is to find damage, not forgery, at the speed of memory.
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -88,9 +89,17 @@ def sampled_digest(path: Path, blocks: int = 64, block_bytes: int = 64 * 1024) -
     return "xxh3-64-sampled:" + hasher.hexdigest()
 
 
-def file_state(path: Path) -> str:
-    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change."""
-    return f"{sampled_digest(path)}, changed {path.stat().st_mtime_ns}"
+def file_state(path: Path, sampled: str | None = None) -> str:
+    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change.
+
+    Parameters
+    ----------
+    sampled
+        The digest, if it is known.
+    """
+    changed, nanoseconds = divmod(path.stat().st_mtime_ns, 10**9)
+    when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(changed))
+    return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"
 
 
 def digest_bytes(data: bytes) -> str:

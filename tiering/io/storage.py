@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,15 +21,38 @@ _CHUNK = 64 * 1024 * 1024
 
 
 def disk_free(path: Path) -> int:
-    """Free bytes on the file system that holds `path` (or its nearest existing parent)."""
-    probe = path
-    while not probe.exists():
-        probe = probe.parent
-    return shutil.disk_usage(probe).free
+    """Bytes this process may take on the file system that holds `path` (or its nearest existing parent)."""
+    found = os.statvfs(_existing(path))
+    return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def require_space(wanted: Mapping[Path, int]) -> None:
+    """Raise, naming all that is needed, if a disk cannot hold what is about to be reserved on it.
+
+    Parameters
+    ----------
+    wanted
+        Bytes by directory; those on one file system are added up.
+    """
+    sums: dict[int, tuple[Path, int]] = {}
+    for folder, nbytes in wanted.items():
+        device = _existing(folder).stat().st_dev
+        first, before = sums.get(device, (folder, 0))
+        sums[device] = (first, before + nbytes)
+    for folder, nbytes in sums.values():
+        with storage_errors(folder, nbytes):
+            if nbytes > disk_free(folder):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager
-def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
+def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
     """Turn ``OSError`` from work on `path` into a `StorageError` that says what to do.
 
     Parameters
@@ -37,7 +60,7 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
     path
         The file being written or read.
     needed
-        Bytes the file needs, for the message on a full disk.
+        Bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB.
     """
     try:
         yield
@@ -45,10 +68,9 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            want = "" if needed is None else f"{format_bytes(needed)} needed, "
             raise StorageError(
                 error.errno,
-                f"{path}: no space left: {want}{format_bytes(disk_free(path.parent))} free; "
+                f"{path}: no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(path.parent))} free; "
                 "make room or choose another disk, then run the same command again",
             ) from error
         raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
@@ -62,6 +84,9 @@ def reserve(path: Path, nbytes: int) -> None:
         try:
             if nbytes:
                 os.posix_fallocate(fd, 0, nbytes)
+        except OSError:
+            os.ftruncate(fd, 0)  # what was had of it, so that the message says what is free without this file
+            raise
         finally:
             os.close(fd)
 
@@ -137,3 +162,17 @@ def fsync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap the names of two directories in one step; ``False`` where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(first), here, os.fsencode(second), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first))

@@ -51,9 +51,8 @@ def predict_layout(
     seconds = read_seconds(copied, rates.source) + write_seconds(copied, rates.target)
     seconds += SYNCS_OF_STAGE * rates.target.sync
     steps.append(Step("graph", "copied" if copied else "hard links", 0, copied, copied, 0, seconds))
-    places = {out: tiers.tier_bytes() + copied}
-    for folder, nbytes in zip(ssd, tiers.images(), strict=False):
-        places[folder] = places.get(folder, 0) + nbytes
+    places = tiers.places(out, ssd)
+    places[out] += copied
     return StagePlan("layout", out, tuple(steps), places, held_memory())
 
 

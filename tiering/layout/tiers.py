@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,13 @@ class TierPlan:
     def tier_bytes(self) -> int:
         """Bytes of the files of the memory tiers."""
         return sum(e.rows(tier) * e.row_bytes for e in self.entries.values() for tier in ("gpu", "peer", "cpu"))
+
+    def places(self, out: Path, folders: Sequence[Path]) -> dict[Path, int]:
+        """Bytes that will be written, by directory: the memory tiers in `out`, the images."""
+        found = {out: self.tier_bytes()}
+        for folder, nbytes in zip(folders, self.images(), strict=False):
+            found[folder] = found.get(folder, 0) + nbytes
+        return found
 
     def writing_memory(self) -> int:
         """Memory of the files written at the same time: one of a memory tier or those of the peers, the images."""

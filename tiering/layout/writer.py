@@ -14,13 +14,14 @@ from typing import Any
 from tiering.errors import InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import AppendedEntry, ArtifactWriter
-from tiering.formats.feature_rows import checked_tables
+from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout, TypeLayout, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
-from tiering.io.checksum import digest_bytes, file_state
+from tiering.io.checksum import digest_bytes
+from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.layout.tiers import plan_layout
@@ -101,11 +102,17 @@ def write_layout(
         "node_types": {name: entry.to_json() for name, entry in tiers.entries.items()},
     }
     provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
-    with ArtifactWriter(out, "layout", force=force, identity=_identity(provenance, tables)) as writer:
+    # The graph's digest covers the content of the feature files at the import.
+    inputs = {"graph": graph.digest, **table_states(tables)}
+    identity = {**provenance, "inputs": inputs, "package": __version__}
+    with ArtifactWriter(out, "layout", force=force, identity=identity) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         token = _token(graph, body, writer.out)
-        with ImageSet(folders[: tiers.num_images], writer.out, token, tiers.pages, page_bytes, journal) as images:
+        folders = folders[: tiers.num_images]
+        if not journal.done:  # else the space is reserved
+            require_space(tiers.places(writer.path, folders))
+        with ImageSet(folders, writer.out, token, tiers.pages, page_bytes, journal) as images:
             left = tiers.reading_budget(budget)
             _write_rows(writer, images, tiers.entries, body, partial(_ranked, writer, tables, order, left, workers))
             writer.adopt(graph, "graph")
@@ -114,12 +121,6 @@ def write_layout(
         drop_images(_images_of(writer.out), writer.out.name, kept, journal)
         writer.commit(body, provenance)
     return Layout.open(writer.out)
-
-
-def _identity(provenance: dict[str, Any], tables: Mapping[str, FeatureTable]) -> dict[str, Any]:
-    """What the run computes from what. The graph's digest covers the content of the feature files at its import."""
-    files = {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
-    return {**provenance, "inputs": {**provenance["inputs"], **files}, "package": __version__}
 
 
 def layout_options(

@@ -15,9 +15,12 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
+from tiering.io.atomic import OutputDirectory
 from tiering.io.checksum import sampled_digest
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
+from tiering.progress import note
+from tiering.units import format_bytes, format_seconds
 
 A = TypeVar("A", bound=Artifact)
 
@@ -49,6 +52,11 @@ def run_config(
     -------
     list of dict
         Per stage ``stage``, ``done`` (``False``: skipped), ``seconds``, ``path``.
+
+    Notes
+    -----
+    Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
+    finished when the same chain is run again.
 
     Raises
     ------
@@ -87,8 +95,11 @@ def run_config(
     return chain.report
 
 
+STAGES = ("import", "score", "reorder", "layout")
+
+
 class _Chain:
-    """Runs stages or skips them, and keeps the report."""
+    """Runs stages or skips them, tells how far it is, and keeps the report."""
 
     def __init__(self, out: Path, force: bool) -> None:
         self._out, self._force = out, force
@@ -99,11 +110,26 @@ class _Chain:
     ) -> A:
         """The artifact of a stage: the one there if it is `current`, else what `run` makes."""
         begun, target = time.perf_counter(), self._out / folder
+        place = f"[{len(self.report) + 1}/{len(STAGES)}] {name}"
+        OutputDirectory.settle(target)
         found = None if self._force else _current(target, kind, current)
-        artifact = run(target, replaceable(target)) if found is None else found
-        seconds = round(time.perf_counter() - begun, 3)
-        self.report.append({"stage": name, "done": found is None, "seconds": seconds, "path": str(target)})
+        if found is None:
+            note(f"{place}: making {target}")
+            # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
+            artifact = run(target, replaceable(target) or bool(self.report))
+        else:
+            artifact = found
+        seconds = time.perf_counter() - begun
+        note(f"{place}: {_made(artifact, seconds) if found is None else f'{target} was there'}")
+        self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact
+
+
+def _made(artifact: Artifact, seconds: float) -> str:
+    manifest = artifact.manifest
+    nbytes = sum(entry.bytes for entry in manifest.files.values())
+    nbytes += sum(entry.bytes for entry in manifest.external.values())
+    return f"done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {format_bytes(nbytes / seconds)}/s"
 
 
 def _current(target: Path, kind: type[A], same: Callable[[A], bool]) -> A | None:

@@ -11,7 +11,7 @@ import numpy as np
 from tiering.errors import FormatError, InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter
-from tiering.formats.feature_rows import checked_tables
+from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.scores import Scores
@@ -79,12 +79,14 @@ def reorder_graph(
             "(its digest is in the provenance)"
         )
     tables = checked_tables(graph) if features else {}
-    provenance = {
+    provenance: dict[str, Any] = {
         "stage": "reorder",
         "options": {"features": features},
         "inputs": {"graph": graph.digest, "scores": scores.digest},
     }
-    with ArtifactWriter(out, "graph", force=force, identity={**provenance, "package": __version__}) as writer:
+    inputs = {**provenance["inputs"], **table_states(tables)}
+    identity = {**provenance, "inputs": inputs, "package": __version__}
+    with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         arrays = NodeArrays(writer, budget, workers)
         maps = write_order(arrays, graph, scores, new_to_old, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:

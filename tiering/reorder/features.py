@@ -10,7 +10,8 @@ from tiering.execution import Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.progress import progress
+from tiering.io.appended import AppendedFile, appending_memory
+from tiering.progress import Progress, progress
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.nodes import RankMaps
 
@@ -37,24 +38,23 @@ def write_features(
     Notes
     -----
     Cost: each row is written once, in sequence; how often it is read, and the memory, says `tiering.ranked_rows`. Space
-    for all tables is reserved before the first row is read.
+    for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
     """
     part = writer.part("features", "features")
     entries = {}
     total = sum(table.bytes for table in tables.values())
     with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
         files = {
-            node_type: stack.enter_context(part.stream(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
+            node_type: stack.enter_context(part.appended(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
             for node_type, table in tables.items()
         }
         for node_type, table in tables.items():
             order, scratch = maps[node_type], writer.path / "scratch"
+            left = Budget(budget.limit - appending_memory(table.bytes), budget.text)
             with RankedRows(
-                table, order.new_to_old, order.old_to_new, budget=budget, scratch=scratch, threads=threads
+                table, order.new_to_old, order.old_to_new, budget=left, scratch=scratch, threads=threads
             ) as rows:
-                for _, chunk in rows.chunks(0, table.rows):
-                    files[node_type].write(chunk)
-                    bar.update(chunk.nbytes)
+                _append(files[node_type], rows, bar)
             entries[node_type] = {
                 "rows": table.rows,
                 "dim": table.dim,
@@ -64,3 +64,13 @@ def write_features(
                 "file": f"tables/{node_type}",
             }
     part.commit({"tables": entries}, provenance)
+
+
+def _append(file: AppendedFile, rows: RankedRows, bar: Progress) -> None:
+    """Write the rows of a table that are not there yet."""
+    row_bytes = rows.table.row_bytes
+    start = file.done // row_bytes
+    bar.update(start * row_bytes)
+    for first, chunk in rows.chunks(start, rows.table.rows):
+        file.append(first * row_bytes, chunk)
+        bar.update(chunk.nbytes)

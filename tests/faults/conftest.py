@@ -1,0 +1,47 @@
+"""Fixtures: a server of mortal processes, artifacts to work on, and trials of a stage."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))  # under pytest's importlib mode
+
+from mortal import Mortal
+from trials import STAGES, Trials, done
+
+
+@pytest.fixture(scope="session")
+def mortal() -> Iterator[Mortal]:
+    with Mortal() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def inputs(mortal: Mortal, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset, and what the first three stages make of it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    for command in (
+        "generate {}/data --nodes 400 --edges 3000 --dim 100 --classes 2 --hetero",
+        "import {}/data --out {}/graph --edge-ids",
+        "score {}/graph --out {}/scores --method wrpr",
+        "reorder {}/graph --scores {}/scores --out {}/reordered",
+    ):
+        done(mortal.run(*command.replace("{}", str(folder)).split()))
+    return folder
+
+
+@pytest.fixture
+def start(mortal: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+    """Begin trials of a stage; in memory, where a sync costs nothing, unless `on_disk`."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as memory:
+
+        def begin(stage: str, on_disk: bool = False) -> Trials:
+            return Trials(mortal, STAGES[stage], inputs, (tmp_path if on_disk else Path(memory)) / "run")
+
+        yield begin

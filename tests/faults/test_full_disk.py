@@ -1,0 +1,73 @@
+"""A real file system that fills up: every stage says what it needs and what is free, and goes on when there is room."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from mortal import Mortal
+from trials import STAGES, Trials
+
+SIZE = 24 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An ext4 file system of 24 MiB in a file."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(SIZE)
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("mounting a file system needs root and mkfs.ext4")
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(folder)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def free(disk: Path) -> int:
+    return shutil.disk_usage(disk).free
+
+
+def leave(disk: Path, room: int) -> None:
+    """Fill the disk but for `room` bytes."""
+    with (disk / "filler").open("wb") as file:
+        for spare in range(0, 1 << 20, 4096):  # the file system takes some of it for itself
+            with suppress(OSError):
+                os.posix_fallocate(file.fileno(), 0, max(1, free(disk) - room - spare))
+                return
+
+
+@pytest.mark.parametrize(
+    "stage",
+    ["import", "score", "reorder --features", "layout", "layout by a scatter", "layout in place of another", "run"],
+)
+def test_goes_on_when_there_is_room(mortal: Mortal, inputs: Path, disk: Path, stage: str) -> None:
+    trials = Trials(mortal, STAGES[stage], inputs, disk / "run")
+    needed = sum({found.st_ino: found.st_blocks * 512 for found in map(Path.stat, trials.folder.rglob("*"))}.values())
+    kept = 0
+    for share in (0.02, 0.5, 0.9):
+        trials.begin()
+        leave(disk, int(share * needed))
+        answer = trials.run()
+        story = f"{share} of {needed}: {answer}"
+        assert answer["code"] == 1, story
+        lines = [line for line in str(answer["err"]).splitlines() if not line.startswith(("note: ", "["))]
+        assert len(lines) == 1, story
+        assert re.match(
+            r"error: .*: no space left: \S+ \w+ needed, \S+ \w+ free; make room or choose another", lines[0]
+        )
+        kept += any((trials.folder / place).exists() for place in (f".{trials.stage.out}.partial", "made"))
+        trials.whole()
+        (disk / "filler").unlink()
+        trials.finish(story, 2)
+    assert kept or stage.startswith("layout"), "some of the work was kept"  # a layout reserves all before it begins

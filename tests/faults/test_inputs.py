@@ -1,0 +1,136 @@
+"""What a stage reads is what a resumed run compares: every file it opens is among the inputs it writes down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_datasets import chain, toy_dataset
+
+from tiering import pipeline
+from tiering.errors import InputError, StorageError
+from tiering.formats.artifact import ArtifactWriter
+from tiering.io.journal import JOURNAL, Journal
+from tiering.sources.synthetic import generate
+
+# Prints what was opened for reading below a directory; libraries in C are not seen.
+WATCHED = """
+import json, os, sys
+from tiering.cli.main import main
+opened = set()
+def look(event, arguments):
+    if event == "open" and isinstance(arguments[0], (str, bytes)) and arguments[1] in ("r", "rb", None, "rt"):
+        opened.add(os.path.abspath(os.fsdecode(arguments[0])))
+sys.addaudithook(look)
+assert main(sys.argv[2:]) == 0
+print(json.dumps(sorted(path for path in opened if path.startswith(sys.argv[1] + os.sep))))
+"""
+
+
+def opened_by(folder: Path, *argv: object) -> set[str]:
+    process = subprocess.run(
+        [sys.executable, "-c", WATCHED, str(folder), *map(str, argv)], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(process.stdout.splitlines()[-1]))
+
+
+def write_npy(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", random.integers(0, 40, (2, 100)))
+    np.save(folder / "edge_weight.npy", random.random(100, np.float32))
+    np.save(folder / "node_feat.npy", random.random((40, 3), np.float32))
+    np.save(folder / "node_label.npy", random.integers(0, 3, 40))
+    for k, name in enumerate(("train", "val", "test")):
+        np.save(folder / f"{name}_idx.npy", np.arange(10 * k, 10 * k + 10))
+
+
+def write_igb(folder: Path) -> None:
+    generate(folder, nodes=300, edges=1000, dim=4, classes=2, hetero=True)
+
+
+def write_edge_lists(folder: Path) -> None:
+    folder.mkdir()
+    with gzip.open(folder / "edges.csv.gz", "wt") as file:
+        file.write("src,dst\n" + "".join(f"{k},{k * 7 % 50}\n" for k in range(50)))
+
+
+def write_parquet(folder: Path) -> None:
+    table = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder.mkdir()
+    for k in range(3):
+        ids = np.arange(40) + k
+        parquet.write_table(table.table({"src": ids, "dst": ids[::-1]}), folder / f"part-{k}.parquet")
+
+
+SOURCES = {"npy": write_npy, "igb": write_igb, "csv": write_edge_lists, "parquet": write_parquet}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_an_import_writes_down_every_file_it_opens(tmp_path: Path, kind: str) -> None:
+    SOURCES[kind](tmp_path / "data")
+    source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
+    opened = opened_by(tmp_path / "data", "import", source, "--out", tmp_path / "graph")
+    manifest = json.loads((tmp_path / "graph" / "manifest.json").read_text())
+    known = set(manifest["provenance"]["inputs"])
+    if kind == "parquet":
+        assert known == {str(file) for file in (tmp_path / "data").iterdir()}
+    else:
+        assert opened and opened <= known
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise StorageError(5, "stopped here")
+
+    monkeypatch.setattr(ArtifactWriter, "commit", fail)
+
+
+def identity(out: Path) -> dict[str, object]:
+    journal = Journal.reopen(out.parent / f".{out.name}.partial" / JOURNAL)
+    assert journal is not None
+    journal.close()
+    return dict(journal.identity)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_an_import_whose_input_changed_is_refused(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    SOURCES[kind](tmp_path / "data")
+    source = tmp_path / "data" / "edges.csv.gz" if kind == "csv" else tmp_path / "data"
+    with monkeypatch.context() as patch, pytest.raises(StorageError):
+        stopped(patch)
+        pipeline.import_dataset(source, tmp_path / "graph")
+    inputs = identity(tmp_path / "graph")["inputs"]
+    assert isinstance(inputs, dict)
+    for name in inputs:
+        before = Path(name).stat()
+        os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        with pytest.raises(InputError, match=f"^{name}: changed since a run that left .*graph unfinished .*--force"):
+            pipeline.import_dataset(source, tmp_path / "graph")
+        os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
+    pipeline.import_dataset(source, tmp_path / "graph")
+
+
+def test_later_stages_compare_artifacts_and_feature_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = toy_dataset(tmp_path / "data", 4, featureless=0, min_nodes=30)
+    graph, scores, reordered = chain(toy, tmp_path)
+    stopped(monkeypatch)
+    files = {str(tmp_path / "data" / f"{name}.bin") for name in toy.tables}
+    runs = {
+        "score": (lambda out: pipeline.score(graph, out, "wrpr"), {"graph", "train"}),
+        "reorder": (lambda out: pipeline.reorder(graph, scores, out), {"graph", "scores"}),
+        "features": (lambda out: pipeline.reorder(graph, scores, out, features=True), {"graph", "scores"} | files),
+        "layout": (lambda out: pipeline.layout(reordered, out), {"graph"} | files),
+    }
+    for name, (run, expected) in runs.items():
+        with pytest.raises(StorageError):
+            run(tmp_path / name)
+        inputs = identity(tmp_path / name)["inputs"]
+        assert isinstance(inputs, dict) and set(inputs) == expected, name

@@ -1,0 +1,57 @@
+"""SIGKILL at any moment of any stage: nothing half-made opens, and the same command goes on to the same bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from trials import STAGES, Trials
+
+
+def kill(trials: Trials, luck: random.Random, rounds: int) -> None:
+    """Kill some runs after each other, then let one live."""
+    for number in range(rounds):
+        trials.begin()
+        story = f"trial {number}"
+        for _ in range(luck.randint(1, 3)):
+            at, where = luck.randrange(trials.calls), luck.choice(["before", "after", "half"])
+            threads = luck.choice([1, 2, 7])
+            answer = trials.run("--threads", str(threads), fault="kill", at=at, where=where)
+            story += f", {threads} threads killed {where} call {at} {answer['last']}"
+            assert answer["code"] in (0, 1, -9), f"{story}: {answer}"
+            trials.whole()
+            if answer["code"] >= 0:
+                break
+        trials.finish(story, luck.choice([1, 3]))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
+    kill(start(stage), random.Random(f"some calls of {stage}"), 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES)
+def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
+    trials, seed = start(stage), random.randrange(1 << 32)
+    print(f"seed {seed}")
+    luck = random.Random(seed)
+    for at in range(luck.randrange(5), trials.calls, 5):
+        trials.begin()
+        where = luck.choice(["before", "half"])
+        answer = trials.run("--threads", "1", fault="kill", at=at, where=where)
+        trials.whole()
+        trials.finish(f"killed {where} call {at} {answer['last']}", 2)
+    kill(trials, luck, 20)
+
+
+@pytest.mark.parametrize("stage", ["import by windows", "layout", "run"])
+def test_killed_from_outside(start: Callable[..., Trials], stage: str) -> None:
+    trials, luck = start(stage, on_disk=True), random.Random(stage)
+    for number in range(4):
+        trials.begin()
+        delay = luck.uniform(0.0, 0.25)
+        trials.run(fault="delay", at=delay)
+        trials.whole()
+        trials.finish(f"trial {number}, killed after {delay:.3f} s", 2)

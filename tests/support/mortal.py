@@ -1,0 +1,252 @@
+"""Runs commands in processes that die, fail or are interrupted at a chosen call of the operating system.
+
+Started as a server (``python mortal.py``) that has everything imported and forks a process for each command, so that a
+trial costs milliseconds. It reads one JSON document per line and answers with one:
+
+``argv``     arguments of `tiering`
+``variant``  what is made small, see `VARIANTS`
+``fault``    ``none``; ``kill`` (SIGKILL), ``interrupt`` (SIGINT) or ``error`` (EIO, then always) at call number ``at``;
+             ``delay``: SIGKILL from outside after ``at`` seconds
+``where``    of a kill: ``before`` the call, ``after`` it, or ``half`` way through where the call writes
+
+The answer has ``code`` (negative: the signal), ``calls`` (how many there were), ``last`` (the call at which the fault
+struck), ``out`` and ``err``.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BLOCK_BYTES = 4096
+"""Of files and their checksums, instead of 64 MiB."""
+CALLS = {
+    "os": (
+        "pwrite", "fsync", "fdatasync", "rename", "replace", "link", "unlink", "rmdir", "mkdir", "posix_fallocate",
+        "truncate", "ftruncate",
+    ),
+}  # fmt: skip
+
+
+class Mortal:
+    """The server, seen from a test; a context manager."""
+
+    def __enter__(self) -> Mortal:
+        self._server = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        return self
+
+    def run(self, *argv: object, fault: str = "none", **options: Any) -> dict[str, Any]:
+        """Run one command."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        order = {"argv": [str(argument) for argument in argv], "fault": fault, **options}
+        self._server.stdin.write(json.dumps(order) + "\n")
+        self._server.stdin.flush()
+        answer = self._server.stdout.readline()
+        assert answer, "the server of mortal processes ended"
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def __exit__(self, *error: object) -> None:
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.stdout.close()
+        self._server.wait()
+
+
+def _serve() -> None:
+    import tiering.io.checksum
+
+    tiering.io.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
+    import tqdm  # noqa: F401
+
+    import tiering.graph
+    import tiering.layout
+    import tiering.order
+    import tiering.pipeline.run
+    import tiering.reorder
+    import tiering.scores
+    import tiering.sources
+    from tiering.cli.main import main  # noqa: F401
+
+    for line in sys.stdin:
+        print(json.dumps(_trial(json.loads(line))), flush=True)
+
+
+def _trial(order: dict[str, Any]) -> dict[str, Any]:
+    shared = mmap.mmap(-1, 4096)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            _live(order, shared, out.fileno(), err.fileno())
+        if order["fault"] == "delay":
+            time.sleep(order["at"])
+            os.kill(child, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    calls, length = struct.unpack_from("qq", shared)
+    return {
+        "code": code, "calls": calls, "last": shared[16 : 16 + length].decode(), "out": texts[0], "err": texts[1]
+    }  # fmt: skip
+
+
+def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
+    code = 99
+    try:
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        VARIANTS[order.get("variant", "plain")]()
+        _Fault(order, shared).arm()
+        from tiering.cli.main import main
+
+        code = main(order["argv"])
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+class _Fault:
+    """Counts calls, and strikes at one of them."""
+
+    def __init__(self, order: dict[str, Any], shared: mmap.mmap) -> None:
+        self._kind, self._at = order["fault"], order.get("at", -1)
+        self._where = order.get("where", "before")
+        self._shared, self._lock, self._count = shared, threading.Lock(), 0
+
+    def arm(self) -> None:
+        from tiering.io import atomic
+        from tiering.io.journal import Journal
+        from tiering.io.storage import RawWriter
+
+        for name in CALLS["os"]:
+            self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
+        self._wrap(RawWriter, "write", None)
+        self._wrap(atomic, "exchange", None)
+        self._wrap(Journal, "_append", _half_line)
+
+    def _wrap(self, owner: Any, name: str, half: Callable[..., object] | None) -> None:
+        plain = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with self._lock:
+                number, self._count = self._count, self._count + 1
+                struct.pack_into("q", self._shared, 0, self._count)
+                if number == self._at and self._kind not in ("none", "delay"):
+                    self._shared[8 : 16 + len(name)] = struct.pack("q", len(name)) + name.encode()
+            if self._kind == "error" and number >= self._at:
+                raise OSError(5, "Input/output error")
+            if number == self._at and self._kind == "interrupt":
+                os.kill(os.getpid(), signal.SIGINT)
+            elif number == self._at and self._kind == "kill":
+                if self._where == "after":
+                    plain(*arguments, **options)
+                elif self._where == "half" and half is not None:
+                    half(plain, *arguments)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(*arguments, **options)
+
+        setattr(owner, name, call)
+
+
+def _half_pwrite(plain: Callable[..., object], fd: int, data: Any, offset: int) -> None:
+    half = len(data) // 2 // 4096 * 4096
+    if half:
+        plain(fd, data[:half], offset)
+
+
+def _half_line(plain: Callable[..., object], journal: Any, document: dict[str, Any]) -> None:
+    line = json.dumps(document).encode()
+    journal._file.write(line[: len(line) // 2])
+
+
+def _small_rows() -> None:
+    from tiering import ranked_rows
+    from tiering.formats import feature_rows
+
+    feature_rows.CHUNK_BYTES = ranked_rows.CHUNK_BYTES = 8192
+
+
+def _windows() -> None:
+    """No relation fits in memory: it is made window by window."""
+    from tiering.graph import external
+
+    _no_relation_fits()
+    external.plan_scatter = lambda sizes, room: None
+
+
+def _buckets() -> None:
+    """No relation fits in memory: half of the records lie in a scratch file."""
+    from tiering.graph import external
+    from tiering.graph.scatter_plan import ScatterPlan
+
+    _no_relation_fits()
+
+    def plan(sizes: Any, room: int) -> ScatterPlan:
+        held = sizes.num_edges // 2 * sizes.record_bytes
+        return ScatterPlan(200, 3, 64, held, 0, sizes.num_edges * sizes.record_bytes - held)
+
+    external.plan_scatter = plan
+
+
+def _no_relation_fits() -> None:
+    from tiering.graph import windows
+    from tiering.graph.sizes import CscSizes
+
+    _small_rows()
+    windows.LARGEST_CHUNK = windows.SMALLEST_CHUNK = 500
+    CscSizes.in_memory = lambda self: 1 << 60  # type: ignore[method-assign]
+    _room(0)
+
+
+def _room(window: int) -> None:
+    """A budget that always leaves so much for a window."""
+    from tiering import ranked_rows
+    from tiering.execution import Budget
+
+    ranked_rows.available_memory = lambda: 0
+    Budget.left = lambda self: window + 4 * ranked_rows.CHUNK_BYTES  # type: ignore[method-assign]
+    Budget.require = lambda self, needed, what: None  # type: ignore[method-assign]
+
+
+def _passes() -> None:
+    """No table fits in memory: it is read two or three times."""
+    _small_rows()
+    _room(60_000)
+
+
+def _scatter() -> None:
+    """No table fits in memory: its rows go to scratch files."""
+    _small_rows()
+    _room(20_000)
+
+
+VARIANTS: dict[str, Callable[[], None]] = {
+    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter
+}  # fmt: skip
+
+
+def clear(folder: Path) -> None:
+    """Remove a directory and make it anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,104 @@
+"""Stages that are disturbed: what they are run on, and what must come out in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mortal import Mortal, clear
+from toy_datasets import tree_bytes
+
+Tree = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A command under test; ``{}`` in its arguments is the directory of the inputs, ``@`` that of the outputs."""
+
+    argv: str
+    out: str
+    """What it makes."""
+    variant: str = "plain"
+    before: list[str] = field(default_factory=list)
+    """Commands that make what it finds."""
+
+
+LAYOUT = "layout {}/reordered --out @/layout --gpu 15% --peer 3x9% --cpu 20% --page 512 --ssd @/disks/a --ssd @/disks/b"
+STAGES = {
+    "import": Stage("import {}/data --out @/graph --edge-ids", "graph"),
+    "import by windows": Stage("import {}/data --out @/graph --edge-ids", "graph", "windows"),
+    "import by buckets": Stage("import {}/data --out @/graph --edge-ids", "graph", "buckets"),
+    "score": Stage("score {}/graph --out @/scores --method presample --fanouts 3,3 --batch-size 64", "scores"),
+    "reorder": Stage("reorder {}/graph --scores {}/scores --out @/graph", "graph"),
+    "reorder --features": Stage("reorder {}/graph --scores {}/scores --out @/graph --features", "graph"),
+    "layout": Stage(LAYOUT, "layout"),
+    "layout by passes": Stage(LAYOUT, "layout", "passes"),
+    "layout by a scatter": Stage(LAYOUT, "layout", "scatter"),
+    "layout in place of another": Stage(f"{LAYOUT} --force", "layout", before=[LAYOUT.replace("20%", "40%")]),
+    "layout in place of itself": Stage(f"{LAYOUT} --force", "layout", before=[LAYOUT]),
+    "run": Stage("run @/chain.toml", "made/layout"),
+}
+CHAIN = """
+[dataset]
+path = "{}/data"
+[score]
+method = "wrpr"
+[layout]
+gpu = "10%"
+cpu = "30%"
+ssd = ["disks/a", "disks/b"]
+[output]
+dir = "made"
+"""
+
+
+def done(answer: dict[str, object]) -> None:
+    assert answer["code"] == 0, answer["err"]
+
+
+class Trials:
+    """A stage, what it makes when nobody disturbs it, and how many calls that takes."""
+
+    def __init__(self, mortal: Mortal, stage: Stage, inputs: Path, folder: Path) -> None:
+        self.folder, self.stage, self._mortal, self._inputs = folder, stage, mortal, inputs
+        self.begin()
+        self.before = tree_bytes(folder)
+        answer = self.run()
+        done(answer)
+        self.calls = int(answer["calls"])
+        self.expected = tree_bytes(folder)
+        assert not [name for name in self.expected if "/." in f"/{name}"]
+
+    def begin(self) -> None:
+        """The state in which the stage finds its output."""
+        clear(self.folder)
+        (self.folder / "chain.toml").write_text(CHAIN.replace("{}", str(self._inputs)))
+        for command in self.stage.before:
+            done(self._mortal.run(*self._argv(command)))
+
+    def _argv(self, command: str) -> list[str]:
+        return command.replace("{}", str(self._inputs)).replace("@", str(self.folder)).split()
+
+    def run(self, *more: str, fault: str = "none", **options: object) -> dict[str, object]:
+        command = [*self._argv(self.stage.argv), *more]
+        return self._mortal.run(*command, variant=self.stage.variant, fault=fault, **options)
+
+    def whole(self) -> None:
+        """After a kill: the output is what it was, or what it should become, at most with the journal beside."""
+        prefix = f"{self.stage.out}/"
+        found = part_of(tree_bytes(self.folder), prefix)
+        found.pop(f"{prefix}journal.jsonl", None)
+        assert found in (part_of(self.before, prefix), part_of(self.expected, prefix))
+
+    def finish(self, story: str, threads: int) -> None:
+        """The same command to its end."""
+        answer = self.run("--threads", str(threads))
+        taken = "already exists" in str(answer["err"])  # it was killed when all was done
+        assert answer["code"] == 0 or taken, f"{story}: {answer}"
+        found = tree_bytes(self.folder)
+        different = sorted(name for name in {*found, *self.expected} if found.get(name) != self.expected.get(name))
+        assert not different, f"{story}: {different}"
+
+
+def part_of(tree: Tree, prefix: str) -> Tree:
+    return {name: data for name, data in tree.items() if name.startswith(prefix)}
