@@ -176,8 +176,8 @@ def predict_rows(
 
 def _uncached(table: FeatureTable, plan: RowPlan) -> int:
     """Bytes of a table that are read from disk each time; streams read all of it or nothing."""
-    if not table.path.exists():  # it will have been written through the page cache
-        return table.bytes if plan.windows else 0
+    if not table.path.exists():  # it will have been written past the page cache
+        return table.bytes
     rows = map_rows(table, random=False)
     return bytes_on_disk([rows]) if plan.windows else uncached_bytes(rows)
 

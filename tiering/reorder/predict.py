@@ -7,13 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from tiering.execution import Budget
-from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
+from tiering.execution.costs import (
+    SYNCS_OF_STAGE,
+    hash_seconds,
+    kernel_seconds,
+    put_seconds,
+    read_seconds,
+    write_seconds,
+)
 from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.features import FeatureTable
 from tiering.formats.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.io.appended import appending_memory
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.ranked_rows import predict_rows
 from tiering.reorder.windows import RelabelSizes, require_relabel
@@ -50,7 +58,7 @@ def predict_reorder(
         steps += _node_arrays(name, shape, budget, rates)
     left = shape.graph_bytes() + shape.order_bytes()
     if features:
-        steps += [_rows(f"features of {name}", t, False, budget, rates) for name, t in shape.tables.items()]
+        steps += [_features(name, table, budget, rates) for name, table in shape.tables.items()]
         left += sum(table.bytes for table in shape.tables.values())
     steps.append(Step("manifests", "", seconds=2 * SYNCS_OF_STAGE * rates.target.sync))
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory())
@@ -75,15 +83,26 @@ def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Bu
     """An array that runs along the nodes of a type, brought into rank order."""
     count = max(1, shape.num_nodes(node_type))
     table = FeatureTable(Path(name), count, nbytes // count, "uint8", 0, "original")
-    return _rows(name, table, True, budget, rates)
+    return _rows(name, table, budget, rates)
 
 
-def _rows(name: str, table: FeatureTable, cached: bool, budget: Budget, rates: Rates) -> Step:
-    rows = predict_rows(table, False, budget, rates, cached=cached)
+def _rows(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
+    rows = predict_rows(table, False, budget, rates, cached=True)
     put = put_seconds(table.bytes, rates)
     return Step(
         name, rows.how, rows.plan.memory, rows.disk_read, table.bytes, rows.plan.bytes_scratch,
         rows.seconds_with(0.0, put), table.rows, "row",
+    )  # fmt: skip
+
+
+def _features(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
+    """A feature table in rank order, written in pieces in the background."""
+    pieces = appending_memory(table.bytes)
+    rows = predict_rows(table, False, Budget(budget.limit - pieces, budget.text), rates)
+    writing, hashing = write_seconds(table.bytes, rates.target), hash_seconds(table.bytes, rates)
+    return Step(
+        f"features of {name}", rows.how, rows.plan.memory + pieces, rows.disk_read, table.bytes,
+        rows.plan.bytes_scratch, rows.seconds_with(writing, hashing), table.rows, "row",
     )  # fmt: skip
 
 
