@@ -161,7 +161,7 @@ void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<NodeVa
     };
     for (size_t v = 0; v < seeds[t].each.size(); ++v)
       if (const double seed = seeds[t].each[v]; !(seed >= 0 && seed <= 1))
-        check(seed, "[" + std::to_string(v) + "]");
+        check(seed, std::string("[").append(std::to_string(v)).append("]"));
     check(seeds[t].rest, "");
     check(seeds[t].chosen, "");
   }
