@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import JsonOption
+from .options import JsonOption, MemoryOption
 from .output import note, print_fields, print_json, print_table
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ def bench_command(
     size: Annotated[str, typer.Option(metavar="SIZE", help="File that random reads go to.")] = "4GiB",
     seconds: Annotated[float, typer.Option(help="Length of a turn of random reads.", min=0.01)] = 3.0,
     folder: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory on the disk to measure.")] = Path(),
+    nodes: Annotated[int, typer.Option(help="Stages: nodes of the graph; 0: 2**SCALE.", min=0)] = 0,
+    memory: MemoryOption = "auto",
+    features: Annotated[str, typer.Option(metavar="SIZE", help="Stage layout: size of the feature table.")] = "1GiB",
+    row_bytes: Annotated[int, typer.Option(help="Stage layout: bytes of a row.", min=1)] = 2048,
     slow_peers: Annotated[bool, typer.Option(help="Run peers that take tens of seconds a turn, too.")] = True,
     graphbolt_python: Annotated[
         Path | None,
@@ -58,6 +62,10 @@ def bench_command(
         image_bytes=parse_bytes(size, "--size"),
         seconds=seconds,
         folder=folder,
+        stage_nodes=nodes,
+        memory=memory,
+        feature_bytes=parse_bytes(features, "--features"),
+        row_bytes=row_bytes,
         slow_peers=slow_peers,
         graphbolt_python=graphbolt_python,
     )

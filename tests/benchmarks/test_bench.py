@@ -8,6 +8,7 @@ from tiering.bench.harness import compare
 from tiering.bench.registry import BENCHMARKS
 
 TINY = ["--scale", "10", "--edges", "20000", "--repeats", "1", "--size", "4MiB", "--seconds", "0.05"]
+TINY += ["--features", "2MiB", "--row-bytes", "300", "--nodes", "1000"]
 
 
 @pytest.mark.parametrize("name", [benchmark.name for benchmark in BENCHMARKS])

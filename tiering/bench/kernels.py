@@ -20,7 +20,7 @@ from tiering.bench.sizes import Ids, Sizes, Work
 
 
 def bench_coo_to_csc(sizes: Sizes) -> Comparison:
-    """Edge list to CSC, against ``scipy.sparse.coo_matrix.tocsc`` (which merges duplicates)."""
+    """Edge list to CSC, against ``scipy.sparse.coo_matrix.tocsc`` (which merges duplicates) and DGL (which sorts)."""
     src, dst = sizes.edge_list()
     n = sizes.nodes
 
@@ -37,7 +37,24 @@ def bench_coo_to_csc(sizes: Sizes) -> Comparison:
         expect("coo_to_csc", np.array_equal(np.diff(indptr), np.bincount(dst, minlength=n)), "column lengths")
         same = _distinct(indptr, indices) == _distinct(merged.indptr, merged.indices)
         expect("coo_to_csc", same, "neighbours, duplicates merged")
+    peers["dgl formats('csc')"] = _dgl_csc(src, dst, n)
     return sizes.compare("coo_to_csc", ours, peers, sizes.edges)
+
+
+def _dgl_csc(src: Ids, dst: Ids, n: int) -> Work | str:
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    try:
+        import dgl
+    except Exception as error:  # DGL fails in many ways beside ImportError
+        return f"not installed or not loadable ({type(error).__name__})"
+    graph = dgl.graph((src, dst), num_nodes=n)  # COO; what is converted is kept by the new graph alone
+    found = graph.formats("csc").adj_tensors("csc")
+    indptr, indices, _ = native.coo_to_csc(src, dst, n, n, 1)
+    expect("coo_to_csc", np.array_equal(found[0].numpy(), indptr), "DGL's column lengths")
+    expect(
+        "coo_to_csc", _distinct(found[0].numpy(), found[1].numpy()) == _distinct(indptr, indices), "DGL's neighbours"
+    )
+    return lambda: graph.formats("csc")
 
 
 def bench_relabel(sizes: Sizes) -> Comparison:

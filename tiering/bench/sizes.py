@@ -43,10 +43,23 @@ class Sizes:
     """Length of a turn of random reads."""
     folder: Path = Path()
     """Directory on the device whose reads are measured."""
+    stage_nodes: int = 0
+    """Nodes of the graph that stages run on; 0: 2**scale."""
+    memory: str = "auto"
+    """Memory that stages are given; where it is a size, the kernel holds them to a tenth more."""
+    feature_bytes: int = 1024**3
+    """Size of the feature table of the stage layout."""
+    row_bytes: int = 2048
+    """Bytes of a feature row."""
     slow_peers: bool = True
     """Run peers that take tens of seconds a turn, too."""
     graphbolt_python: Path | None = None
     """Python interpreter of an environment that has GraphBolt."""
+
+    @property
+    def stage_repeats(self) -> int:
+        """Turns of a stage: fewer, because they are long."""
+        return min(3, self.repeats)
 
     @property
     def nodes(self) -> int:

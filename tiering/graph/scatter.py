@@ -109,8 +109,9 @@ def scatter(
 class _Holding:
     """Which buckets stay in memory: the first ones, as many as there is room for by a sample of the edges.
 
-    Where a virtual machine's host must find the memory first, touching it may take longer than writing to disk. So the
-    first chunk is held for a trial, the second is not, and if the first took that much longer, nothing more is held.
+    Where a virtual machine's host must find the memory first, touching it may take longer than writing to disk and
+    reading again. So the second chunk is not held, for comparison, and once a chunk takes much longer than that one
+    did, nothing more is held.
     """
 
     def __init__(
@@ -122,21 +123,21 @@ class _Holding:
         expected = np.cumsum(found[first:]) * (sizes.num_edges * sizes.record_bytes / sample.size)
         self._first, self._buckets, self._record = first, buckets, sizes.record_bytes
         self._limit = first + int(np.searchsorted(expected, plan.held))
-        self._noted: list[float] = []
-        self._trial = trial
+        self._trial, self._chunks, self._usual = trial, 0, float("inf")
 
     def split(self, totals: Counts, room: int) -> int:
         """End of the buckets of a chunk that go to memory, of which `room` bytes are left."""
-        trying = self._trial and len(self._noted) < 2
-        limit = (self._buckets, self._first)[len(self._noted)] if trying else self._limit
+        limit = self._first if self._trial and self._chunks == 1 else self._limit
         ends = self._record * np.cumsum(totals[self._first :])
         return min(limit, self._first + int(np.searchsorted(ends, room, "right")))
 
     def note(self, seconds: float, low: int, high: int) -> None:
         """How long a chunk took of which so many bytes went to memory and to the file."""
-        self._noted.append(seconds / max(1, low + high))
-        if self._trial and len(self._noted) == 2 and self._noted[0] - self._noted[1] > SLOW_TOUCH:
+        if self._trial and self._chunks == 1:
+            self._usual = seconds / max(1, high)
+        elif self._trial and seconds > self._usual * (low + high) + SLOW_TOUCH * low:
             self._limit = self._first
+        self._chunks += 1
 
 
 class _Staging:
@@ -145,6 +146,8 @@ class _Staging:
     def __init__(self, file: SegmentFile | None, nbytes: int) -> None:
         self._file, self._turn, self._at = file, 0, 0
         self._buffers = [aligned_bytes(padded(nbytes) if file else 0) for _ in range(2)]
+        for buffer in self._buffers:
+            buffer[::4096] = 0  # touched here: what it takes is not the first chunk's
         self._jobs: list[Future[None] | None] = [None, None]
         self._pool = ThreadPoolExecutor(1)
 

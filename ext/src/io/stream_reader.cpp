@@ -5,8 +5,9 @@
 namespace tiering {
 namespace {
 
-// Reads in flight. A ring costs nothing per read; each of the pool's reads holds a thread.
-constexpr int kRingDepth = 64, kThreads = 8;
+// Reads in flight. The ring takes a whole chunk, because it is filled up only when the caller comes back; each of the
+// pool's reads holds a thread.
+constexpr int kRingDepth = 512, kThreads = 8;
 
 EngineOptions stream_options(const std::string& engine) {
   EngineOptions options;
