@@ -112,9 +112,8 @@ def evaluate(
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
     nodes = resolve_train(graph, train, chosen.seed)
     questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers, SsdUnits.parse(page, block))
-    sampling_threads = _sampling_threads(
-        graph, questions, chosen, len(scores), judge, nodes, parse_memory(memory), workers
-    )
+    budget = parse_memory(memory)
+    samplers = _sampling_threads(graph, questions, chosen, len(scores), judge, nodes, budget, workers)
     sampler = _judge(graph, judge, chosen)
     judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
     rankings = {
