@@ -9,7 +9,7 @@ budget.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.execution import Budget
+from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.artifact import ArtifactWriter
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
@@ -143,9 +143,17 @@ def held(array: AnyArray) -> AnyArray:
 class _Windows:
     """Makes files whose entries lie in the order of the new columns."""
 
-    def __init__(self, old: OldRelation, indptr: AnyArray, chunk: int, budget: Budget, threads: int) -> None:
+    def __init__(
+        self,
+        old: OldRelation,
+        indptr: AnyArray,
+        chunk: int,
+        budget: Budget,
+        threads: int,
+        executor: Executor = LOCAL,
+    ) -> None:
         self._old, self._indptr, self._chunk = old, indptr, chunk
-        self._budget, self._threads = budget, threads
+        self._budget, self._threads, self._executor = budget, threads, executor
         self._places = old.dst_old_to_new
         self._sources: AnyArray = np.empty(0, np.int32)
         self._memory = aligned_bytes(0)
@@ -161,45 +169,31 @@ class _Windows:
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = self._old.indices.shape if values is None else values.shape
         with writer.blocks(name, dtype.name, shape) as file:
-            while missing := file.missing():
-                self._make(file, self._window(file, missing, item), item, values)
+            room = self._budget.left() - 2 * item * self._chunk
+            self._executor.run(
+                file,
+                lambda blocks: Window.of(file, blocks, item, self._indptr).memory(item) <= room,
+                lambda blocks: self._make(file, blocks, item, values),
+            )
         self._memory = aligned_bytes(0)
 
     def forget_sources(self) -> None:
         """Give the source map's memory back."""
         self._sources, self._places = np.empty(0, np.int32), self._old.dst_old_to_new
 
-    def _window(self, file: BlockFile, missing: Sequence[int], item: int) -> range:
-        """As many of the first missing blocks in a row as there is memory for, one at least."""
-        room = self._budget.left() + self._memory.size - 2 * item * self._chunk
-        first = end = missing[0]
-        for block in missing:
-            begin, stop = file.span(first)[0], file.span(block)[1]
-            columns = self._columns(begin // item, -(-stop // item))
-            if block != end or (block > first and stop - begin + 2 * item + 8 * len(columns) > room):
-                break
-            end = block + 1
-        return range(first, end)
-
-    def _columns(self, first: int, end: int) -> range:
-        """New columns that have entries in [first, end)."""
-        low = int(np.searchsorted(self._indptr, first, "right")) - 1
-        return range(low, int(np.searchsorted(self._indptr, end, "left")))
-
     def _make(self, file: BlockFile, blocks: range, item: int, values: AnyArray | None) -> None:
         """Fill a window and write it."""
-        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-        first, end = begin // item, -(-stop // item)
-        columns = self._columns(first, end)
+        window = Window.of(file, blocks, item, self._indptr)
+        columns = window.columns
         starts = np.array(self._indptr[columns.start : columns.stop])
-        window = self._room((end - first) * item)
+        out = self._room((window.end - window.first) * item)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
         place, arrays = (self._place_ids, self._old.indices) if values is None else (self._place_values, values)
         with Streamed([arrays], self._chunk) as stream, progress(len(arrays), desc, "edge", scale=True) as bar:
             for from_, to, (part,) in stream:
-                place(part, from_, first, columns.start, starts, window)
+                place(part, from_, window.first, columns.start, starts, out)
                 bar.update(to - from_)
-        file.write(blocks.start, window[begin - first * item : stop - first * item])
+        file.write(blocks.start, window.bytes_of(out, item))
 
     def _room(self, nbytes: int) -> Bytes:
         """Memory for a window; that of the window before is used again where it is enough."""
