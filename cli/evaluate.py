@@ -17,6 +17,7 @@ from .options import (
     FrontierOption,
     GraphArgument,
     JsonOption,
+    MemoryOption,
     MetapathsOption,
     NumWalksOption,
     RestartOption,
@@ -85,6 +86,7 @@ def evaluate_command(
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the curves.", show_default=False)
     ] = None,
     threads: ThreadsOption = "auto",
+    memory: MemoryOption = "auto",
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -109,7 +111,11 @@ def evaluate_command(
     asked: dict[str, Any] = {"epochs": epochs, "first_epoch": first_epoch, "judge": judge, "resamples": resamples}
     asked |= {"page": page, "block": block}
     asked |= {"train": train, "tiers": _tiers(gpu, peer, cpu, ssd), "row_bytes": _row_bytes(opened, row_bytes)}
-    asked |= {"threads": parse_threads(threads), **({} if shares is None else {"shares": _shares(shares)})}
+    asked |= {
+        "threads": parse_threads(threads),
+        "memory": memory,
+        **({} if shares is None else {"shares": _shares(shares)}),
+    }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
     results = [evaluate(opened, named, SamplingOptions(each, **how), **asked) for each in hops]
     for text in notes_on(results):

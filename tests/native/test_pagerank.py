@@ -100,3 +100,25 @@ def test_what_does_not_fit_is_named(change: dict[str, Any], message: str) -> Non
     }
     with pytest.raises(ValueError, match=message):
         native.reverse_pagerank(**(arguments | change))
+
+
+def test_values_of_some_nodes_and_of_the_rest() -> None:
+    random = np.random.default_rng(1)
+    indptr, indices, _ = native.coo_to_csc(random.integers(0, 3000, 9000), random.integers(0, 3000, 9000), 3000, 3000)
+    relations = [(0, 0, indptr, indices)]
+    ids = np.sort(random.permutation(3000)[:40])
+    start, teleport = np.full(3000, 0.25), np.full(3000, 0.125)
+    start[ids], teleport[ids] = 7.0, 0.0
+    whole = native.reverse_pagerank(relations, [3000], [start], [teleport])
+    parts = native.reverse_pagerank(relations, [3000], [(0.25, 7.0, ids)], [(0.125, 0.0, ids)])
+    assert whole[0][0].tobytes() == parts[0][0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"), [([5, 4], "need ascending ids, found 4 behind 5"), ([3], r"need ids, found 3, outside 0\.\.2")]
+)
+def test_ids_of_values_are_checked(ids: list[int], message: str) -> None:
+    relations = [(0, 0, np.zeros(11 if max(ids) > 3 else 4, np.int64), np.zeros(0, np.int32))]
+    values = (0.0, 1.0, np.array(ids, np.int64))
+    with pytest.raises(ValueError, match=message):
+        native.reverse_pagerank(relations, [relations[0][2].size - 1], [values], [values])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tiering.evaluation.rows import CHUNK
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import relation_key
 from tiering.sampling import AccessCounts, SamplingOptions, list_read_bytes, resolve_fanouts
@@ -38,7 +39,11 @@ def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> 
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]
         indptr, indices = graph.csc(relation)
-        each = list_read_bytes(np.diff(indptr), indices.itemsize, options.sampler, fanouts)
-        reads = counts.adjacency[relation]
-        found[relation_key(relation)] = ListReads(int(reads.sum()), float((reads * each).sum()))
+        reads, total = counts.adjacency[relation], 0.0
+        for begin in range(0, reads.size, CHUNK):
+            part = reads[begin : begin + CHUNK]
+            degrees = np.diff(indptr[begin : begin + CHUNK + 1])
+            each = list_read_bytes(degrees, indices.itemsize, options.sampler, fanouts)
+            total += float((part * each).sum())
+        found[relation_key(relation)] = ListReads(int(reads.sum()), total)
     return found

@@ -26,6 +26,10 @@ FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
 """Where a row size comes from: the graph's feature table, the caller, nowhere (1 row counts as 1 byte)."""
 
 
+CHUNK = 1 << 20
+"""Rows looked at together."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of all node types that compete."""
@@ -65,12 +69,15 @@ class Rows:
 
     def join(self, per_type: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """One array over all rows from one per type; other types in it are left out."""
-        return np.concatenate([per_type[t] for t in self.types])
+        parts = [per_type[t] for t in self.types]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def line(self, values: npt.NDArray[Any], threads: int) -> npt.NDArray[Any]:
         """Rows by falling value per byte, ties by type and node: int32 or int64, shape (rows,)."""
         if not self.one_size:
-            values = values / np.repeat(np.array(self.row_bytes, np.float64), self.counts)
+            values = values.astype(np.float64)
+            for index, size in enumerate(self.row_bytes):
+                values[self.part(index)] /= size
         return native.sort_by_score(np.ascontiguousarray(values, dtype=np.float64), threads)
 
     def prefixes(self, line: npt.NDArray[Any], capacities: Sequence[int] | IntArray) -> IntArray:
@@ -91,9 +98,13 @@ class Rows:
         wanted = np.asarray(capacities, dtype=np.int64)
         if self.one_size:
             return np.minimum(wanted // max(self.row_bytes, default=1), self.size)
-        kinds = np.searchsorted(self.starts, line, side="right") - 1
-        used = np.cumsum(np.array(self.row_bytes, np.int64)[kinds])
-        return np.searchsorted(used, wanted, side="right").astype(np.int64)
+        sizes, found, before = np.array(self.row_bytes, np.int64), np.zeros(wanted.shape, np.int64), 0
+        for begin in range(0, line.size, CHUNK):
+            kinds = np.searchsorted(self.starts, line[begin : begin + CHUNK], side="right") - 1
+            used = np.cumsum(sizes[kinds]) + before
+            found += np.searchsorted(used, wanted, side="right")
+            before = int(used[-1])
+        return found
 
 
 def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
@@ -163,8 +174,11 @@ def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArra
             raise InputError(
                 f"{where}: expected shape ({count},), one value per node of {graph.path}, found {values.shape}"
             )
-        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-        if bad.size:
-            raise InputError(f"{where}: expected finite values of 0 or more, found {values[bad[0]]} at node {bad[0]}")
+        for begin in range(0, count, CHUNK):
+            part = values[begin : begin + CHUNK]
+            bad = np.flatnonzero(~(np.isfinite(part) & (part >= 0)))
+            if bad.size:
+                node = begin + int(bad[0])
+                raise InputError(f"{where}: expected finite values of 0 or more, found {values[node]} at node {node}")
         parts.append(values if graph.order is None else values[graph.new_to_old(node_type)])
-    return np.concatenate(parts)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -16,10 +16,12 @@ from tiering.evaluation.adjacency import list_reads
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
 from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge
 from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
+from tiering.evaluation.memory import evaluation_need
 from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.rows import RowBytes, Score, competing_rows, score_vector
+from tiering.evaluation.rows import IntArray, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
+from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -49,6 +51,7 @@ def evaluate(
     judge: str = "own",
     resamples: int = RESAMPLES,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     **options: Any,
 ) -> Evaluation:
     """Sample some epochs of training and report what share of the accesses each score would have served.
@@ -84,6 +87,9 @@ def evaluate(
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
         Draws of the bootstrap; 0 for no intervals.
+    memory
+        What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
+        threads sample; the result is the same.
 
     Raises
     ------
@@ -91,22 +97,25 @@ def evaluate(
         If there are no training nodes (the message says how to give them), or a parameter, score or tier does not fit.
     CapabilityError
         If the judge is not installed.
+    BudgetError
+        If the memory is less than the least (`tiering.evaluation.memory.evaluation_need`).
 
     Notes
     -----
     Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
-    sampling, twice with an ssd tier, and one sort of all rows per score. Memory: about 40 bytes per row, and one per
-    row and score, 5 with an ssd tier; for the intervals 2 MiB per 1000 batches and score, at most 8 MiB (twice that
-    with several node types).
+    sampling, twice with an ssd tier, and one sort of all rows per score. Memory:
+    `tiering.evaluation.memory.evaluation_need`.
     """
     _check_parameters(epochs, first_epoch, resamples, scores)
     workers = parse_threads(threads)
     chosen = _options(sampling, options)
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
-    sampler = _judge(graph, judge, chosen)
     nodes = resolve_train(graph, train, chosen.seed)
-    judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), workers)
     questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers, SsdUnits.parse(page, block))
+    budget = parse_memory(memory)
+    samplers = _sampling_threads(graph, questions, chosen, len(scores), judge, nodes, budget, workers)
+    sampler = _judge(graph, judge, chosen)
+    judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
     rankings = {
         name: questions.rank(score_vector(graph, questions.rows, name, score), workers)
         for name, score in scores.items()
@@ -177,6 +186,23 @@ def _options(sampling: SamplingOptions | Sequence[Fanout], options: Mapping[str,
     if options:
         raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
     return sampling
+
+
+def _sampling_threads(
+    graph: Graph,
+    questions: Questions,
+    options: SamplingOptions,
+    scores: int,
+    judge: str,
+    nodes: Mapping[str, IntArray],
+    budget: Budget,
+    threads: int,
+) -> int:
+    """As many of `threads` as the memory has batches for; refuses less than the least."""
+    ssd, train = questions.tiers is not None and questions.tiers.ssd, sum(ids.size for ids in nodes.values())
+    need = evaluation_need(graph, questions.rows, options, scores=scores, ssd=ssd, judge=judge, train=train)
+    budget.require(need.least, need.what)
+    return max(1, min(threads, (budget.left() - need.fixed) // max(1, need.batch)))
 
 
 def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:

@@ -193,15 +193,15 @@ def kernel_memory(budget: Budget | None) -> int | None:
     return None if budget is None else max(0, budget.left() - SLACK // 2)
 
 
-def direct_files(graph: Graph, budget: Budget | None) -> list[str]:
+def direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[str]:
     """Per relation, the file of its indices where that is better read past the page cache than mapped, else "".
 
-    That is where the indices are larger than what the budget leaves to the cache, so that a scan would throw out its
+    That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
     own pages.
     """
     if budget is None:
         return []
-    cache = max(0, available_memory() - budget.left())
+    cache = max(0, available_memory() - min(need.plenty, budget.left()))
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
     large = sum(indices.nbytes for indices in arrays) > cache
     return [_whole_file(indices) if large else "" for indices in arrays]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tiering import native
 from tiering.formats.graph import Graph
-from tiering.scores.memory import direct_files, kernel_memory
+from tiering.scores.memory import Sizes, direct_files, kernel_memory, rank_need
 from tiering.scores.request import (
     Float64Array,
     NodeValues,
@@ -141,7 +141,7 @@ def _iterate(
         request.threads,
         kernel_memory(request.budget),
         str(request.scratch),
-        direct_files(graph, request.budget),
+        direct_files(graph, request.budget, rank_need(Sizes.of(graph, request.train_size, request.threads))),
     )
     return RankResult(dict(zip(graph.node_types, values, strict=True)), done, residual, damping)
 

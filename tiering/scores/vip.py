@@ -10,7 +10,7 @@ from __future__ import annotations
 from tiering import native
 from tiering.formats.graph import Graph
 from tiering.sampling import resolve_fanouts
-from tiering.scores.memory import direct_files, kernel_memory
+from tiering.scores.memory import Sizes, direct_files, kernel_memory, vip_need
 from tiering.scores.request import ScoreColumns, ScoreRequest, native_relations, node_values
 
 SAMPLERS = ("uniform", "replacement", "full", "weighted")
@@ -39,7 +39,7 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
         request.threads,
         kernel_memory(request.budget),
         str(request.scratch),
-        direct_files(graph, request.budget),
+        direct_files(graph, request.budget, vip_need(Sizes.of(graph, request.train_size, request.threads))),
     )
     for values in (*found, *reads):
         values /= share  # times batches per epoch

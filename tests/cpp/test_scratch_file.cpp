@@ -1,0 +1,115 @@
+// Scratch files: what is written behind is what is read aside, errors reach the caller, streams see every entry.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <tiering/errors.hpp>
+#include <tiering/read_stream.hpp>
+#include <tiering/scratch_file.hpp>
+
+#include "check.hpp"
+
+using namespace tiering;
+
+namespace {
+
+std::string folder() {
+  std::string name = "/tmp/scratch-test-XXXXXX";
+  CHECK(mkdtemp(name.data()) != nullptr);
+  return name;
+}
+
+void test_written_behind_and_read_aside() {
+  const std::string where = folder();
+  constexpr int64_t kBlock = 3 * kScratchAlignment, kBlocks = 200;
+  {
+    const ScratchFile file(where, kBlock * kBlocks);
+    CHECK(std::filesystem::is_empty(where));
+    WriteBehind behind(file, kBlock, 5, 3);
+    for (int64_t b = 0; b < kBlocks; ++b) {
+      char* const buffer = behind.take();
+      std::fill_n(buffer, kBlock, static_cast<char>(b * 7));
+      behind.write(buffer, (kBlocks - 1 - b) * kBlock, kBlock);
+    }
+    behind.finish();
+    ReadAside aside(file, 10 * kBlock, 3, 2);
+    for (int slot = 0; slot < 3; ++slot) aside.request(slot, slot * 10 * kBlock, 10 * kBlock);
+    for (int64_t part = 0; part < kBlocks / 10; ++part) {
+      const char* const read = aside.wait(static_cast<int>(part % 3));
+      for (int64_t i = 0; i < 10 * kBlock; i += 1111)
+        CHECK(read[i] == static_cast<char>((kBlocks - 1 - part * 10 - i / kBlock) * 7));
+      if (part + 3 < kBlocks / 10)
+        aside.request(static_cast<int>(part % 3), (part + 3) * 10 * kBlock, 10 * kBlock);
+    }
+  }
+  CHECK(rmdir(where.c_str()) == 0);
+}
+
+template <typename F>
+int code_of(F&& f) {
+  try {
+    f();
+  } catch (const IoError& error) {
+    return error.code();
+  }
+  return 0;
+}
+
+void test_errors() {
+  const std::string where = folder();
+  CHECK(code_of([&] { ScratchFile("/tmp/there-is-no-such-folder", 1); }) == ENOENT);
+  {
+    const ScratchFile file(where, kScratchAlignment);
+    CHECK(code_of([&] {
+            ReadAside aside(file, 1 << 20, 2, 2);
+            aside.request(0, int64_t{1} << 30, 1 << 20);  // behind the end
+            aside.wait(0);
+          }) == EIO);
+    CHECK(code_of([&] {
+            WriteBehind behind(file, kScratchAlignment, 2, 2);
+            behind.write(behind.take(), -kScratchAlignment, kScratchAlignment);
+            behind.finish();
+          }) == EINVAL);
+  }
+  CHECK(code_of([&] { ScratchFile(where, int64_t{1} << 60); }) != 0);
+  CHECK(rmdir(where.c_str()) == 0);
+}
+
+/// Every entry of any range comes once and in order, from the file as from memory.
+template <typename T>
+void test_stream() {
+  const std::string where = folder(), name = where + "/values";
+  std::vector<T> values(3 * ReadStream::kStepBytes / sizeof(T) + 77);
+  std::iota(values.begin(), values.end(), T{5});
+  std::FILE* const out = std::fopen(name.c_str(), "wb");
+  CHECK(std::fwrite(values.data(), sizeof(T), values.size(), out) == values.size());
+  CHECK(std::fclose(out) == 0);
+  const auto size = static_cast<int64_t>(values.size());
+  const auto file =
+      DirectFile::open(name);  // null where the file system has no direct I/O: memory is read then
+  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{
+           {0, size}, {1, size - 1}, {700001, 700002}, {size - 5, size}, {0, 0}, {600000, 1200000}})
+    for (const DirectFile* source : {file.get(), static_cast<DirectFile*>(nullptr)}) {
+      int64_t at = begin;
+      for_steps(source, values.data(), begin, end, [&](const T* read, int64_t from, int64_t to) {
+        CHECK(from == at && from < to);
+        for (; at < to; ++at) CHECK(read[at] == values[static_cast<size_t>(at)]);
+      });
+      CHECK(at == end);
+    }
+  CHECK(unlink(name.c_str()) == 0 && rmdir(where.c_str()) == 0);
+}
+
+}  // namespace
+
+int main() {
+  test_written_behind_and_read_aside();
+  test_errors();
+  test_stream<int32_t>();
+  test_stream<int64_t>();
+  std::cout << "test_scratch_file: ok\n";
+  return 0;
+}

@@ -1,0 +1,89 @@
+"""Evaluation within a memory budget: the same figures for any, peaks below it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_group import memory_group
+from toy_datasets import toy_dataset
+
+from tiering import native
+from tiering.errors import BudgetError
+from tiering.evaluation import evaluate, named_scores
+from tiering.evaluation.memory import evaluation_need
+from tiering.evaluation.rows import competing_rows
+from tiering.execution import Budget, own_memory
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.graph import build_graph
+from tiering.placement import parse_capacities
+from tiering.sampling import SamplingOptions
+from tiering.scores import score_graph
+
+MIB = 1 << 20
+MARGIN = 4 * MIB
+"""For what is allocated between the look at the memory and the check of the budget."""
+OPTIONS = SamplingOptions([5, 3], batch_size=400)
+TIERS = parse_capacities("2%", None, "10%", ssd=True)
+
+
+@pytest.fixture(scope="module")
+def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """2^21 nodes, 16 M edges, 1 % train."""
+    src, dst = native.rmat_edges(21, 16_000_000, 5, 2, True)
+    nodes = NodeData(1 << 21)
+    nodes.splits = {"train": np.random.default_rng(0).permutation(1 << 21)[: (1 << 21) // 100]}
+    data = Dataset("rmat", "npy", {"node": nodes}, [EdgeData(("node", "to", "node"), src, dst)])
+    return build_graph(data, tmp_path_factory.mktemp("rmat") / "graph")
+
+
+@pytest.mark.parametrize("tiers", [None, TIERS], ids=["shares", "tiers"])
+def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, peak_memory: Any) -> None:
+    scores = named_scores(rmat, [score_graph(rmat, method, tmp_path / method) for method in ("degree", "wrpr")])
+    asked: dict[str, Any] = {"tiers": tiers, "row_bytes": 512, "resamples": 20, "epochs": 1}
+    expected = evaluate(rmat, scores, OPTIONS, threads=2, memory="8GiB", **asked).to_json()
+    rows = competing_rows(rmat, 512)
+    need = evaluation_need(rmat, rows, OPTIONS, scores=2, ssd=tiers is not None, train=(1 << 21) // 100)
+    for threads, memory in ((1, need.least), (2, need.least), (7, need.least + 2 * need.batch)):
+        limit = own_memory() + memory + MARGIN
+        with peak_memory() as peak:
+            found = evaluate(rmat, scores, OPTIONS, threads=threads, memory=limit, **asked).to_json()
+        assert found == expected
+        assert peak.bytes <= limit
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
+    toy = toy_dataset(tmp_path / "data", seed, max_nodes=300_000, max_edges=500_000, min_nodes=100_000, dims=(1, 3))
+    graph = build_graph(toy.dataset, tmp_path / "graph")
+    scores = named_scores(graph, [score_graph(graph, "degree", tmp_path / "degree")])
+    train = sum(graph.split("train", t).size for t in graph.node_types)
+    options = SamplingOptions([3, 2], batch_size=20_000)
+    expected = evaluate(graph, scores, options, epochs=1, threads=2).to_json()
+    need = evaluation_need(graph, competing_rows(graph), options, scores=1, ssd=False, train=train)
+    limit = own_memory() + need.least + MARGIN + 16 * train  # the training nodes themselves
+    with peak_memory() as peak:
+        found = evaluate(graph, scores, options, epochs=1, threads=2, memory=limit).to_json()
+    assert found == expected
+    assert peak.bytes <= limit
+
+
+def test_below_the_least_says_how_much_it_needs(rmat: Graph) -> None:
+    with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give --memory \d+MiB") as told:
+        evaluate(rmat, {}, OPTIONS, memory=Budget(own_memory() + 4 * MIB, "4MiB"))
+    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    assert evaluate(rmat, {}, OPTIONS, epochs=1, memory=f"{enough + 16}MiB").batches
+
+
+def test_inside_a_memory_group(rmat: Graph) -> None:
+    """The kernel's own limit, budget and 10 %."""
+    train = (1 << 21) // 100
+    need = evaluation_need(rmat, competing_rows(rmat), OPTIONS, scores=0, ssd=False, train=train)
+    budget = need.least + 96 * MIB  # the interpreter and its libraries
+    with memory_group(budget + budget // 10) as group:
+        done = group.run("evaluate", rmat.path, "--fanouts", "5,3", "--batch-size", 400, "--epochs", 1, "--threads", 2,
+                         "--memory", budget, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,72 @@
+"""Memory of an evaluation, by formula: what a budget is held against before anything is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiering.evaluation.bootstrap import MAX_GROUPS
+from tiering.evaluation.hits import MARKS
+from tiering.evaluation.rows import Rows
+from tiering.formats.graph import Graph
+from tiering.sampling import SamplingOptions
+from tiering.sampling.memory import batch_bytes, sums_bytes
+from tiering.units import format_count
+
+SLACK = 32 << 20
+"""Small objects, stacks, chunks of vectors, what the allocator rounds up."""
+
+
+@dataclass(frozen=True)
+class EvaluationNeed:
+    """Memory of an evaluation in bytes."""
+
+    fixed: int
+    """Of everything but sampling itself."""
+    batch: int
+    """Of each thread that samples."""
+    what: str
+    """What needs it, for people."""
+
+    @property
+    def least(self) -> int:
+        """With less it cannot be done: one thread samples."""
+        return self.fixed + self.batch
+
+
+def evaluation_need(
+    graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, judge: str = "own", train: int = 0
+) -> EvaluationNeed:
+    """Memory of judging some scores.
+
+    Parameters
+    ----------
+    scores
+        How many, the oracle not counted.
+    ssd
+        Whether there is an ssd tier.
+    train
+        Training nodes, T.
+
+    Notes
+    -----
+    R: rows that compete; N: nodes; D: sum over relations of the nodes of the destination type; S: scores and the
+    oracle; E: edges. Held: S R marks, twice with several node types, 4 S R places with an ssd tier (8 from 2^31 rows);
+    the hits of up to 4096 groups of batches, 8 MiB per score, twice with several node types; 24 T for an epoch's order;
+    8 E for ``weighted``. Beside it, the larger of: 44 R while a score is sorted (56 from 2^31 rows), with the counters,
+    8 (N + D), and the truth, 8 R more with several types, for the oracle; the counters and a batch per thread
+    (`tiering.sampling.memory.batch_bytes`, twice with an ssd tier), one at the least. ``dgl`` copies the adjacency: 16
+    (E + D) more, and what its libraries hold.
+    """
+    types, lines = len(rows.types), scores + 1
+    wide = rows.size >= 2**31
+    edges = sum(graph.num_edges(relation) for relation in graph.relations)
+    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    several = 2 if types > 1 else 1
+    held = lines * rows.size * (several + ((8 if wide else 4) if ssd else 0))
+    held += several * scores * MAX_GROUPS * MARKS * 8 + 24 * train + sums_bytes(graph, options)
+    held += 16 * (edges + lists) if judge == "dgl" else 0
+    counters = 8 * (sum(graph.num_nodes(t) for t in graph.node_types) + lists)
+    sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
+    batch = batch_bytes(graph, options) * (2 if ssd else 1)
+    what = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
+    return EvaluationNeed(held + counters + max(0, sort - batch) + SLACK, batch, what)
