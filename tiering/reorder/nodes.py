@@ -28,12 +28,18 @@ SPLIT_CHUNK = 1 << 20
 """Ids of a split that are mapped together."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RankMaps:
     """Both directions of the order of a node type, memory-mapped from the artifact that is being written."""
 
     new_to_old: AnyArray
     old_to_new: AnyArray
+    inverse: AnyArray | None = None
+    """``old_to_new`` in memory, where it was just made and every relation needs it."""
+
+    def random(self) -> AnyArray:
+        """``old_to_new``, in memory if it is there."""
+        return self.old_to_new if self.inverse is None else self.inverse
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,12 @@ def write_order(
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
         names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
+        inverse = None
         if not part.has(*names):
-            _write_maps(part, names, new_to_old[node_type], graph.num_nodes(node_type), node_type, arrays)
+            inverse = _write_maps(part, names, new_to_old[node_type], graph.num_nodes(node_type), node_type, arrays)
         maps[node_type] = RankMaps(*(_mapped(part, name, graph.num_nodes(node_type)) for name in names))
+        if len(graph.node_types) == 1:
+            maps[node_type].inverse = inverse
         arrays.write(part, f"nodes/{node_type}/score", scores, f"nodes/{node_type}/feature", maps[node_type])
     part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
     return maps
@@ -93,17 +102,18 @@ def write_order(
 
 def _write_maps(
     part: ArtifactWriter, names: list[str], order: AnyArray, count: int, node_type: str, arrays: NodeArrays
-) -> None:
-    """Write an order and its inverse, which proves that it is a permutation."""
+) -> AnyArray:
+    """Write an order and its inverse, which proves that it is a permutation; return the inverse."""
     if order.shape != (count,):
         raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {order.shape}")
     arrays.budget.require(order.nbytes, f"order of {format_count(count)} nodes of type {node_type!r}: its inverse")
     try:
-        inverse = native.invert_permutation(order, arrays.threads)
+        inverse: AnyArray = native.invert_permutation(order, arrays.threads)
     except ValueError as error:
         raise InputError(f"order of node type {node_type!r}: not a permutation: {error}") from error
     for name, ids in zip(names, (order, inverse), strict=True):
         put(part, name, ids)
+    return inverse
 
 
 def _mapped(part: ArtifactWriter, name: str, count: int) -> AnyArray:

@@ -108,10 +108,16 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, budget
     names = [name, f"{folder}/indices", *(f"{folder}/{key}" for key in old.edge_data)]
     if writer.has(*names):
         return
-    budget.require(sizes.least(), f"{folder}: {what}")
+    inside = 0 if isinstance(old.src_old_to_new, np.memmap) else old.src_old_to_new.nbytes
+    budget.require(sizes.least() - inside, f"{folder}: {what}")
+    indptr: AnyArray | None = None
     if not writer.has(name):
-        put(writer, name, native.relabel_indptr(old.indptr, old.dst_old_to_new, threads))
-    indptr = open_raw(writer.path / name, np.dtype(np.int64), (sizes.num_dst + 1,))
+        whole = sizes.in_memory() - inside <= budget.left()
+        indptr = native.relabel_indptr(old.indptr, old.dst_old_to_new, threads)
+        put(writer, name, indptr)
+        indptr = indptr if whole else None
+    if indptr is None:
+        indptr = open_raw(writer.path / name, np.dtype(np.int64), (sizes.num_dst + 1,))
     windows = _Windows(old, indptr, min(CHUNK_ENTRIES, max(1, sizes.num_edges)), budget, threads)
     windows.write(writer, f"{folder}/indices", np.dtype(f"int{8 * sizes.id_bytes}"), None)
     windows.forget_sources()
@@ -133,6 +139,8 @@ def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
 
 def held(array: AnyArray) -> AnyArray:
     """An array in memory, in huge pages where the system has them: what is read at random."""
+    if not isinstance(array, np.memmap):
+        return array
     copy: AnyArray = aligned_bytes(array.nbytes).view(array.dtype)
     with Streamed([array], CHUNK_ENTRIES) as stream:
         for first, end, (part,) in stream:
@@ -148,6 +156,7 @@ class _Windows:
         self._budget, self._threads = budget, threads
         self._places = old.dst_old_to_new
         self._sources: AnyArray = np.empty(0, np.int32)
+        self._column_bytes = 8 if isinstance(indptr, np.memmap) else 0  # else all of it is there
         self._memory = aligned_bytes(0)
 
     def write(self, writer: ArtifactWriter, name: str, dtype: np.dtype[Any], values: AnyArray | None) -> None:
@@ -176,7 +185,7 @@ class _Windows:
         for block in missing:
             begin, stop = file.span(first)[0], file.span(block)[1]
             columns = self._columns(begin // item, -(-stop // item))
-            if block != end or (block > first and stop - begin + 2 * item + 8 * len(columns) > room):
+            if block != end or (block > first and stop - begin + 2 * item + self._column_bytes * len(columns) > room):
                 break
             end = block + 1
         return range(first, end)
@@ -191,7 +200,7 @@ class _Windows:
         begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
         first, end = begin // item, -(-stop // item)
         columns = self._columns(first, end)
-        starts = np.array(self._indptr[columns.start : columns.stop])
+        starts = held(self._indptr[columns.start : columns.stop])
         window = self._room((end - first) * item)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
         place, arrays = (self._place_ids, self._old.indices) if values is None else (self._place_values, values)
