@@ -16,7 +16,7 @@ import typer
 
 from tiering.version import __version__
 
-from . import bench, check, evaluate, info, layout, reorder, run_config, score, source
+from . import bench, check, evaluate, info, layout, reorder, run_config, score, source, transpose
 from .options import GRAPHS, INSPECT, TIERS
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
@@ -58,6 +58,7 @@ def _root(
 
 app.command("import", rich_help_panel=GRAPHS)(source.import_command)
 app.command("generate", rich_help_panel=GRAPHS)(source.generate_command)
+app.command("transpose", rich_help_panel=GRAPHS)(transpose.transpose_command)
 app.command("score", rich_help_panel=TIERS)(score.score_command)
 app.command("evaluate", rich_help_panel=TIERS)(evaluate.evaluate_command)
 app.command("reorder", rich_help_panel=TIERS)(reorder.reorder_command)

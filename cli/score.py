@@ -15,6 +15,7 @@ from .options import (
     FrontierOption,
     GraphArgument,
     JsonOption,
+    MemoryOption,
     MetapathsOption,
     NumWalksOption,
     OptionalFanouts,
@@ -75,6 +76,7 @@ def score_command(
     tolerance: Annotated[float, _rank("T", "rpr stops when the change falls below it.")] = 1e-9,
     seed: SeedOption = 0,
     threads: ThreadsOption = "auto",
+    memory: MemoryOption = "auto",
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -87,7 +89,7 @@ def score_command(
     if "metapaths" in given:
         given["metapaths"] = parse_metapaths(metapaths)
     scores = pipeline.score(
-        graph, out, method=method, train=train, threads=parse_threads(threads), force=force, **given
+        graph, out, method=method, train=train, threads=parse_threads(threads), memory=memory, force=force, **given
     )
     print_artifact(scores, json)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -111,6 +113,8 @@ def peak_memory() -> Callable[[], Any]:
     def watch() -> Iterator[Peak]:
         from tiering.execution import own_memory
 
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier tests left behind would go while we watch
         peak, done = Peak(own_memory()), threading.Event()
 
         def look() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IdArray: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+NodeValues: TypeAlias = NDArray[np.float64] | tuple[float, float, NDArray[np.int64]]
 WeightArray = NDArray[np.float32] | NDArray[np.float64]
 
 def build_info() -> dict[str, str]:
@@ -143,41 +144,52 @@ def rmat_edges(
 def reverse_pagerank(
     relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
     num_nodes: Sequence[int],
-    start: Sequence[NDArray[np.float64]],
-    teleport: Sequence[NDArray[np.float64]],
+    start: Sequence[NodeValues],
+    teleport: Sequence[NodeValues],
     damping: float = 0.85,
     max_sweeps: int = 5,
     tolerance: float = 0.0,
     threads: int = 1,
+    memory: int | None = None,
+    scratch: str = ".",
+    files: Sequence[str] = (),
 ) -> tuple[list[NDArray[np.float64]], int, float]:
     """``(scores per node type, sweeps done, L1 change of the last sweep)``.
 
     A relation is ``(src_type, dst_type, indptr, indices)``, types being positions in `num_nodes`. A sweep is
     ``new[t](u) = teleport[t](u) + damping * (sum over relations from t, edges u -> v, of s(v) / indeg(v))``.
     Tolerance 0 does exactly `max_sweeps`; otherwise it stops once the L1 change is at most `tolerance`.
-    Memory: 4 to 6 bytes per edge, 16 per column that has edges, 8 per node.
+    `start` and `teleport`: per node type a vector, or ``(rest, chosen, ids)``: `chosen` for the nodes of the ascending
+    int64 `ids`, `rest` for the others.
+    Memory: 4 to 6 bytes per edge, 10 to 16 per column that has edges, 8 per node. With less, `memory` bytes in all,
+    edges lie in a nameless file in the directory `scratch` meanwhile; the result is the same. ``OSError`` if the disk
+    is full, with the bytes needed and free. Ctrl-C ends the work. `files`: per relation a file that holds its indices
+    from begin to end, read past the page cache in their place; "" for none.
     """
 
 def inclusion_probability(
     relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
     num_nodes: Sequence[int],
-    p0: Sequence[NDArray[np.float64]],
+    p0: Sequence[NodeValues],
     fanouts: Sequence[Sequence[int]],
     frontier: str = "all",
     replacement: bool = False,
     threads: int = 1,
+    memory: int | None = None,
+    scratch: str = ".",
+    files: Sequence[str] = (),
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """``(found per node type, reads per relation)`` of one batch of neighbour sampling.
 
-    `relations` and `num_nodes` as in `reverse_pagerank`. ``p0[t]``: probability of each node of type t to be a
-    seed. ``fanouts[h][r]``: places drawn from a list of relation r in hop h; -1 all, 0 none. `frontier`: the
-    nodes that ask in a hop, ``all`` found so far or only the ``new`` ones.
+    `relations`, `num_nodes`, `memory`, `scratch` and `files` as in `reverse_pagerank`. ``p0[t]``: probability of each
+    node of type t to be a seed. ``fanouts[h][r]``: places drawn from a list of relation r in hop h; -1 all, 0 none.
+    `frontier`: the nodes that ask in a hop, ``all`` found so far or only the ``new`` ones.
 
     ``found[t]``, shape (nodes of t,): probability that the batch contains the node. ``reads[r]``, shape (nodes
     of r's destination type,): expected number of times its list is read. Exact where every node has at most
     one out-edge and seeds are independent; elsewhere the events are counted as if they were independent.
-    One sweep of the edges per hop. Memory: 4 to 6 bytes per edge, 16 per column that has edges, 24 per node and
-    relation, 16 per node.
+    One sweep of the edges per hop. Memory: 4 to 6 bytes per edge, 10 to 16 per column that has edges, 24 per node
+    and relation, 16 per node.
     """
 
 # -------------------------------------------------------------------------------------------- reorder

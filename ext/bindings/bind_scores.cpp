@@ -1,9 +1,13 @@
 // Bindings of ext/src/scores.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <tiering/scores.hpp>
+#include <variant>
 
 #include "ndarray_types.hpp"
 
@@ -15,16 +19,48 @@ namespace {
 
 using Relation = std::tuple<int, int, AnyArray, AnyArray>;
 
-std::vector<std::span<const double>> score_spans(const std::vector<AnyArray>& arrays, const char* name) {
-  std::vector<std::span<const double>> spans;
-  for (const auto& a : arrays) spans.push_back(score_span(a, name));
-  return spans;
+/// Values of nodes: an array of all, or (rest, chosen, ids).
+using Values = std::variant<AnyArray, std::tuple<double, double, AnyArray>>;
+
+tiering::NodeValues node_values(const Values& given, const char* name, int64_t num_nodes) {
+  if (const auto* each = std::get_if<AnyArray>(&given)) {
+    const auto values = score_span(*each, name);
+    TIERING_EXPECT(!values.empty() || num_nodes == 0,
+                   std::string(name) + ": need " + std::to_string(num_nodes) + " values, found none");
+    return {values};
+  }
+  const auto& [rest, chosen, ids] = std::get<1>(given);
+  return {{}, rest, chosen, value_span<int64_t>(ids, name, "contiguous 1-D int64 array of ids")};
 }
 
-std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations) {
+std::vector<tiering::NodeValues> all_values(const std::vector<Values>& given, const char* name,
+                                            const std::vector<int64_t>& num_nodes) {
+  std::vector<tiering::NodeValues> values;
+  for (size_t t = 0; t < given.size(); ++t)
+    values.push_back(node_values(given[t], name, t < num_nodes.size() ? num_nodes[t] : 0));
+  return values;
+}
+
+/// The memory a caller gave; Ctrl-C ends the work.
+tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& scratch) {
+  tiering::ScoreMemory memory;
+  if (bytes) memory.bytes = *bytes;
+  memory.scratch = scratch;
+  memory.poll = [] {
+    nb::gil_scoped_acquire held;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
+  return memory;
+}
+
+std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations,
+                                                   const std::vector<std::string>& files) {
+  TIERING_EXPECT(files.empty() || files.size() == relations.size(),
+                 "files: expected one per relation, or none");
   std::vector<tiering::ScoreRelation> views;
   for (const auto& [src_type, dst_type, indptr, indices] : relations)
-    views.push_back({src_type, dst_type, csc_view(indptr, indices)});
+    views.push_back({src_type, dst_type, csc_view(indptr, indices), ""});
+  for (size_t r = 0; r < files.size(); ++r) views[r].file = files[r];
   return views;
 }
 
@@ -35,26 +71,31 @@ nb::list to_list(std::vector<tiering::Buffer<double>>&& buffers) {
 }
 
 nb::tuple reverse_pagerank(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
-                           const std::vector<AnyArray>& start, const std::vector<AnyArray>& teleport,
-                           double damping, int max_sweeps, double tolerance, int threads) {
+                           const std::vector<Values>& start, const std::vector<Values>& teleport,
+                           double damping, int max_sweeps, double tolerance, int threads,
+                           std::optional<int64_t> memory, const std::string& scratch,
+                           const std::vector<std::string>& files) {
   check_threads(threads);
-  const auto views = relation_views(relations);
-  const auto starts = score_spans(start, "start"), teleports = score_spans(teleport, "teleport");
-  const tiering::PagerankOptions options{damping, max_sweeps, tolerance, threads};
+  const auto views = relation_views(relations, files);
+  const auto starts = all_values(start, "start", num_nodes),
+             teleports = all_values(teleport, "teleport", num_nodes);
+  const tiering::PagerankOptions options{damping, max_sweeps, tolerance, threads, memory_of(memory, scratch)};
   auto result =
       without_gil([&] { return tiering::reverse_pagerank(views, num_nodes, starts, teleports, options); });
   return nb::make_tuple(to_list(std::move(result.scores)), result.sweeps, result.residual);
 }
 
 nb::tuple inclusion_probability(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
-                                const std::vector<AnyArray>& p0,
+                                const std::vector<Values>& p0,
                                 const std::vector<std::vector<int64_t>>& fanouts, const std::string& frontier,
-                                bool replacement, int threads) {
+                                bool replacement, int threads, std::optional<int64_t> memory,
+                                const std::string& scratch, const std::vector<std::string>& files) {
   check_threads(threads);
   TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
-  const auto views = relation_views(relations);
-  const auto seeds = score_spans(p0, "p0");
-  const tiering::InclusionOptions options{frontier == "new", replacement, threads};
+  const auto views = relation_views(relations, files);
+  const auto seeds = all_values(p0, "p0", num_nodes);
+  const tiering::InclusionOptions options{frontier == "new", replacement, threads,
+                                          memory_of(memory, scratch)};
   auto result =
       without_gil([&] { return tiering::inclusion_probability(views, num_nodes, seeds, fanouts, options); });
   return nb::make_tuple(to_list(std::move(result.found)), to_list(std::move(result.reads)));
@@ -64,7 +105,9 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
 
 void bind_scores(nb::module_& m) {
   m.def("reverse_pagerank", &reverse_pagerank, "relations"_a, "num_nodes"_a, "start"_a, "teleport"_a,
-        "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1);
+        "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1, "memory"_a = nb::none(),
+        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
   m.def("inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
-        "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1);
+        "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(),
+        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
 }

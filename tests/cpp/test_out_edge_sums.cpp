@@ -1,5 +1,6 @@
 // Sums over out-edges against adding edge by edge in extended precision, with work cut coarsely and finely.
 #include <cmath>
+#include <set>
 #include <tiering/scores.hpp>
 
 #include "check.hpp"
@@ -67,7 +68,11 @@ Sums expected_sums(const Problem& p, const std::vector<bool>& active) {
 Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& active) {
   for (size_t r = 0; r < p.graphs.size(); ++r) {
     kernel.set_active(r, active[r]);
-    kernel.hand_out(r, [&](int64_t v) { return p.x[r][static_cast<size_t>(v)]; });
+    kernel.hand_out(r, [&](int64_t v, int64_t degree) {
+      const auto& indptr = p.graphs[r].indptr;
+      CHECK(degree == indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)]);
+      return p.x[r][static_cast<size_t>(v)];
+    });
   }
   Sums sums;
   for (const int64_t n : p.num_nodes) sums.emplace_back(static_cast<size_t>(n), -1.0);
@@ -81,16 +86,33 @@ Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& activ
   return sums;
 }
 
-/// All thread counts agree to the last bit, and with the truth to rounding.
-void test_sums(const Problem& p, const SumLimits& limits) {
+/// The same bytes with less memory: from one byte, which takes the smallest groups there are, to plenty. Returns the
+/// most that lay on disk.
+int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem& p, int threads,
+                     const SumLimits& limits, const Sums& expected) {
+  const std::vector<bool> all(p.graphs.size(), true);
+  std::set<int64_t> on_disk;
+  for (int64_t bytes = 1; bytes < (int64_t{1} << 28); bytes = bytes * 3 / 2 + 200000) {
+    OutEdgeSums kernel(relations, p.num_nodes, threads, {bytes, "/tmp", [] {}}, 0, limits);
+    on_disk.insert(kernel.plan().disk_bytes());
+    CHECK(swept(kernel, p, all) == expected);
+    CHECK(swept(kernel, p, all) == expected);
+  }
+  CHECK(*on_disk.begin() == 0);
+  return *on_disk.rbegin();
+}
+
+/// All thread counts agree to the last bit, and with the truth to rounding. Returns the most that lay on disk.
+int64_t test_sums(const Problem& p, const SumLimits& limits) {
   std::vector<ScoreRelation> relations;
   for (size_t r = 0; r < p.graphs.size(); ++r) relations.push_back(p.relation(r));
   const std::vector<bool> all(p.graphs.size(), true);
   std::vector<bool> some(all);
   if (!some.empty()) some[0] = false;
   Sums first;
+  int64_t most_on_disk = 0;
   for (const int threads : kThreads) {
-    OutEdgeSums kernel(relations, p.num_nodes, threads, limits);
+    OutEdgeSums kernel(relations, p.num_nodes, threads, {}, 0, limits);
     const Sums sums = swept(kernel, p, all), expected = expected_sums(p, all);
     for (size_t t = 0; t < sums.size(); ++t)
       for (size_t u = 0; u < sums[t].size(); ++u)
@@ -102,7 +124,9 @@ void test_sums(const Problem& p, const SumLimits& limits) {
       for (size_t u = 0; u < sums[t].size(); ++u)
         CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
     CHECK(swept(kernel, p, all) == first);
+    most_on_disk = std::max(most_on_disk, test_budgets(relations, p, threads, limits, first));
   }
+  return most_on_disk;
 }
 
 void test_random_graphs() {
@@ -134,7 +158,7 @@ void test_many_columns() {
   }
   add_relation(p, 0, 0, std::move(csc));
   test_sums(p, {});
-  test_sums(p, {1 << 12, 1 << 20, 1 << 12, 0});
+  CHECK(test_sums(p, {1 << 12, 1 << 20, 1 << 12, 0}) > 0);
 }
 
 /// One source with an edge to every column: the work of its bin must still be cut.
@@ -150,8 +174,9 @@ void test_star() {
   add_relation(p, 0, 0, std::move(csc));
   test_sums(p, kFine);
   for (const int threads : kThreads) {
-    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, kFine).largest_piece() <= 64);
-    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {1, 8, 1, 0}).largest_piece() <= n * 5 / 4 / 8);
+    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {}, 0, kFine).plan().largest_piece() <= 64);
+    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {}, 0, {1, 8, 1, 0}).plan().largest_piece() <=
+          n * 5 / 4 / 8);
   }
 }
 

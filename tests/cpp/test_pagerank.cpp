@@ -48,8 +48,9 @@ Problem random_problem(const std::vector<int64_t>& num_nodes, const std::vector<
 PagerankResult run(const Problem& p, PagerankOptions options) {
   std::vector<ScoreRelation> relations;
   for (const auto& r : p.relations) relations.push_back({r.src_type, r.dst_type, r.csc.view()});
-  const std::vector<std::span<const double>> start(p.start.begin(), p.start.end());
-  const std::vector<std::span<const double>> teleport(p.teleport.begin(), p.teleport.end());
+  std::vector<NodeValues> start, teleport;
+  for (const auto& values : p.start) start.push_back({values});
+  for (const auto& values : p.teleport) teleport.push_back({values});
   return reverse_pagerank(relations, p.num_nodes, start, teleport, options);
 }
 

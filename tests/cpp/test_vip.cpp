@@ -27,7 +27,9 @@ struct Problem {
 InclusionResult run(const Problem& p, const Fanouts& fanouts, InclusionOptions options = {}) {
   std::vector<ScoreRelation> relations;
   for (const auto& r : p.relations) relations.push_back({r.src_type, r.dst_type, r.csc.view()});
-  return inclusion_probability(relations, p.num_nodes, {p.seeds.begin(), p.seeds.end()}, fanouts, options);
+  std::vector<NodeValues> seeds;
+  for (const auto& values : p.seeds) seeds.push_back({values});
+  return inclusion_probability(relations, p.num_nodes, seeds, fanouts, options);
 }
 
 long double draw_probability(int64_t degree, int64_t fanout, bool replacement) {

@@ -89,8 +89,8 @@ def test_a_real_size_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -
 def test_the_formula_is_what_a_relation_takes(tmp_path: Path, peak_memory: Any) -> None:
     graph, scores = big_graph(tmp_path, 20_000_000, 20)
     formula = RelabelSizes(20_000_000, 1 << 20, 1 << 20).in_memory()
-    before = own_memory()
     with peak_memory() as peak:
+        before = own_memory()
         pipeline.reorder(graph, scores, tmp_path / "memory", memory="4GiB")
     assert 0.7 * formula < peak.bytes - before < formula + 16 * MIB
 

@@ -1,15 +1,26 @@
-"""CSR on demand: the out-edges of a relation, made from its CSC."""
+"""The out-edges: one relation's adjacency by source, in memory, or a whole graph with every edge turned round."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
-from tiering.formats.graph import Graph
+from tiering.execution import Budget, parse_memory
+from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.feature_rows import take
+from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import Relation
+from tiering.formats.protocols import EdgeData
+from tiering.graph.external import write_external
+from tiering.graph.sizes import CscSizes
+from tiering.progress import progress
 from tiering.units import parse_threads
+from tiering.version import __version__
 
 
 def csr(
@@ -37,3 +48,103 @@ def csr(
     indptr, indices = graph.csc(resolved)
     rows, columns, _ = native.transpose(indptr, indices, graph.num_nodes(source), parse_threads(threads), False)
     return rows, columns
+
+
+def transpose_graph(
+    graph: Graph,
+    out: str | os.PathLike[str],
+    *,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
+) -> Graph:
+    """Write `graph` with every edge turned round: list u holds the nodes that u pointed to, ascending.
+
+    Relation ``writes`` from author to paper becomes ``rev_writes`` from paper to author; turned round twice it has its
+    name again. Edge data goes with its edges; nodes, features and order are as they were.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    out
+        Directory to create.
+    memory
+        What to stay within: a relation that does not fit is scattered by way of the disk (`tiering.graph.external`).
+    threads, force
+        As in every stage.
+
+    Raises
+    ------
+    BudgetError
+        As in `tiering.graph.build_graph`.
+
+    Notes
+    -----
+    Cost: two passes over the edges, or one and a scatter. Memory: that of the import of as many edges
+    (`tiering.graph.sizes.CscSizes`).
+    """
+    budget, workers = parse_memory(memory), parse_threads(threads)
+    provenance = {"stage": "transpose", "options": {}, "inputs": {"graph": graph.digest}}
+    with ArtifactWriter(out, "graph", force=force, identity={**provenance, "package": __version__}) as writer:
+        relations = []
+        with progress(graph.num_edges(), "transpose", "edge", scale=True) as bar:
+            for relation in graph.relations:
+                relations.append(_write_relation(writer, graph, relation, budget, workers))
+                bar.update(graph.num_edges(relation))
+        for name in sorted(graph.manifest.files):
+            if name.startswith("nodes/"):
+                writer.put(name, graph.manifest.array(name))
+        for name, part in graph.parts().items():
+            writer.adopt(part, name)
+        writer.commit({**graph.manifest.body, "relations": relations}, provenance)
+    return Graph.open(writer.out)
+
+
+def reversed_relation(relation: Relation) -> Relation:
+    """The relation the other way round: its name gains, or loses, the prefix ``rev_``."""
+    source, name, destination = relation
+    return destination, name.removeprefix("rev_") if name.startswith("rev_") else f"rev_{name}", source
+
+
+def _write_relation(
+    writer: ArtifactWriter, graph: Graph, relation: Relation, budget: Budget, threads: int
+) -> dict[str, Any]:
+    source, _, destination = relation
+    turned, data = reversed_relation(relation), graph.edge_data(relation)
+    folder, names = relation_folder(turned), sorted(data)
+    indptr, indices = graph.csc(relation)
+    items = tuple(each.dtype.itemsize * int(np.prod(each.shape[1:], dtype=np.int64)) for each in data.values())
+    sizes = CscSizes(indices.shape[0], graph.num_nodes(destination), graph.num_nodes(source), items)
+    if writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
+        pass
+    elif sizes.in_memory() <= budget.left():
+        rows, columns, positions = native.transpose(indptr, indices, sizes.num_dst, threads, bool(names))
+        writer.put(f"{folder}/indptr", rows)
+        writer.put(f"{folder}/indices", columns)
+        for name in names:
+            writer.put(f"{folder}/{name}", take(data[name], cast("npt.NDArray[np.int64]", positions), threads))
+    else:
+        columns = cast("npt.NDArray[Any]", _ColumnIds(indptr, sizes.id_bytes))
+        ids = data.get("edge_ids")
+        edges = EdgeData(turned, columns, indices, where=str(graph.path), data=dict(data), edge_ids=ids)
+        write_external(writer, folder, edges, sizes, names, budget, threads)
+    return {"src": turned[0], "name": turned[1], "dst": turned[2], "num_edges": sizes.num_edges, "edge_data": names}
+
+
+class _ColumnIds:
+    """The column of every entry of a CSC, made where it is asked for: an array that takes no memory."""
+
+    ndim = 1
+
+    def __init__(self, indptr: npt.NDArray[np.int64], item: int) -> None:
+        self._indptr, self.dtype = indptr, np.dtype(f"int{8 * item}")
+        self.shape: Sequence[int] = (int(indptr[-1]),)
+
+    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
+        """Columns of the entries [start, stop)."""
+        first, stop, _ = part.indices(self.shape[0])
+        begin = int(np.searchsorted(self._indptr, first, "right")) - 1
+        end = int(np.searchsorted(self._indptr, stop, "left"))
+        bounds = np.clip(self._indptr[begin : end + 1], first, stop)
+        return np.repeat(np.arange(begin, end, dtype=self.dtype), np.diff(bounds))

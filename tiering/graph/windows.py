@@ -6,14 +6,14 @@ edge list has passed, so a killed run goes on from the first block that is missi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.execution import Budget
+from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
 from tiering.io.blocks import BlockFile, aligned_bytes
@@ -65,10 +65,17 @@ class Windows:
     """
 
     def __init__(
-        self, edges: EdgeData, sizes: CscSizes, indptr: npt.NDArray[np.int64], budget: Budget, threads: int
+        self,
+        edges: EdgeData,
+        sizes: CscSizes,
+        indptr: npt.NDArray[np.int64],
+        budget: Budget,
+        threads: int,
+        executor: Executor = LOCAL,
     ) -> None:
         self.edges, self.num_src, self.indptr = edges, sizes.num_src, indptr
         self.chunk, self.budget, self.threads = chunk_edges(budget), budget, threads
+        self.executor = executor
 
     def fill(self, file: BlockFile, item: int, values: Values | None = None) -> None:
         """Write the blocks of a file that are missing: `values` by edge, or the sources; `item` bytes each.
@@ -78,43 +85,28 @@ class Windows:
         ValueError
             Naming an edge whose source is out of range.
         """
-        while missing := file.missing():
-            self._make(file, self._window(file, missing, item), item, values)
-
-    def _window(self, file: BlockFile, missing: Sequence[int], item: int) -> range:
-        """As many of the first missing blocks in a row as there is memory for, one at least."""
         room = self.budget.left() - self.chunk * CHUNK_BYTES_PER_EDGE
-        first = end = missing[0]
-        for block in missing:
-            begin, stop = file.span(first)[0], file.span(block)[1]
-            columns = self._columns(begin // item, -(-stop // item))
-            if block != end or (block > first and stop - begin + 2 * item + 8 * len(columns) > room):
-                break
-            end = block + 1
-        return range(first, end)
-
-    def _columns(self, first: int, end: int) -> range:
-        """Columns that have entries in [first, end)."""
-        return range(
-            int(np.searchsorted(self.indptr, first, "right")) - 1, int(np.searchsorted(self.indptr, end, "left"))
+        self.executor.run(
+            file,
+            lambda blocks: Window.of(file, blocks, item, self.indptr).memory(item) <= room,
+            lambda blocks: self._make(file, blocks, item, values),
         )
 
     def _make(self, file: BlockFile, blocks: range, item: int, values: Values | None) -> None:
-        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-        first, end = begin // item, -(-stop // item)
-        columns = self._columns(first, end)
+        window = Window.of(file, blocks, item, self.indptr)
+        first, columns = window.first, window.columns
         cursors = np.array(self.indptr[columns.start : columns.stop])
-        window = aligned_bytes((end - first) * item)
+        out = aligned_bytes((window.end - first) * item)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
         arrays = [self.edges.dst] if values is not None else [self.edges.dst, self.edges.src]
         with Streamed(arrays, self.chunk) as stream, progress(self.edges.num_edges, desc, "edge", scale=True) as bar:
             for from_, to, (dst, *src) in stream:
                 if values is None:
                     native.place_sources(
-                        src[0], dst, from_, self.num_src, first, columns.start, cursors, window, self.threads
+                        src[0], dst, from_, self.num_src, first, columns.start, cursors, out, self.threads
                     )
                 else:
                     chunk = np.ascontiguousarray(values(slice(from_, to))).reshape(to - from_, -1).view(np.uint8)
-                    native.place_edge_data(chunk, dst, first, columns.start, cursors, window, self.threads)
+                    native.place_edge_data(chunk, dst, first, columns.start, cursors, out, self.threads)
                 bar.update(to - from_)
-        file.write(blocks.start, window[begin - first * item : stop - first * item])
+        file.write(blocks.start, window.bytes_of(out, item))

@@ -70,7 +70,7 @@ def run_config(
     )  # fmt: skip
     scores = chain.stage(
         "score", "scores", Scores, lambda found: _score_current(found, graph, config.score),
-        lambda target, replace: score(graph, target, threads=threads, force=replace, **config.score),
+        lambda target, replace: score(graph, target, threads=threads, memory=budget, force=replace, **config.score),
     )  # fmt: skip
     reordered = chain.stage(
         "reorder", "reordered", Graph, lambda found: _reorder_current(found, graph, scores, config.features),

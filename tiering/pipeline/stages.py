@@ -91,6 +91,20 @@ def _listing(path: Path) -> str:
     return digest_bytes("\n".join(names).encode())
 
 
+def transpose(
+    graph: Graph | Pathlike,
+    out: Pathlike,
+    *,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
+) -> Graph:
+    """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
+    from tiering.graph import transpose_graph
+
+    return transpose_graph(_opened(graph, Graph), out, threads=threads, memory=memory, force=force)
+
+
 def score(
     graph: Graph | Pathlike,
     out: Pathlike,
@@ -99,15 +113,17 @@ def score(
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
     **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`."""
+    """Score the nodes of a graph; methods, memory and options: see `tiering.scores.score_graph`."""
     from tiering.scores import score_graph
 
     return score_graph(
-        _opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, force=force, **options
-    )
+        _opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, memory=memory, force=force,
+        **options,
+    )  # fmt: skip
 
 
 def reorder(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.execution import Budget
+from tiering.execution import LOCAL, Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
@@ -57,14 +57,14 @@ def write_by_windows(
 ) -> None:
     """Write the missing blocks of a file front to back: ``fill(first entry, window)`` makes as many as fit."""
     room = budget.left() - CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY
-    while missing := file.missing():
-        count = 1
-        while count < len(missing) and missing[count] == missing[0] + count and (count + 1) * BLOCK_BYTES <= room:
-            count += 1
-        begin, stop = file.span(missing[0])[0], file.span(missing[count - 1])[1]
+
+    def make(blocks: range) -> None:
+        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
         memory = aligned_bytes(stop - begin)
         fill(begin // dtype.itemsize, memory.view(dtype))
-        file.write(missing[0], memory)
+        file.write(blocks.start, memory)
+
+    LOCAL.run(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
 
 
 def write_offsets(

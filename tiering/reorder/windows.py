@@ -10,7 +10,7 @@ block that is missing, even with another budget.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.execution import Budget
+from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.artifact import ArtifactWriter
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
@@ -140,8 +140,11 @@ def _write_indptr(
 class _Windows:
     """Makes files whose entries lie in the order of the new columns."""
 
-    def __init__(self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int) -> None:
+    def __init__(
+        self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int, executor: Executor = LOCAL
+    ) -> None:
         self._old, self._indptr, self._budget, self._threads = old, indptr, budget, threads
+        self._executor = executor
         self._places, self._pieces = old.dst_old_to_new, old.sizes().pieces()
         self._sources: AnyArray = np.empty(0, np.int32)
         self._slice = 0  # sources of a part of the map
@@ -154,10 +157,14 @@ class _Windows:
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = self._old.indices.shape if values is None else values.shape
         with writer.blocks(name, dtype.name, shape) as file:
-            while missing := file.missing():
-                if values is None:
-                    self._load_sources(file, missing[0], item)
-                self._make(file, self._window(file, missing, item), item, values)
+            if values is None and (missing := file.missing()):
+                self._load_sources(Window.of(file, range(missing[0], missing[0] + 1), item, self._indptr), item)
+            room = self._left()
+            self._executor.run(
+                file,
+                lambda blocks: self._memory_of(Window.of(file, blocks, item, self._indptr), item) <= room,
+                lambda blocks: self._make(file, blocks, item, values),
+            )
         self._memory = aligned_bytes(0)
 
     def forget_sources(self) -> None:
@@ -172,43 +179,23 @@ class _Windows:
         """Bytes of a part of the source map, where it comes in parts."""
         return 0 if self._sources.size else self._slice * self._old.src_old_to_new.itemsize
 
-    def _load_sources(self, file: BlockFile, block: int, item: int) -> None:
-        """Hold the source map if one block and its starts fit beside it; else its parts get half of what is left."""
-        if self._slice:
-            return
+    def _load_sources(self, window: Window, item: int) -> None:
+        """Hold the source map if a window of one block fits beside it; else its parts get half of what is left."""
         whole, room = self._old.src_old_to_new, self._left()
         inside = not isinstance(whole, np.memmap) or whole.nbytes <= BLOCK_BYTES
-        if inside or whole.nbytes + self._cost(file, range(block, block + 1), item) <= room:
+        if inside or whole.nbytes + self._memory_of(window, item) <= room:
             self._sources, self._slice = held(whole), max(1, whole.shape[0])
             if self._old.dst_old_to_new is whole:
                 self._places = self._sources
         else:
             self._slice = max(BLOCK_BYTES, room // 2) // whole.itemsize
 
-    def _cost(self, file: BlockFile, blocks: range, item: int) -> int:
+    def _memory_of(self, window: Window, item: int) -> int:
         """Bytes of a window and of the starts of its columns."""
-        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-        columns = len(self._columns(begin // item, -(-stop // item)))
-        return stop - begin + 2 * item + (8 * columns if isinstance(self._indptr, np.memmap) else 0)
+        return window.memory(item) if isinstance(self._indptr, np.memmap) else (window.end - window.first) * item
 
-    def _window(self, file: BlockFile, missing: Sequence[int], item: int) -> range:
-        """As many of the first missing blocks in a row as there is memory for, one at least."""
-        room = self._left()
-        first = end = missing[0]
-        for block in missing:
-            if block != end or (block > first and self._cost(file, range(first, block + 1), item) > room):
-                break
-            end = block + 1
-        return range(first, end)
-
-    def _columns(self, first: int, end: int) -> range:
-        """New columns that have entries in [first, end)."""
-        low = int(np.searchsorted(self._indptr, first, "right")) - 1
-        return range(low, int(np.searchsorted(self._indptr, end, "left")))
-
-    def _starts(self, first: int, end: int, room: int) -> Iterator[tuple[int, AnyArray]]:
+    def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
         """First column and starts of the columns of a window, in parts if they do not fit the room."""
-        columns = self._columns(first, end)
         step = len(columns)
         if isinstance(self._indptr, np.memmap):
             step = min(step, max(BLOCK_BYTES, room) // 8)
@@ -226,17 +213,17 @@ class _Windows:
 
     def _make(self, file: BlockFile, blocks: range, item: int, values: AnyArray | None) -> None:
         """Fill a window and write it."""
-        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
-        first, end = begin // item, -(-stop // item)
-        room = self._left() - (end - first) * item
-        window = self._room((end - first) * item)
+        window = Window.of(file, blocks, item, self._indptr)
+        nbytes = (window.end - window.first) * item
+        room = self._left() - nbytes
+        out = self._room(nbytes)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-        for column, starts in self._starts(first, end, room):
+        for column, starts in self._starts(window.columns, room):
             if values is None:
-                self._pass_ids(desc, window, first, column, starts)
+                self._pass_ids(desc, out, window.first, column, starts)
             else:
-                self._pass_values(desc, values, window, first, column, starts)
-        file.write(blocks.start, window[begin - first * item : stop - first * item])
+                self._pass_values(desc, values, out, window.first, column, starts)
+        file.write(blocks.start, window.bytes_of(out, item))
 
     def _room(self, nbytes: int) -> Bytes:
         """Memory for a window; that of the window before is used again where it is enough."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from tiering.errors import InputError
+from tiering.execution import Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.progress import note
+from tiering.scores.memory import scratch_errors
 from tiering.scores.plan import ScorePlan, plan_score
 from tiering.version import __version__
 
@@ -23,6 +26,7 @@ def score_graph(
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     force: bool = False,
     **options: Any,
 ) -> Scores:
@@ -52,11 +56,18 @@ def score_graph(
         of one sampler: `tiering.sampling.SamplingOptions`.
     threads, force
         As in every stage.
+    memory
+        What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Edges that do not fit lie in
+        a nameless file beside `out` meanwhile. The scores are the same for any.
 
     Raises
     ------
     InputError
         If an option does not fit, or fanouts or a training set are needed and there are none.
+    BudgetError
+        If the memory is less than the least of the method (`tiering.scores.memory`).
+    StorageError
+        If the disk is full; says how many bytes are needed and free.
 
     Notes
     -----
@@ -67,7 +78,8 @@ def score_graph(
         raise InputError(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
-    plan = plan_score(graph, method, train=train, seed=seed, threads=threads, **options)
+    plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
+    plan.budget.require(plan.need.least, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     with ArtifactWriter(out, "scores", force=force, identity={**made, "package": __version__}) as writer:
         for text in plan.notes:
@@ -90,7 +102,8 @@ def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str,
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    columns = plan.method.compute(graph, plan.request)
+    with scratch_errors():
+        columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
     files = {f"nodes/{node_type}/feature": columns.feature[node_type] for node_type in graph.node_types}
     files |= {f"{relation_folder(relation)}/adjacency": reads for relation, reads in columns.adjacency.items()}
     for name, values in files.items():

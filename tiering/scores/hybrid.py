@@ -27,6 +27,8 @@ FIXED_WEIGHT = 0.25
 """Epochs that the prior counts for where one epoch alone was sampled, which says nothing about noise."""
 FIRST_BIN, GROWTH, LARGEST_BIN = 200, 1.15, 1 << 22
 """Nodes of the hottest bin, factor from one bin to the next, and where they stop growing (bounds the memory)."""
+CHUNK = 1 << 20
+"""Nodes weighed together."""
 UNSEEN = 1e-9
 """Factor of the prior in bins in which nothing was counted: they rank by the prior, below all others."""
 
@@ -38,8 +40,8 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
     Notes
     -----
-    Cost: that of ``presample`` and of the prior, and one sort of the nodes. Memory: 40 bytes per node, and per node and
-    relation into its type.
+    Cost: that of ``presample`` and of the prior, and one sort of the nodes. Memory:
+    `tiering.scores.memory.hybrid_need`.
     """
     weight = request.options.prior_weight
     if weight is None and request.options.epochs == 1:
@@ -50,10 +52,17 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
         if weight is None:
             shrink(column, total, squares, tally.epochs, request.threads)
         else:
-            column *= weight
-            column += total
-            column /= weight + tally.epochs
+            weigh(column, total, weight, tally.epochs)
     return ScoreColumns(prior.feature, prior.adjacency, tally.reached)
+
+
+def weigh(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:
+    """Replace `prior` by the mean of `epochs` counts and of the prior, which counts for `weight` epochs."""
+    for begin in range(0, prior.size, CHUNK):
+        part = prior[begin : begin + CHUNK]
+        part *= weight
+        part += total[begin : begin + CHUNK]
+        part /= weight + epochs
 
 
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
@@ -112,7 +121,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
 
 def _ranked(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
     """``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
-    ranks = weighted_reverse_pagerank(graph, request.train, request.threads).values
+    ranks = weighted_reverse_pagerank(graph, request).values
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:
         total = float(values.sum())

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from tiering.formats.graph import Graph
 from tiering.scores.degree import degree
 from tiering.scores.hybrid import hybrid
+from tiering.scores.memory import Need, Sizes, degree_need, hybrid_need, presample_need, rank_need, vip_need
 from tiering.scores.options import SAMPLING
 from tiering.scores.pagerank import rpr, wrpr
 from tiering.scores.presample import presample
 from tiering.scores.request import ScoreColumns, ScoreRequest
-from tiering.scores.vip import vip
+from tiering.scores.vip import SAMPLERS, vip
 
 AUTO = "auto"
 """Method that stands for the best one for what is known: see `choose_method`."""
@@ -31,15 +32,36 @@ class Method:
     """Whether it always starts from training nodes; those with a ``teleport`` may."""
     counts: bool
     """Whether it runs the sampler, so that the seed matters."""
+    memory: Callable[[Graph, ScoreRequest], Need]
+    """What it needs, by the formulas of `tiering.scores.memory`."""
+
+
+def _sizes(graph: Graph, request: ScoreRequest) -> Sizes:
+    return Sizes.of(graph, request.train_size, request.threads)
+
+
+def _rank(graph: Graph, request: ScoreRequest) -> Need:
+    return rank_need(_sizes(graph, request))
+
+
+def _presample(graph: Graph, request: ScoreRequest) -> Need:
+    return presample_need(graph, _sizes(graph, request), request.sampled)
+
+
+def _hybrid(graph: Graph, request: ScoreRequest) -> Need:
+    sizes = _sizes(graph, request)
+    prior = vip_need(sizes) if request.sampled.sampler in SAMPLERS else rank_need(sizes)
+    squares = request.options.prior_weight is None and request.options.epochs > 1
+    return hybrid_need(graph, sizes, request.sampled, squares, prior)
 
 
 METHODS: dict[str, Method] = {
-    "degree": Method(degree, (), needs_train=False, counts=False),
-    "rpr": Method(rpr, ("damping", "teleport", "tolerance"), needs_train=False, counts=False),
-    "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), needs_train=True, counts=False),
-    "presample": Method(presample, COUNTING, needs_train=True, counts=True),
-    "vip": Method(vip, SAMPLING, needs_train=True, counts=False),
-    "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), needs_train=True, counts=True),
+    "degree": Method(degree, (), False, False, lambda graph, request: degree_need(_sizes(graph, request))),
+    "rpr": Method(rpr, ("damping", "teleport", "tolerance"), False, False, _rank),
+    "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), True, False, _rank),
+    "presample": Method(presample, COUNTING, True, True, _presample),
+    "vip": Method(vip, SAMPLING, True, False, lambda graph, request: vip_need(_sizes(graph, request))),
+    "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, _hybrid),
 }
 """Methods by name, the cheapest first."""
 

@@ -14,11 +14,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-import numpy as np
-
 from tiering import native
 from tiering.formats.graph import Graph
-from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest, TrainSet, native_relations
+from tiering.scores.memory import direct_files, kernel_memory
+from tiering.scores.request import (
+    Float64Array,
+    NodeValues,
+    ScoreColumns,
+    ScoreRequest,
+    TrainSet,
+    native_relations,
+    node_values,
+)
 
 MAX_SWEEPS = 200
 """`rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14."""
@@ -48,7 +55,7 @@ def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     options = request.options
     teleport = request.train if options.teleport == "train" else None
     return reverse_pagerank(
-        graph, request.threads, damping=options.damping, tolerance=options.tolerance, teleport=teleport
+        graph, request, damping=options.damping, tolerance=options.tolerance, teleport=teleport
     ).columns()
 
 
@@ -57,12 +64,17 @@ def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     options = request.options
     teleport = request.train if options.teleport == "train" else None
     return weighted_reverse_pagerank(
-        graph, request.train, request.threads, damping=options.damping, sweeps=options.sweeps, teleport=teleport
+        graph, request, damping=options.damping, sweeps=options.sweeps, teleport=teleport
     ).columns()
 
 
 def reverse_pagerank(
-    graph: Graph, threads: int, *, damping: float = 0.85, tolerance: float = 1e-9, teleport: TrainSet | None = None
+    graph: Graph,
+    request: ScoreRequest,
+    *,
+    damping: float = 0.85,
+    tolerance: float = 1e-9,
+    teleport: TrainSet | None = None,
 ) -> RankResult:
     """`rpr`: from 1/N everywhere until the change is below `tolerance` (at most `MAX_SWEEPS` passes).
 
@@ -72,20 +84,20 @@ def reverse_pagerank(
 
     Parameters
     ----------
+    request
+        Threads, memory and directory for what does not fit it; options are those below.
     teleport
         Nodes that share the (1 - d) of random restarts; ``None``: all nodes.
     """
     into = Counter(destination for _, _, destination in graph.relations)
     applied = damping / max(into.values(), default=1)
-    start = {t: np.full(graph.num_nodes(t), 1.0 / max(1, graph.num_nodes())) for t in graph.node_types}
-    restarts = _restarts(graph, teleport, 1.0 - damping)
-    return _iterate(graph, start, restarts, applied, MAX_SWEEPS, tolerance, threads)
+    start = node_values(graph, {}, 0.0, 1.0 / max(1, graph.num_nodes()))
+    return _iterate(graph, start, _restarts(graph, teleport, 1.0 - damping), (applied, MAX_SWEEPS, tolerance), request)
 
 
 def weighted_reverse_pagerank(
     graph: Graph,
-    train: TrainSet,
-    threads: int,
+    request: ScoreRequest,
     *,
     damping: float = 0.85,
     sweeps: int = 5,
@@ -95,50 +107,47 @@ def weighted_reverse_pagerank(
 
     Parameters
     ----------
-    train
-        Training nodes by type; |train| counts those of all types.
+    request
+        Training nodes by type (|train| counts those of all types), threads, memory and directory for what does not fit
+        it; options are those below.
     teleport
         As in `reverse_pagerank`.
+
+    Notes
+    -----
+    Memory: `tiering.scores.memory.rank_need`.
     """
-    size = sum(ids.size for ids in train.values())
-    start = {t: np.full(graph.num_nodes(t), 1.0 / max(1, graph.num_nodes())) for t in graph.node_types}
-    for node_type, ids in train.items():
-        start[node_type][ids] = 1.0 / size
-    restarts = _restarts(graph, teleport, 1.0 - damping)
-    return _iterate(graph, start, restarts, damping, sweeps, 0.0, threads)
+    start = node_values(graph, request.train, 1.0 / request.train_size, 1.0 / max(1, graph.num_nodes()))
+    return _iterate(graph, start, _restarts(graph, teleport, 1.0 - damping), (damping, sweeps, 0.0), request)
 
 
 def _iterate(
     graph: Graph,
-    start: dict[str, Float64Array],
-    restarts: list[Float64Array],
-    damping: float,
-    sweeps: int,
-    tolerance: float,
-    threads: int,
+    start: list[NodeValues],
+    restarts: list[NodeValues],
+    how: tuple[float, int, float],
+    request: ScoreRequest,
 ) -> RankResult:
+    """Sweep by damping, most sweeps and tolerance."""
+    damping, sweeps, tolerance = how
     values, done, residual = native.reverse_pagerank(
         native_relations(graph),
         [graph.num_nodes(t) for t in graph.node_types],
-        [start[t] for t in graph.node_types],
+        start,
         restarts,
         damping,
         sweeps,
         tolerance,
-        threads,
+        request.threads,
+        kernel_memory(request.budget),
+        str(request.scratch),
+        direct_files(graph, request.budget),
     )
     return RankResult(dict(zip(graph.node_types, values, strict=True)), done, residual, damping)
 
 
-def _restarts(graph: Graph, teleport: TrainSet | None, mass: float) -> list[Float64Array]:
+def _restarts(graph: Graph, teleport: TrainSet | None, mass: float) -> list[NodeValues]:
     """`mass` shared equally by the teleport nodes, per node type."""
     if teleport is None:
-        total = max(1, graph.num_nodes())
-        return [np.full(graph.num_nodes(t), mass / total) for t in graph.node_types]
-    size = sum(ids.size for ids in teleport.values())
-    shares = []
-    for node_type in graph.node_types:
-        share = np.zeros(graph.num_nodes(node_type))
-        share[teleport.get(node_type, np.empty(0, np.int64))] = mass / size
-        shares.append(share)
-    return shares
+        return node_values(graph, {}, 0.0, mass / max(1, graph.num_nodes()))
+    return node_values(graph, teleport, mass / sum(ids.size for ids in teleport.values()), 0.0)

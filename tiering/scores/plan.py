@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
+from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import Train, resolve_train
 from tiering.io.checksum import digest_bytes
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
+from tiering.scores.memory import Need
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
 from tiering.scores.options import ScoreOptions, check_options, words
 from tiering.scores.request import ScoreRequest, TrainSet
@@ -37,6 +39,10 @@ class ScorePlan:
     """For the record: digests of graph and training set."""
     seed: int | None
     """For the record: the seed, where it matters."""
+    need: Need
+    """Memory that it takes."""
+    budget: Budget
+    """Memory that it may take."""
     notes: list[str]
     """What the user should know: what ``auto`` chose, which options have no effect."""
 
@@ -48,9 +54,11 @@ def plan_score(
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
     **given: Any,
 ) -> ScorePlan:
     """Check the parameters of a score; see `tiering.scores.score_graph`."""
+    budget = parse_memory(memory)
     given = {name: value for name, value in given.items() if value is not None}
     options, sampling_given = check_options(given)
     if method not in (AUTO, *METHODS):
@@ -68,13 +76,16 @@ def plan_score(
     seeded = entry.counts or (trained and _is_share(train))
     unused = [option for option in given if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
+    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), budget)
     return ScorePlan(
         name,
         entry,
-        ScoreRequest(options, chosen, sampling, parse_threads(threads)),
+        request,
         _record(name, entry, options, sampling) | ({"chosen": reason} if reason else {}),
         {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
         (seed or 0) if seeded else None,
+        entry.memory(graph, request),
+        budget,
         _notes(name, reason, unused, sampling),
     )
 

@@ -16,7 +16,11 @@ import numpy.typing as npt
 from tiering.formats.graph import Graph
 from tiering.progress import progress
 from tiering.sampling import AccessCounts, Sampler, make_sampler
-from tiering.scores.request import ScoreColumns, ScoreRequest
+from tiering.sampling.memory import counting_threads
+from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest
+
+CHUNK = 1 << 20
+"""Counts converted together."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,14 @@ def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
     Notes
     -----
-    Cost: the sampling of `epochs` epochs. Memory: 16 bytes per node, and 16 per node and relation into its type,
-    beside the sampler.
+    Cost: the sampling of `epochs` epochs. Memory: `tiering.scores.memory.presample_need`.
     """
     tally = count_request(graph, request)
+    reached = tally.reached
     return ScoreColumns(
-        {node_type: counts / tally.epochs for node_type, counts in tally.total.features.items()},
-        {relation: counts / tally.epochs for relation, counts in tally.total.adjacency.items()},
-        tally.reached,
+        {node_type: in_place(counts, tally.epochs) for node_type, counts in tally.total.features.items()},
+        {relation: in_place(counts, tally.epochs) for relation, counts in tally.total.adjacency.items()},
+        reached,
     )
 
 
@@ -63,10 +67,14 @@ def count_request(graph: Graph, request: ScoreRequest, *, squares: bool = False)
     """
     first = request.options.first_epoch
     sampling = request.sampled
-    return tally_epochs(
-        make_sampler(graph, sampling), request.train, sampling.batch_size,
-        range(first, first + request.options.epochs), request.threads, squares=squares,
-    )  # fmt: skip
+    sampler, threads = make_sampler(graph, sampling), request.threads
+    if request.budget is not None:
+        types = [*graph.node_types, *(relation[2] for relation in graph.relations)]
+        vectors = 8 * sum(graph.num_nodes(node_type) for node_type in types)
+        room = request.budget.left() - vectors * (3 if squares else 1) - 24 * request.train_size
+        threads = counting_threads(graph, sampling, threads, room)
+    epochs = range(first, first + request.options.epochs)
+    return tally_epochs(sampler, request.train, sampling.batch_size, epochs, threads, squares=squares)
 
 
 def tally_epochs(
@@ -95,6 +103,15 @@ def tally_epochs(
             if square_sums is not None:
                 _add_epoch(one, total, square_sums)
     return Tally(total, square_sums, len(epochs), per_epoch * len(epochs))
+
+
+def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:
+    """Counts per epoch, float64, in the memory of `counts`, which are gone then."""
+    found = counts.view(np.float64)
+    for begin in range(0, counts.size, CHUNK):
+        part = counts[begin : begin + CHUNK] / epochs
+        found[begin : begin + CHUNK] = part
+    return found
 
 
 def _add_epoch(one: AccessCounts, total: AccessCounts, squares: AccessCounts) -> None:

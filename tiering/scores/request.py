@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tiering.errors import InternalError
+from tiering.execution import Budget
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import Relation
 from tiering.sampling import SamplingOptions
@@ -29,6 +31,10 @@ class ScoreRequest:
     """How training samples; ``None`` where the method does not ask."""
     threads: int
     """Threads to use."""
+    budget: Budget | None = None
+    """What to stay within; ``None``: no limit."""
+    scratch: Path = Path()
+    """Directory for edges that do not fit the budget."""
 
     @property
     def sampled(self) -> SamplingOptions:
@@ -53,6 +59,19 @@ class ScoreColumns:
     """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
     reached: dict[str, Any] = field(default_factory=dict)
     """What the computation found out about itself, for the record."""
+
+
+NodeValues: TypeAlias = "tuple[float, float, np.ndarray[Any, np.dtype[np.int64]]]"
+"""Values of the nodes of a type, as the core takes them: of most nodes, of some, and the ascending ids of these."""
+
+
+def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
+    """Per node type: `value` for the `chosen` nodes, `rest` for the others."""
+    return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
+
+
+def _ascending(ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
 
 
 def native_relations(graph: Graph) -> list[tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:

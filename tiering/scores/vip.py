@@ -7,12 +7,11 @@ of treating the hops as independent. `tiering.native.inclusion_probability` has 
 
 from __future__ import annotations
 
-import numpy as np
-
 from tiering import native
 from tiering.formats.graph import Graph
 from tiering.sampling import resolve_fanouts
-from tiering.scores.request import ScoreColumns, ScoreRequest, native_relations
+from tiering.scores.memory import direct_files, kernel_memory
+from tiering.scores.request import ScoreColumns, ScoreRequest, native_relations, node_values
 
 SAMPLERS = ("uniform", "replacement", "full", "weighted")
 """Samplers the formula knows; ``weighted`` is taken for uniform."""
@@ -26,21 +25,21 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
     Notes
     -----
-    Cost: one pass over the edges per hop; memory about 24 bytes per node and 24 per node and relation into its type.
+    Cost: one pass over the edges per hop. Memory: `tiering.scores.memory.vip_need`.
     """
     sampling = request.sampled
     share = min(1.0, sampling.batch_size / request.train_size)
-    start = [np.zeros(graph.num_nodes(node_type)) for node_type in graph.node_types]
-    for node_type, ids in request.train.items():
-        start[graph.node_types.index(node_type)][ids] = share
     found, reads = native.inclusion_probability(
         native_relations(graph),
         [graph.num_nodes(node_type) for node_type in graph.node_types],
-        start,
+        node_values(graph, request.train, share, 0.0),
         resolve_fanouts(graph.relations, sampling.fanouts),
         sampling.frontier,
         sampling.sampler == "replacement",
         request.threads,
+        kernel_memory(request.budget),
+        str(request.scratch),
+        direct_files(graph, request.budget),
     )
     for values in (*found, *reads):
         values /= share  # times batches per epoch

@@ -17,6 +17,7 @@
 #include <tiering/buffer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/stream_store.hpp>
+#include <utility>
 #include <vector>
 
 namespace tiering {
@@ -45,6 +46,10 @@ inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift,
   return grid;
 }
 
+/// Records collected before they are written: a power of two that fills whole cache lines.
+template <typename Record>
+inline constexpr int64_t kLineRecords = sizeof(Record) % 8 == 0 ? 16 : 32;
+
 /// Records grouped by bucket. A bucket is one run per chunk of the input, in chunk order.
 template <typename Record>
 class Partition {
@@ -65,7 +70,7 @@ class Partition {
   }
 
   /// Records and padding.
-  int64_t num_places() const { return records_.size(); }
+  int64_t num_places() const { return num_places_; }
 
   /// Number of records in each bucket, summed up: entry b = records before bucket b.
   std::vector<int64_t> bucket_offsets() const {
@@ -83,7 +88,8 @@ class Partition {
   int64_t begin(int64_t bucket, int chunk) const {
     return begins_[static_cast<size_t>(bucket * chunks_ + chunk)];
   }
-  void place_runs();
+  void place_runs(int64_t alignment = kLineRecords<Record>);
+  void allocate() { records_ = Buffer<Record>(num_places_); }
   Record* data() { return records_.data(); }
   const Record* data() const { return records_.data(); }
 
@@ -92,34 +98,49 @@ class Partition {
   int chunks_;
   std::vector<int64_t> counts_;
   std::vector<int64_t> begins_;
+  int64_t num_places_ = 0;
   Buffer<Record> records_;
 };
 
-/// Records collected before they are written: a power of two that fills whole cache lines.
+/// Gives every run its place; runs begin at multiples of `alignment`, itself a multiple of a line.
 template <typename Record>
-inline constexpr int64_t kLineRecords = sizeof(Record) % 8 == 0 ? 16 : 32;
-
-template <typename Record>
-void Partition<Record>::place_runs() {
-  constexpr int64_t kLine = kLineRecords<Record>;
-  int64_t next = 0;
+void Partition<Record>::place_runs(int64_t alignment) {
+  num_places_ = 0;
   for (size_t r = 0; r < counts_.size(); ++r) {
-    begins_[r] = next;
-    next += (counts_[r] + kLine - 1) / kLine * kLine;
+    begins_[r] = num_places_;
+    num_places_ += (counts_[r] + alignment - 1) / alignment * alignment;
   }
-  records_ = Buffer<Record>(next);
 }
 
-/// One chunk's writer: collects kLineRecords per bucket, then streams them to the bucket's run.
+/// Where a chunk's records go: to memory.
 template <typename Record>
+class MemorySink {
+ public:
+  explicit MemorySink(Record* target) : target_(target) {}
+  void line(int64_t, int64_t at, const Record* records) {
+    stream_lines(target_ + at, records, kLineRecords<Record> * sizeof(Record));
+  }
+  void rest(int64_t, int64_t at, const Record* records, int64_t count) {
+    std::copy_n(records, count, target_ + at);
+  }
+  void finish(std::span<const int64_t>) { stream_fence(); }
+
+ private:
+  Record* target_;
+};
+
+/// One chunk's writer: collects a line of records per bucket, then hands it to the sink, which has
+/// line(bucket, place, records), rest(bucket, place, records, count) for the last of a bucket, and finish(ends)
+/// with the place behind the last record of each bucket.
+template <typename Record, typename Sink = MemorySink<Record>>
 class BucketWriter {
   static constexpr int64_t kLine = kLineRecords<Record>;
   static_assert(kLine * sizeof(Record) % kLineBytes == 0);
 
  public:
-  BucketWriter(const Partition<Record>& partition, Record* target, int chunk)
+  BucketWriter(const Partition<Record>& partition, Sink sink, int chunk)
       : shift_(partition.grid().shift),
-        target_(target),
+        sink_(std::move(sink)),
         lines_(partition.grid().num_buckets() * kLine),
         cursors_(partition.grid().num_buckets()) {
     for (int64_t b = 0; b < cursors_.size(); ++b) cursors_[b] = partition.begin(b, chunk);
@@ -130,7 +151,7 @@ class BucketWriter {
     const int64_t bucket = key >> shift_, at = cursors_[bucket]++, slot = at & (kLine - 1);
     Record* line = &lines_[bucket * kLine];
     line[slot] = record;
-    if (slot == kLine - 1) stream_lines(target_ + (at - slot), line, kLine * sizeof(Record));
+    if (slot == kLine - 1) sink_.line(bucket, at - slot, line);
   }
 
   /// Per bucket, where in the partition's records the next one goes.
@@ -139,18 +160,32 @@ class BucketWriter {
   /// Writes the lines that did not fill up. Call once, after the last put.
   void finish() {
     for (int64_t b = 0; b < cursors_.size(); ++b) {
-      const int64_t rest = cursors_[b] & (kLine - 1), begin = cursors_[b] - rest;
-      std::copy_n(&lines_[b * kLine], rest, target_ + begin);
+      const int64_t rest = cursors_[b] & (kLine - 1);
+      if (rest != 0) sink_.rest(b, cursors_[b] - rest, &lines_[b * kLine], rest);
     }
-    stream_fence();
+    sink_.finish(cursors_.span());
   }
 
  private:
   int shift_;
-  Record* target_;
+  Sink sink_;
   Buffer<Record> lines_;
   Buffer<int64_t> cursors_;
 };
+
+/// Counts the records of each chunk (pass 1) and gives them their places. Chunks are cut evenly; keys as in
+/// partition_by_key.
+template <typename Record, typename ScanKeys>
+void count_by_key(Partition<Record>& partition, int64_t num_items, ScanKeys&& keys) {
+  const BucketGrid& grid = partition.grid();
+  run_team(partition.chunks(), [&](int chunk) {
+    const auto [begin, end] = even_cut(num_items, partition.chunks(), chunk);
+    std::vector<int64_t> counts(static_cast<size_t>(grid.num_buckets()), 0);
+    keys(begin, end, [counter = counts.data(), shift = grid.shift](int64_t key) { ++counter[key >> shift]; });
+    for (int64_t b = 0; b < grid.num_buckets(); ++b)
+      partition.count(b, chunk) = counts[static_cast<size_t>(b)];
+  });
+}
 
 /// Partitions num_items records by key.
 ///
@@ -161,17 +196,12 @@ template <typename Record, typename ScanKeys, typename ScanRecords>
 Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threads, ScanKeys&& keys,
                                    ScanRecords&& records) {
   Partition<Record> partition(grid, threads);
-  run_team(threads, [&](int chunk) {
-    const auto [begin, end] = even_cut(num_items, threads, chunk);
-    std::vector<int64_t> counts(static_cast<size_t>(grid.num_buckets()), 0);
-    keys(begin, end, [counter = counts.data(), shift = grid.shift](int64_t key) { ++counter[key >> shift]; });
-    for (int64_t b = 0; b < grid.num_buckets(); ++b)
-      partition.count(b, chunk) = counts[static_cast<size_t>(b)];
-  });
+  count_by_key(partition, num_items, keys);
   partition.place_runs();
+  partition.allocate();
   run_team(threads, [&](int chunk) {
     const auto [begin, end] = even_cut(num_items, threads, chunk);
-    BucketWriter<Record> writer(partition, partition.data(), chunk);
+    BucketWriter<Record> writer(partition, MemorySink<Record>(partition.data()), chunk);
     records(chunk, begin, end, writer);
     writer.finish();
   });

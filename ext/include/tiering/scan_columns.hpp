@@ -32,13 +32,18 @@ void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F
 
 /// Calls f(id) for indices[begin, end) in order; throws for the first that is not in [0, count).
 template <typename T, typename F>
-void scan_indices(std::span<const T> indices, int64_t count, int64_t begin, int64_t end, F&& f) {
-  auto ahead = [&](int64_t k) { prefetch_stream(indices.data() + k); };
+void scan_indices(const T* indices, int64_t count, int64_t begin, int64_t end, F&& f) {
+  auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };
   for_stream(begin, end, ahead, [&](int64_t k) {
-    const int64_t id = indices[static_cast<size_t>(k)];
+    const int64_t id = indices[k];
     if (static_cast<uint64_t>(id) >= static_cast<uint64_t>(count)) index_out_of_range(k, id, count);
     f(id);
   });
+}
+
+template <typename T, typename F>
+void scan_indices(std::span<const T> indices, int64_t count, int64_t begin, int64_t end, F&& f) {
+  scan_indices(indices.data(), count, begin, end, f);
 }
 
 }  // namespace tiering

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
+#include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/views.hpp>
 #include <vector>
@@ -14,6 +17,28 @@ struct ScoreRelation {
   int src_type = 0;
   int dst_type = 0;
   CscView csc;
+  std::string file = {};  ///< holds the indices from its begin on, if it is better read than their mapping
+};
+
+/// What a kernel may take, and where the edges go that do not fit.
+struct ScoreMemory {
+  int64_t bytes =
+      std::numeric_limits<int64_t>::max();  ///< results included; the CSC is not: it may be mapped
+  std::string scratch = ".";                ///< directory for a nameless file, if there is need
+  std::function<void()> poll = [] {};       ///< called now and then; what it throws ends the work
+};
+
+/// A value for each of n nodes: all of them one by one, or one for some nodes and another for the rest.
+struct NodeValues {
+  std::span<const double> each;       ///< n values; or none, and
+  double rest = 0, chosen = 0;        ///< `chosen` for the ids, `rest` for others
+  std::span<const int64_t> ids = {};  ///< ascending
+
+  /// Throws InputError unless they are those of `num_nodes` nodes; `who` begins its message: "p0 needs".
+  void check(int64_t num_nodes, const std::string& who) const;
+
+  /// Writes the values of the nodes first, first + 1, ...
+  void write(int64_t first, std::span<double> values) const;
 };
 
 struct PagerankOptions {
@@ -21,6 +46,7 @@ struct PagerankOptions {
   int max_sweeps = 5;
   double tolerance = 0;  ///< stop once the L1 change of a sweep is at most this; 0 = always max_sweeps
   int threads = 1;
+  ScoreMemory memory = {};
 };
 
 struct PagerankResult {
@@ -29,18 +55,17 @@ struct PagerankResult {
   double residual = 0;                 ///< L1 change of the last sweep, over all types
 };
 
-/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold one vector per node
+/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold the values of each node
 /// type.
 PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations,
-                                const std::vector<int64_t>& num_nodes,
-                                const std::vector<std::span<const double>>& start,
-                                const std::vector<std::span<const double>>& teleport,
-                                const PagerankOptions& options);
+                                const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& start,
+                                const std::vector<NodeValues>& teleport, const PagerankOptions& options);
 
 struct InclusionOptions {
   bool only_new = false;     ///< a node asks in the hop after it was found; else in every hop from then on
   bool replacement = false;  ///< a list is drawn from with replacement
   int threads = 1;
+  ScoreMemory memory = {};
 };
 
 struct InclusionResult {
@@ -52,7 +77,7 @@ struct InclusionResult {
 /// probability of each node to be a seed; fanouts[hop][relation] is -1 for the whole list.
 InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
                                       const std::vector<int64_t>& num_nodes,
-                                      const std::vector<std::span<const double>>& seeds,
+                                      const std::vector<NodeValues>& seeds,
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options);
 

@@ -4,55 +4,72 @@
 // Approach:   non-empty columns are dense or sparse (out_edge_sums.hpp says why), and numbered by rank within
 //             their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source
 //             and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins, the kinds apart;
-//             within a bin ranks ascend, and marks tell where each block begins.
-// Memory:     4 bytes per edge, 8 per non-empty column, 8 per block and bin.
+//             within a bin ranks ascend, and marks tell where each block begins. Edges are counted first; where
+//             they are then put, in memory or on disk, is decided in between (sum_plan.hpp).
+// Memory:     4 bytes per edge in memory, that of the columns (column_ranks.hpp), 8 per block and bin.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/partition.hpp>
 #include <tiering/views.hpp>
 #include <vector>
 
+#include "column_ranks.hpp"
+#include "edge_store.hpp"
+
 namespace tiering {
 
 /// The bins of `num_nodes` sources.
 BucketGrid source_bins(int64_t num_nodes);
 
-enum class ColumnKind { kDense, kSparse };
-inline constexpr std::array kColumnKinds{ColumnKind::kDense, ColumnKind::kSparse};
-
 class BinnedEdges {
  public:
-  /// Source within the bin in the low half, rank within the block in the high half.
-  using Edge = uint32_t;
+  using Edge = BinnedEdge;
   static constexpr int kHalfBits = 16;
   static constexpr int64_t kBlockColumns = int64_t{1} << kHalfBits;
   static int64_t source(Edge edge) { return edge & (kBlockColumns - 1); }
   static int64_t rank(Edge edge) { return edge >> kHalfBits; }
 
-  /// Bins the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
-  /// [0, num_src). The indptr must be in order.
-  BinnedEdges(const CscView& csc, int64_t num_src, int64_t dense_degree, int threads);
+  /// Called now and then from the thread that constructed or writes; what it throws ends that.
+  using Poll = std::function<void()>;
 
-  /// Ids of the columns of a kind, by rank.
-  std::span<const int64_t> columns(ColumnKind kind) const { return columns_[place(kind)].span(); }
-  int64_t num_blocks(ColumnKind kind) const {
-    return (columns_[place(kind)].size() + kBlockColumns - 1) >> kHalfBits;
-  }
+  /// Counts the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
+  /// [0, num_src), or an indptr that is not in order. `file`, if not null, holds the indices and is read in
+  /// their place.
+  BinnedEdges(const CscView& csc, const DirectFile* file, int64_t num_src, int64_t dense_degree, int chunks,
+              int threads, const Poll& poll);
+
+  const ColumnRanks& columns() const { return columns_; }
+  int64_t num_blocks(ColumnKind kind) const { return (columns_.size(kind) + kBlockColumns - 1) >> kHalfBits; }
 
   /// Number of edges of a kind in a bin.
   int64_t size(ColumnKind kind, int64_t bin) const;
 
-  /// Edges stand at positions; those of a kind and bin lie in [first_position(bin), first_position(bin + 1)).
-  const Edge* edges() const { return partition_.data(); }
-  int64_t first_position(ColumnKind kind, int64_t bin) const {
-    const int64_t at = bucket(kind, bin);
-    return at < partition_.grid().num_buckets() ? partition_.begin(at, 0) : partition_.num_places();
-  }
+  /// Gives every edge a place: a position. Those of a kind and bin follow each other, in runs, one per chunk, that
+  /// begin at multiples of `alignment`.
+  void place_runs(int64_t alignment) { partition_.place_runs(alignment); }
+  int64_t num_places() const { return partition_.num_places(); }
+
+  /// Position of the `edge`-th edge of a kind and bin, and of the one behind it.
+  int64_t position(ColumnKind kind, int64_t bin, int64_t edge) const;
+
+  /// Puts the edges at their positions. `behind` may be null if all lie in memory.
+  void write(const CscView& csc, const DirectFile* file, std::vector<DiskExtent> on_disk, WriteBehind* behind,
+             const Poll& poll);
+
+  const EdgeStore& store() const { return store_; }
+
+  /// Bytes of the marks, and of the buffers of a chunk while the edges are written.
+  int64_t mark_bytes() const;
+  int64_t line_bytes() const { return partition_.grid().num_buckets() * (kLineRecords<Edge> * 4 + 56); }
+
+  /// Runs, each of which needs a buffer while it is written to disk.
+  int64_t num_runs() const { return partition_.grid().num_buckets() * partition_.chunks(); }
 
   /// Calls f(first, last) for the ranges of positions that hold the edges [from, to) of a kind and bin, in
   /// order.
@@ -75,28 +92,40 @@ class BinnedEdges {
     std::vector<int64_t> begins;  ///< per bin, a position
   };
   using Marks = std::vector<Mark>;  ///< blocks ascending, then the end
+  using Writer = BucketWriter<Edge, EdgeSink>;
+
+  /// A walk over the columns of a kind.
+  struct Walk {
+    SetBits columns;
+    int64_t column, rank;
+  };
 
   static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t bucket(ColumnKind kind, int64_t bin) const {
     return static_cast<int64_t>(kind) * bins_.num_buckets() + bin;
   }
+  BucketGrid all_buckets() const { return {2 * (bins_.num_buckets() << bins_.shift), bins_.shift}; }
 
-  void select_columns(std::span<const int64_t> indptr, int64_t dense_degree, int threads);
   template <typename Index>
-  Partition<Edge> bin_edges(const CscView& csc, std::span<const Index> indices, int threads);
-  template <typename Index, typename Writer>
-  void write_edges(std::span<const int64_t> indptr, const Index* indices, int64_t begin, int64_t end,
-                   std::array<Marks, 2>& marks, Writer& writer) const;
-  template <typename Writer>
+  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile* file,
+                   const Poll& poll);
+  template <typename Index>
+  void write_chunk(const CscView& csc, const Index* indices, const DirectFile* file, int chunk,
+                   Writer& writer, const Poll& poll);
+  template <typename Index>
+  void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,
+                   Walk& walk, Marks& marks, Writer& writer);
+  Walk walk_from(ColumnKind kind, int64_t column) const;
   void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
-  int64_t rank_at(ColumnKind kind, std::span<const int64_t> indptr, int64_t entry) const;
+  int64_t column_at(std::span<const int64_t> indptr, int64_t entry) const;
   template <typename F>
   void scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const;
 
   BucketGrid bins_;
-  std::array<Buffer<int64_t>, 2> columns_;   ///< per kind
+  ColumnRanks columns_;
   std::vector<std::array<Marks, 2>> marks_;  ///< per chunk and kind
-  Partition<Edge> partition_;
+  Partition<Edge> partition_;                ///< counts and places; the edges are in the store
+  EdgeStore store_;
 };
 
 template <typename F>

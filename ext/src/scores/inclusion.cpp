@@ -22,6 +22,7 @@
 // Source:     Kaler et al., "Communication-efficient graph neural networks with probabilistic neighborhood
 //             expansion analysis and caching" (MLSys'23), whose product counts the hops as independent.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
@@ -52,17 +53,27 @@ struct Lists {
   bool touched = false;  ///< a hop has drawn from them
 };
 
+/// Bytes of what a spread holds beside its sums.
+int64_t own_bytes(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
+                  const InclusionOptions& options) {
+  int64_t values = 0;
+  for (const int64_t n : num_nodes) values += 2 * n;
+  for (const auto& r : relations) values += (options.only_new ? 2 : 3) * r.csc.num_columns();
+  return values * static_cast<int64_t>(sizeof(double));
+}
+
 class Spread {
  public:
   Spread(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
-         const std::vector<std::span<const double>>& seeds, const InclusionOptions& options)
+         const std::vector<NodeValues>& seeds, const InclusionOptions& options)
       : relations_(relations),
         seeds_(seeds),
         options_(options),
-        sums_(relations, num_nodes, options.threads) {
-    for (const auto& values : seeds) {
-      found_.push_back(copy_of(values, options.threads));
-      fresh_.push_back(copy_of(values, options.threads));
+        sums_(relations, num_nodes, options.threads, options.memory,
+              own_bytes(relations, num_nodes, options)) {
+    for (size_t t = 0; t < seeds.size(); ++t) {
+      found_.push_back(written(seeds[t], num_nodes[t], options.threads));
+      fresh_.push_back(written(seeds[t], num_nodes[t], options.threads));
     }
     for (const auto& r : relations) {
       const int64_t n = r.csc.num_columns();
@@ -100,14 +111,12 @@ class Spread {
 
   /// Lets the destinations of a relation draw, and hands out log(1 - D).
   void draw(size_t r, int64_t fanout) {
-    const auto& indptr = relations_[r].csc.indptr;
     const double* fresh = fresh_[static_cast<size_t>(relations_[r].dst_type)].data();
     Lists& lists = lists_[r];
-    sums_.hand_out(r, [&](int64_t v) {
+    sums_.hand_out(r, [&](int64_t v, int64_t degree) {
       const double active = fresh[v] + (options_.only_new ? 0 : lists.waiting[v]);
       if (active > 0) {
-        const auto i = static_cast<size_t>(v);
-        const double w = draw_probability(indptr[i + 1] - indptr[i], fanout, options_.replacement);
+        const double w = draw_probability(degree, fanout, options_.replacement);
         lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
         if (!options_.only_new) lists.waiting[v] = active * (1 - w);
       }
@@ -118,34 +127,43 @@ class Spread {
   /// F and new of a range of nodes.
   void find(const SumRange& range) {
     const auto type = static_cast<size_t>(range.type);
-    for (size_t i = 0; i < range.sums.size(); ++i) {
-      const int64_t u = range.first + static_cast<int64_t>(i);
-      const double seed = seeds_[type][static_cast<size_t>(u)], before = found_[type][u];
-      const double next = range.sums[i] == 0 ? seed : seed - (1 - seed) * std::expm1(range.sums[i]);
-      found_[type][u] = std::clamp(next, before, 1.0);
-      fresh_[type][u] = found_[type][u] - before;
+    std::array<double, 512> seeds;
+    for (size_t begin = 0; begin < range.sums.size(); begin += seeds.size()) {
+      const size_t count = std::min(seeds.size(), range.sums.size() - begin);
+      const int64_t first = range.first + static_cast<int64_t>(begin);
+      seeds_[type].write(first, {seeds.data(), count});
+      for (size_t i = 0; i < count; ++i) {
+        const int64_t u = first + static_cast<int64_t>(i);
+        const double seed = seeds[i], before = found_[type][u], sum = range.sums[begin + i];
+        const double next = sum == 0 ? seed : seed - (1 - seed) * std::expm1(sum);
+        found_[type][u] = std::clamp(next, before, 1.0);
+        fresh_[type][u] = found_[type][u] - before;
+      }
     }
   }
 
   const std::vector<ScoreRelation>& relations_;
-  const std::vector<std::span<const double>>& seeds_;
+  const std::vector<NodeValues>& seeds_;
   const InclusionOptions& options_;
   OutEdgeSums sums_;
   std::vector<Buffer<double>> found_, fresh_;
   std::vector<Lists> lists_;
 };
 
-void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<std::span<const double>>& seeds) {
+void check_seeds(const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& seeds) {
   TIERING_EXPECT(seeds.size() == num_nodes.size(),
                  "p0 needs one vector per node type: " + std::to_string(num_nodes.size()));
   for (size_t t = 0; t < seeds.size(); ++t) {
-    TIERING_EXPECT(
-        static_cast<int64_t>(seeds[t].size()) == num_nodes[t],
-        "node type " + std::to_string(t) + ": p0 needs " + std::to_string(num_nodes[t]) + " values");
-    for (size_t v = 0; v < seeds[t].size(); ++v)
-      TIERING_EXPECT(seeds[t][v] >= 0 && seeds[t][v] <= 1,
-                     "node type " + std::to_string(t) + ": p0[" + std::to_string(v) + "] is " +
-                         std::to_string(seeds[t][v]) + ", outside 0..1");
+    const std::string name = "node type " + std::to_string(t) + ": p0";
+    seeds[t].check(num_nodes[t], name + " needs");
+    auto check = [&](double seed, const std::string& which) {
+      TIERING_EXPECT(seed >= 0 && seed <= 1, name + which + " is " + std::to_string(seed) + ", outside 0..1");
+    };
+    for (size_t v = 0; v < seeds[t].each.size(); ++v)
+      if (const double seed = seeds[t].each[v]; !(seed >= 0 && seed <= 1))
+        check(seed, "[" + std::to_string(v) + "]");
+    check(seeds[t].rest, "");
+    check(seeds[t].chosen, "");
   }
 }
 
@@ -161,7 +179,7 @@ void check_fanouts(const std::vector<std::vector<int64_t>>& fanouts, size_t num_
 
 InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
                                       const std::vector<int64_t>& num_nodes,
-                                      const std::vector<std::span<const double>>& seeds,
+                                      const std::vector<NodeValues>& seeds,
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options) {
   check_seeds(num_nodes, seeds);

@@ -11,11 +11,14 @@
 //             passes stream. Columns without edges take no part.
 // Why:        building a CSR costs as much as five sweeps; pushing with atomics costs more and is not
 //             reproducible.
-// Memory:     4 bytes per edge, 16 per non-empty column, at most 2 per edge for expanded values (a quarter of
-//             the bins at a time), 512 KiB per thread and piece of a large bin.
+// Memory:     4 bytes per edge; 10 per non-empty column of few edges, 16 per other; 2 bits per column; 8 per 2^32
+//             sources times columns; at most 2 per edge for expanded values (a quarter of the edges at a time);
+//             512 KiB per thread and piece of a large bin. With less memory edges are expanded in more, smaller
+//             groups, and edges that do not fit lie in a scratch file (sum_plan.hpp).
 // Parallelism and determinism: a bin is summed in float64: relations in list order, dense columns
 //             before the others, each ascending. A bin of many edges is cut into pieces that are summed apart
-//             and added in order; the cut depends on the graph alone. Same bytes for any number of threads.
+//             and added in order; the cut depends on the graph alone. Same bytes for any number of threads and
+//             any memory.
 // Source:     Beamer, Asanovic, Patterson, "Reducing PageRank communication via propagation blocking"
 //             (IPDPS'17).
 #pragma once
@@ -24,13 +27,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
-#include <utility>
 #include <vector>
 
 #include "binned_edges.hpp"
+#include "sum_plan.hpp"
 
 namespace tiering {
 
@@ -41,36 +45,27 @@ struct SumRange {
   std::span<const double> sums;
 };
 
-/// Where the work is cut. The sums depend on it in their last bits.
-struct SumLimits {
-  int64_t least_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
-  int64_t most_pieces = 256;               ///< a piece has at least all edges / most_pieces
-  int64_t least_group = int64_t{1} << 20;  ///< edges that are at least expanded together
-  int64_t cached_columns = int64_t{1}
-                           << 17;  ///< of a relation: all are dense, their values stay in the cache
-};
-
 /// The edges of all relations, ordered once for many sweeps.
 class OutEdgeSums {
  public:
   using Use = std::function<void(int64_t, const SumRange&)>;
 
-  /// Checks the relations (types, shapes, indptr, indices), then bins their edges.
+  /// Checks the relations (types, shapes, indptr, indices), then bins their edges. `own_bytes` of the memory are
+  /// the caller's: it takes them later, so that they are free while the edges are binned.
   OutEdgeSums(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes, int threads,
-              const SumLimits& limits = {});
+              const ScoreMemory& memory = {}, int64_t own_bytes = 0, const SumLimits& limits = {});
 
-  /// Sets x of a relation to f(v), called once for every column v that has edges, from all threads.
+  /// Sets x of a relation to f(v, degree), called once for every column v that has edges, from all threads.
   template <typename F>
   void hand_out(size_t relation, F&& f);
 
   /// Says whether a relation takes part in the sweeps from now on; at first all do.
-  void set_active(size_t relation, bool active) { relations_[relation].active = active; }
+  void set_active(size_t relation, bool active) { relations_[relation]->active = active; }
 
   /// Number of ranges a sweep reports.
-  int64_t num_ranges() const { return static_cast<int64_t>(bins_.size()); }
+  int64_t num_ranges() const { return static_cast<int64_t>(plan_->bins().size()); }
 
-  /// Edges of the largest piece.
-  int64_t largest_piece() const;
+  const SumPlan& plan() const { return *plan_; }
 
   /// One sweep: calls use(i, range) once for every range i, in any order and from all threads. Every node is
   /// in one range; the ranges depend on the graph alone.
@@ -80,61 +75,50 @@ class OutEdgeSums {
   struct Relation {
     int src_type;
     bool active;
+    std::unique_ptr<DirectFile> file;  ///< of the indices, while the edges are binned
     BinnedEdges edges;
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
 
-  struct Bin {
-    int type;
-    int64_t index;  ///< among the bins of the type
-    int64_t edges, sparse_edges;
-    int64_t pieces;
-    int64_t first_place;  ///< of the sums of its pieces in piece_sums_; unused for a single piece
-  };
-
-  /// Edges [from, to) of a bin: all relations and both kinds in a row.
-  struct Piece {
-    int64_t bin, index, from, to;
-  };
-
-  /// Bins whose sparse edges are expanded together.
-  struct Group {
-    int64_t first_bin, end_bin;
-    int64_t first_piece, end_piece;
-    std::vector<int64_t> offsets;  ///< per relation: place of an edge's value less the edge's position
-  };
-
-  void add_bins();
-  void cut_bins(const SumLimits& limits);
-  void group_bins(const SumLimits& limits);
-  std::pair<int64_t, int64_t> own_bins(const Group& group, const Relation& relation) const;
-  void expand(const Group& group);
-  void sum_piece(const Group& group, const Piece& piece, double* own, const Use& use);
-  void gather(const Group& group, const Piece& piece, double* sums) const;
-  void finish_bin(int64_t bin, double* sums, const Use& use) const;
+  int chunks(const std::vector<ScoreRelation>& relations, int64_t bytes) const;
+  int64_t fixed_bytes() const;
+  void place(const std::vector<ScoreRelation>& relations, int64_t bytes, int64_t own_bytes);
+  std::unique_ptr<WriteBehind> stage(int64_t bytes) const;
+  void take_memory();
+  void request(size_t g, int slot);
+  void expand(const SumGroup& group, const char* from_disk);
+  void sum_group(size_t g, const char* from_disk, const Use& use);
+  void sum_piece(size_t g, const SumPiece& piece, const char* from_disk, double* own, const Use& use);
+  void gather(const SumGroup& group, const SumPiece& piece, const char* from_disk, double* sums) const;
+  void add_dense(const Relation& relation, const GroupRange& range, int64_t bin,
+                 std::pair<int64_t, int64_t> part, const char* from_disk, double* sums) const;
+  void add_sparse(const Relation& relation, const GroupRange& range, int64_t bin,
+                  std::pair<int64_t, int64_t> part, const char* from_disk, double* sums) const;
+  void finish_pieces(size_t g, int64_t bin, const Use& use);
+  void hand_over(int64_t bin, double* sums, const Use& use) const;
 
   int threads_;
-  std::vector<BucketGrid> grids_;    ///< per type
-  std::vector<int64_t> first_bins_;  ///< per type: its first bin in bins_; then the end
-  std::vector<Relation> relations_;
-  std::vector<Bin> bins_;
-  std::vector<Piece> pieces_;
-  std::vector<Group> groups_;
-  std::vector<std::atomic<int64_t>> unfinished_;  ///< per bin: pieces still to be summed
+  ScoreMemory memory_;
+  std::vector<BucketGrid> grids_;                     ///< per type
+  std::vector<std::unique_ptr<Relation>> relations_;  ///< the plan points to their edges
+  std::unique_ptr<SumPlan> plan_;
+  std::vector<int64_t> first_pieces_;             ///< per bin, then the end
+  std::vector<std::atomic<int64_t>> unfinished_;  ///< per bin: pieces of the group still to be summed
   Buffer<double> own_sums_;                       ///< per thread: the bin at hand
-  Buffer<double> piece_sums_;                     ///< the pieces of a group's bins
+  Buffer<double> piece_sums_;                     ///< two that go on in the next group, then those of a group
   Buffer<double> expanded_;                       ///< values of a group's sparse edges
+  std::unique_ptr<ScratchFile> scratch_;
+  std::unique_ptr<ReadAside> aside_;  ///< behind scratch_: its threads end first
+  int slot_ = 0;                      ///< buffer of the group that is summed next
 };
 
 template <typename F>
 void OutEdgeSums::hand_out(size_t relation, F&& f) {
-  for (const ColumnKind kind : kColumnKinds)
-    run_team(threads_, [&](int t) {
-      const auto columns = relations_[relation].edges.columns(kind);
-      double* const values = relations_[relation].values[static_cast<size_t>(kind)].data();
-      const auto [begin, end] = even_cut(static_cast<int64_t>(columns.size()), threads_, t);
-      for (int64_t rank = begin; rank < end; ++rank) values[rank] = f(columns[static_cast<size_t>(rank)]);
-    });
+  for (const ColumnKind kind : kColumnKinds) {
+    double* const values = relations_[relation]->values[static_cast<size_t>(kind)].data();
+    relations_[relation]->edges.columns().for_each(
+        kind, threads_, [&](int64_t v, int64_t rank, int64_t degree) { values[rank] = f(v, degree); });
+  }
 }
 
 }  // namespace tiering

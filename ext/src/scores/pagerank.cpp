@@ -7,7 +7,10 @@
 //             of out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
 // Memory:     that of the sums, and 8 bytes per node.
 // Determinism: the L1 change is summed range by range. Same bytes for any number of threads.
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/scores.hpp>
@@ -20,16 +23,22 @@
 namespace tiering {
 namespace {
 
+int64_t score_bytes(const std::vector<int64_t>& num_nodes) {
+  return std::accumulate(num_nodes.begin(), num_nodes.end(), int64_t{0}) *
+         static_cast<int64_t>(sizeof(double));
+}
+
 class Sweeper {
  public:
   Sweeper(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
-          const std::vector<std::span<const double>>& start,
-          const std::vector<std::span<const double>>& teleport, const PagerankOptions& options)
+          const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
+          const PagerankOptions& options)
       : relations_(relations),
         teleport_(teleport),
         options_(options),
-        sums_(relations, num_nodes, options.threads) {
-    for (const auto& values : start) scores_.push_back(copy_of(values, options.threads));
+        sums_(relations, num_nodes, options.threads, options.memory, score_bytes(num_nodes)) {
+    for (size_t t = 0; t < start.size(); ++t)
+      scores_.push_back(written(start[t], num_nodes[t], options.threads));
     changes_.resize(static_cast<size_t>(sums_.num_ranges()));
   }
 
@@ -46,56 +55,52 @@ class Sweeper {
 
  private:
   void hand_out(size_t r) {
-    const auto& indptr = relations_[r].csc.indptr;
     const double* scores = scores_[static_cast<size_t>(relations_[r].dst_type)].data();
-    sums_.hand_out(r, [&](int64_t column) {
-      const auto v = static_cast<size_t>(column);
-      return scores[v] / static_cast<double>(indptr[v + 1] - indptr[v]);
-    });
+    sums_.hand_out(r, [&](int64_t v, int64_t degree) { return scores[v] / static_cast<double>(degree); });
   }
 
   /// The scores of one range; returns their L1 change.
   double update(const SumRange& range) {
-    double* scores = scores_[static_cast<size_t>(range.type)].data() + range.first;
-    const double* teleport = teleport_[static_cast<size_t>(range.type)].data() + range.first;
+    double* const scores = scores_[static_cast<size_t>(range.type)].data() + range.first;
+    const NodeValues& teleport = teleport_[static_cast<size_t>(range.type)];
     double change = 0;
-    for (size_t i = 0; i < range.sums.size(); ++i) {
-      const double next = teleport[i] + options_.damping * range.sums[i];
-      change += std::abs(next - scores[i]);
-      scores[i] = next;
+    std::array<double, 512> restarts;
+    for (size_t begin = 0; begin < range.sums.size(); begin += restarts.size()) {
+      const size_t count = std::min(restarts.size(), range.sums.size() - begin);
+      teleport.write(range.first + static_cast<int64_t>(begin), {restarts.data(), count});
+      for (size_t i = 0; i < count; ++i) {
+        const double next = restarts[i] + options_.damping * range.sums[begin + i];
+        change += std::abs(next - scores[begin + i]);
+        scores[begin + i] = next;
+      }
     }
     return change;
   }
 
   const std::vector<ScoreRelation>& relations_;
-  const std::vector<std::span<const double>>& teleport_;
+  const std::vector<NodeValues>& teleport_;
   const PagerankOptions& options_;
   OutEdgeSums sums_;
   std::vector<Buffer<double>> scores_;
   std::vector<double> changes_;
 };
 
-void check_vectors(const std::vector<int64_t>& num_nodes, const std::vector<std::span<const double>>& start,
-                   const std::vector<std::span<const double>>& teleport) {
+void check_values(const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& start,
+                  const std::vector<NodeValues>& teleport) {
   const size_t types = num_nodes.size();
   TIERING_EXPECT(start.size() == types && teleport.size() == types,
                  "start and teleport need one vector per node type: " + std::to_string(types));
-  for (size_t t = 0; t < types; ++t) {
-    const auto n = static_cast<size_t>(num_nodes[t]);
-    TIERING_EXPECT(
-        start[t].size() == n && teleport[t].size() == n,
-        "node type " + std::to_string(t) + ": start and teleport need " + std::to_string(n) + " values");
-  }
+  for (size_t t = 0; t < types; ++t)
+    for (const NodeValues* values : {&start[t], &teleport[t]})
+      values->check(num_nodes[t], "node type " + std::to_string(t) + ": start and teleport need");
 }
 
 }  // namespace
 
 PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations,
-                                const std::vector<int64_t>& num_nodes,
-                                const std::vector<std::span<const double>>& start,
-                                const std::vector<std::span<const double>>& teleport,
-                                const PagerankOptions& options) {
-  check_vectors(num_nodes, start, teleport);
+                                const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& start,
+                                const std::vector<NodeValues>& teleport, const PagerankOptions& options) {
+  check_values(num_nodes, start, teleport);
   PagerankResult result;
   Sweeper sweeper(relations, num_nodes, start, teleport, options);
   while (result.sweeps < options.max_sweeps) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/parallel.hpp>
+#include <tiering/scores.hpp>
 
 namespace tiering {
 
@@ -17,11 +18,13 @@ inline Buffer<double> zeros(int64_t size, int threads) {
   return values;
 }
 
-inline Buffer<double> copy_of(std::span<const double> original, int threads) {
-  Buffer<double> values(static_cast<int64_t>(original.size()));
+/// The values of `size` nodes.
+inline Buffer<double> written(const NodeValues& original, int64_t size, int threads) {
+  Buffer<double> values(size);
   run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(values.size(), threads, t);
-    std::copy_n(original.data() + begin, end - begin, values.data() + begin);
+    const auto [begin, end] = even_cut(size, threads, t);
+    original.write(begin,
+                   values.span().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
   });
   return values;
 }

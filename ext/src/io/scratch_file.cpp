@@ -1,0 +1,156 @@
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+#include <tiering/errors.hpp>
+#include <tiering/scratch_file.hpp>
+
+namespace tiering {
+namespace {
+
+constexpr int64_t kReadBytes = int64_t{2} << 20;
+
+/// A file that has no name, or loses it at once where the file system wants one.
+int open_nameless(const std::string& folder, int flags) {
+  const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return fd;
+  std::string name = folder + "/.scratch-XXXXXX";
+  const int named = mkostemp(name.data(), O_CLOEXEC | flags);
+  if (named >= 0) unlink(name.c_str());
+  return named;
+}
+
+[[noreturn]] void refused(int code, const std::string& folder) {
+  throw IoError(code, folder + ": " + std::system_category().message(code));
+}
+
+[[noreturn]] void disk_full(const std::string& folder, int64_t needed) {
+  struct statvfs disk{};
+  statvfs(folder.c_str(), &disk);
+  const auto free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+  throw IoError(ENOSPC, folder + ": no space left for a scratch file: " + std::to_string(needed) +
+                            " bytes needed, " + std::to_string(free) + " free");
+}
+
+}  // namespace
+
+std::unique_ptr<DirectFile> DirectFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+  return fd < 0 ? nullptr : std::unique_ptr<DirectFile>(new DirectFile(path, fd));
+}
+
+DirectFile::~DirectFile() { close(fd_); }
+
+void DirectFile::read(int64_t offset, int64_t bytes, void* to) const {
+  const int64_t whole = scratch_aligned(bytes);
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t moved =
+        pread(fd_, static_cast<char*>(to) + done, static_cast<size_t>(whole - done), offset + done);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
+    done += moved;
+  }
+}
+
+ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
+    : DirectFile(folder, open_nameless(folder, O_DIRECT)) {
+  if (fd_ < 0 && errno == EINVAL) fd_ = open_nameless(folder, 0);  // no direct I/O here
+  if (fd_ < 0) refused(errno, folder);
+  if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
+  const int code = errno;
+  if (code == EOPNOTSUPP && ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
+  if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
+  refused(code, folder);
+}
+
+void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
+  for (int64_t done = 0; done < bytes;) {
+    const ssize_t moved =
+        pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0 && errno == ENOSPC) disk_full(name_, bytes);
+    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
+    done += moved;
+  }
+}
+
+WriteBehind::WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads)
+    : file_(file), buffer_bytes_(buffer_bytes), memory_(buffer_bytes * num_buffers), queue_(threads) {
+  for (int64_t i = num_buffers; i-- > 0;) free_.push_back(memory_.data() + i * buffer_bytes);
+}
+
+char* WriteBehind::take() {
+  error_.rethrow();
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [this] { return !free_.empty(); });
+  char* const buffer = free_.back();
+  free_.pop_back();
+  return buffer;
+}
+
+void WriteBehind::write(char* buffer, int64_t offset, int64_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+  }
+  queue_.add([=, this] {
+    try {
+      file_.write(offset, bytes, buffer);
+    } catch (...) {
+      error_.keep(std::current_exception());
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      free_.push_back(buffer);
+      --under_way_;
+    }
+    freed_.notify_all();
+  });
+}
+
+void WriteBehind::finish() {
+  {
+    std::unique_lock lock(mutex_);
+    freed_.wait(lock, [this] { return under_way_ == 0; });
+  }
+  error_.rethrow();
+}
+
+ReadAside::ReadAside(const DirectFile& file, int64_t buffer_bytes, int slots, int threads)
+    : file_(file), missing_(static_cast<size_t>(slots), 0), queue_(threads) {
+  for (int i = 0; i < slots; ++i) memory_.emplace_back(scratch_aligned(buffer_bytes));
+}
+
+void ReadAside::request(int number, int64_t offset, int64_t bytes) {
+  const auto slot = static_cast<size_t>(number);
+  {
+    const std::lock_guard lock(mutex_);
+    missing_[slot] = (bytes + kReadBytes - 1) / kReadBytes;
+  }
+  for (int64_t at = 0; at < bytes; at += kReadBytes)
+    queue_.add([=, this] {
+      try {
+        file_.read(offset + at, std::min(kReadBytes, bytes - at), memory_[slot].data() + at);
+      } catch (...) {
+        error_.keep(std::current_exception());
+      }
+      const std::lock_guard lock(mutex_);
+      if (--missing_[slot] == 0) read_.notify_all();
+    });
+}
+
+const char* ReadAside::wait(int number) {
+  const auto slot = static_cast<size_t>(number);
+  {
+    std::unique_lock lock(mutex_);
+    read_.wait(lock, [&] { return missing_[slot] == 0; });
+  }
+  error_.rethrow();
+  return memory_[slot].data();
+}
+
+}  // namespace tiering

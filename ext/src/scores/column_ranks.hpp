@@ -1,0 +1,117 @@
+// The non-empty columns of a CSC, of two kinds, numbered by rank within their kind.
+//
+// Memory:     2 bits per column and 16 bytes per 4096, 2 bytes of degree per sparse column, 8 per dense one.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <tiering/buffer.hpp>
+#include <tiering/parallel.hpp>
+#include <tiering/views.hpp>
+#include <vector>
+
+namespace tiering {
+
+enum class ColumnKind { kDense, kSparse };
+inline constexpr std::array kColumnKinds{ColumnKind::kDense, ColumnKind::kSparse};
+
+/// Walks over the set bits of a bitmap upwards.
+class SetBits {
+ public:
+  /// Begins at the first set bit that is at least `from`.
+  SetBits(std::span<const uint64_t> words, int64_t from)
+      : words_(words.data()), size_(words.size()), word_(static_cast<size_t>(from) / 64) {
+    if (word_ < size_) bits_ = words_[word_] & (~uint64_t{0} << (from % 64));
+  }
+
+  /// The next set bit; -1 behind the last.
+  int64_t next() {
+    while (bits_ == 0)
+      if (++word_ >= size_)
+        return -1;
+      else
+        bits_ = words_[word_];
+    const int64_t found = static_cast<int64_t>(word_) * 64 + std::countr_zero(bits_);
+    bits_ &= bits_ - 1;
+    return found;
+  }
+
+ private:
+  const uint64_t* words_;
+  size_t size_, word_;
+  uint64_t bits_ = 0;
+};
+
+class ColumnRanks {
+ public:
+  /// Columns of at least `dense_degree` (1 to 65536) are dense. Above it a degree of a sparse column would not fit.
+  static constexpr int64_t kMostDenseDegree = int64_t{1} << 16;
+
+  /// Degrees are set later. Throws InputError for an indptr that is not in order.
+  ColumnRanks(const CscView& csc, int64_t dense_degree, int threads);
+
+  /// Sets the degree of a column, by rank.
+  void set_degree(ColumnKind kind, int64_t rank, int64_t degree) {
+    if (kind == ColumnKind::kDense)
+      dense_degrees_[rank] = degree;
+    else
+      sparse_degrees_[rank] = static_cast<uint16_t>(degree);
+  }
+
+  /// Number of columns of a kind.
+  int64_t size(ColumnKind kind) const { return begins_.back()[place(kind)]; }
+
+  /// The columns of a kind, as bits.
+  std::span<const uint64_t> bits(ColumnKind kind) const { return bits_[place(kind)].span(); }
+
+  int64_t dense_degree() const { return dense_degree_; }
+
+  int64_t bytes() const {
+    return 2 * bits_[0].size() * static_cast<int64_t>(sizeof(uint64_t)) +
+           static_cast<int64_t>(begins_.size() * sizeof(begins_[0])) +
+           dense_degrees_.size() * static_cast<int64_t>(sizeof(int64_t)) +
+           sparse_degrees_.size() * static_cast<int64_t>(sizeof(uint16_t));
+  }
+
+  /// Columns of a kind below `column`.
+  int64_t rank(ColumnKind kind, int64_t column) const;
+
+  /// Calls f(column, rank, degree) for every column of a kind, from all threads.
+  template <typename F>
+  void for_each(ColumnKind kind, int threads, F&& f) const {
+    if (kind == ColumnKind::kDense)
+      visit(kind, dense_degrees_, threads, f);
+    else
+      visit(kind, sparse_degrees_, threads, f);
+  }
+
+ private:
+  static constexpr int64_t kStrip = 4096;  ///< columns counted together
+  static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
+  int64_t num_strips() const { return static_cast<int64_t>(begins_.size()) - 1; }
+
+  bool mark(std::span<const int64_t> indptr, int threads);
+
+  template <typename Degree, typename F>
+  void visit(ColumnKind kind, const Buffer<Degree>& degrees, int threads, F&& f) const {
+    run_team(threads, [&](int t) {
+      const auto [first, end] = even_cut(num_strips(), threads, t);
+      const uint64_t* const words = bits_[place(kind)].data();
+      const int64_t end_word = std::min(end * (kStrip / 64), bits_[place(kind)].size());
+      int64_t rank = begins_[static_cast<size_t>(first)][place(kind)];
+      for (int64_t w = first * (kStrip / 64); w < end_word; ++w)
+        for (uint64_t bits = words[w]; bits != 0; bits &= bits - 1, ++rank)
+          f(w * 64 + std::countr_zero(bits), rank, static_cast<int64_t>(degrees[rank]));
+    });
+  }
+
+  int64_t num_columns_, dense_degree_;
+  std::array<Buffer<uint64_t>, 2> bits_;        ///< per kind
+  std::vector<std::array<int64_t, 2>> begins_;  ///< per strip and kind: the first rank; then the end
+  Buffer<int64_t> dense_degrees_;               ///< by rank
+  Buffer<uint16_t> sparse_degrees_;
+};
+
+}  // namespace tiering

@@ -1,0 +1,32 @@
+#include <algorithm>
+#include <tiering/errors.hpp>
+#include <tiering/scores.hpp>
+
+namespace tiering {
+
+void NodeValues::check(int64_t num_nodes, const std::string& who) const {
+  if (!each.empty()) {
+    TIERING_EXPECT(static_cast<int64_t>(each.size()) == num_nodes && ids.empty(),
+                   who + " " + std::to_string(num_nodes) + " values, found " + std::to_string(each.size()));
+    return;
+  }
+  for (size_t i = 0; i < ids.size(); ++i) {
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_nodes, who + " ids, found " + std::to_string(ids[i]) +
+                                                          ", outside 0.." + std::to_string(num_nodes - 1));
+    TIERING_EXPECT(i == 0 || ids[i - 1] < ids[i], who + " ascending ids, found " + std::to_string(ids[i]) +
+                                                      " behind " + std::to_string(i == 0 ? 0 : ids[i - 1]));
+  }
+}
+
+void NodeValues::write(int64_t first, std::span<double> values) const {
+  if (!each.empty()) {
+    std::copy_n(each.begin() + first, values.size(), values.begin());
+    return;
+  }
+  std::fill(values.begin(), values.end(), rest);
+  const int64_t end = first + static_cast<int64_t>(values.size());
+  for (auto id = std::lower_bound(ids.begin(), ids.end(), first); id != ids.end() && *id < end; ++id)
+    values[static_cast<size_t>(*id - first)] = chosen;
+}
+
+}  // namespace tiering

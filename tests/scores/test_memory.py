@@ -1,0 +1,255 @@
+"""Scores within a memory budget: the same bytes for any, peaks below it, what does not fit goes to disk and is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_group import memory_group
+from toy_datasets import toy_dataset, tree_bytes
+
+from tiering import native
+from tiering.errors import BudgetError, StorageError
+from tiering.execution import Budget, own_memory, parse_memory
+from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.graph import build_graph
+from tiering.scores import METHODS, plan_score, score_graph
+
+MIB = 1 << 20
+MARGIN = 4 * MIB
+"""For what is allocated between the look at the memory and the check of the budget."""
+SAMPLED: dict[str, Any] = {"fanouts": [5, 3], "batch_size": 500}
+THREADS = (1, 2, 7)
+
+
+def options_of(method: str) -> dict[str, Any]:
+    return SAMPLED if "fanouts" in METHODS[method].options else {}
+
+
+@pytest.fixture(scope="module")
+def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """2^21 nodes and 40 M edges: 160 MB of edges, in pieces of 1 M."""
+    src, dst = native.rmat_edges(21, 40_000_000, 5, 2, True)
+    edges = EdgeData(("node", "to", "node"), src, dst)
+    return build_graph(Dataset("rmat", "npy", {"node": NodeData(1 << 21)}, [edges]), tmp_path_factory.mktemp("g") / "g")
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """Three types, four relations, 9 M edges, some columns of thousands."""
+    random = np.random.default_rng(3)
+    sizes = {"author": 400_000, "paper": 600_000, "venue": 500}
+    nodes = {name: NodeData(size) for name, size in sizes.items()}
+    nodes["paper"].splits = {"train": random.permutation(sizes["paper"])[:5000]}
+
+    def relation(src: str, name: str, dst: str, count: int) -> EdgeData:
+        sides = [(random.random(count) ** 2 * sizes[t]).astype(np.int64) for t in (src, dst)]
+        return EdgeData((src, name, dst), sides[0], sides[1])
+
+    edges = [
+        relation("paper", "cites", "paper", 4_000_000),
+        relation("author", "writes", "paper", 3_000_000),
+        relation("paper", "written", "author", 1_500_000),
+        relation("venue", "shows", "paper", 500_000),
+    ]
+    return build_graph(Dataset("typed", "npy", nodes, edges), tmp_path_factory.mktemp("typed") / "graph")
+
+
+def nameless_files(folder: Path) -> list[str]:
+    """Files in a directory that this process has open and that have no name any more."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        try:
+            target = str(each.readlink())
+        except FileNotFoundError:
+            continue
+        if target.startswith(str(folder)) and target.endswith("(deleted)"):
+            found.append(target)
+    return found
+
+
+@contextmanager
+def seen_files(folder: Path) -> Iterator[list[int]]:
+    """How many nameless files of a directory are open, now and then, while something runs."""
+    counts = [0]
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.005):
+            counts.append(len(nameless_files(folder)))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield counts
+    finally:
+        done.set()
+        thread.join()
+
+
+def budgets(least: int, plenty: int) -> list[int]:
+    return [least, (3 * least + plenty) // 4, plenty + 64 * MIB]
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), share=st.floats(0, 1.2), method=st.sampled_from(sorted(METHODS)))
+def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, method: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        where = Path(folder)
+        graph = build_graph(toy_dataset(where / "data", seed, max_edges=2000).dataset, where / "graph")
+        given: dict[str, Any] = {"fanouts": [3, 2], "batch_size": 10} if options_of(method) else {}
+        score_graph(graph, method, where / "all", threads=1, **given)
+        plan = plan_score(graph, method, threads=2, **given)
+        need = plan.need
+        memory = own_memory() + MARGIN + int(need.least + share * (need.plenty - need.least))
+        score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
+        assert tree_bytes(where / "some") == tree_bytes(where / "all")
+
+
+@pytest.mark.parametrize("method", ["rpr", "wrpr", "vip"])
+def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
+    given = {**options_of(method), **({} if method == "rpr" else {"train": "1%"})}
+    if method == "rpr":
+        given["tolerance"] = 1e-3
+    expected = tree_bytes(score_graph(rmat, method, tmp_path / "all", threads=2, memory="8GiB", **given).path)
+    for threads in THREADS:
+        plan = plan_score(rmat, method, threads=threads, **given)
+        need = plan.need
+        for memory in budgets(need.least, need.plenty):
+            limit = own_memory() + memory + MARGIN
+            with seen_files(tmp_path) as files, peak_memory() as peak:
+                found = score_graph(rmat, method, tmp_path / "out", threads=threads, memory=limit, force=True, **given)
+            assert tree_bytes(found.path) == expected
+            assert peak.bytes <= limit
+            assert memory > need.least or max(files) > 0, "nothing was on disk"
+            assert memory < need.plenty or max(files) == 0, "something was on disk"
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
+    expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
+    for threads in (1, 3):
+        plan = plan_score(typed, method, threads=threads, **options_of(method))
+        need = plan.need
+        for memory in budgets(need.least, need.plenty)[:2]:
+            limit = own_memory() + memory + MARGIN
+            with peak_memory() as peak:
+                found = score_graph(
+                    typed, method, tmp_path / "out", threads=threads, memory=limit, force=True, **options_of(method)
+                )
+            assert tree_bytes(found.path) == expected
+            assert peak.bytes <= limit
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_below_the_least_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
+    given = {**options_of(method), "train": "1%"}
+    with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
+        score_graph(rmat, method, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"), **given)
+    assert not list(tmp_path.iterdir())
+    enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
+    score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
+
+
+def test_inside_a_memory_group(rmat: Graph, tmp_path: Path) -> None:
+    """The kernel's own limit, budget and 10 %: 160 MB of edges and 16 MB of scores in what the least asks for."""
+    plan = plan_score(rmat, "wrpr", train="1%", threads=2)
+    least = plan.need.least + 64 * MIB  # the interpreter and its libraries
+    with memory_group(least + least // 10) as group:
+        done = group.run("score", rmat.path, "--method", "wrpr", "--train", "1%", "--threads", 2, "--memory", least,
+                         "--out", tmp_path / "within")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    whole = score_graph(rmat, "wrpr", tmp_path / "whole", train="1%")
+    assert tree_bytes(tmp_path / "within") == tree_bytes(whole.path)
+
+
+def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None = None, files: bool = False) -> Any:
+    """Straight to the core: with as little memory as there may be, most edges lie on disk."""
+    relation = graph.relations[0]
+    indptr, indices = graph.csc(relation)
+    nodes = graph.num_nodes()
+    none = np.empty(0, np.int64)
+    return native.reverse_pagerank(
+        [(0, 0, indptr, indices)], [nodes], [(1 / nodes, 0.0, none)], [(0.15 / nodes, 0.0, none)], 0.85, sweeps, 0.0, 2,
+        40 * MIB if memory is None else memory, str(scratch), [str(indices.filename)] if files else [],
+    )  # fmt: skip
+
+
+def test_indices_read_past_the_page_cache(rmat: Graph, tmp_path: Path) -> None:
+    mapped, _, residual = ranked(rmat, tmp_path)
+    read, _, same = ranked(rmat, tmp_path, files=True)
+    assert mapped[0].tobytes() == read[0].tobytes()
+    assert residual == same
+
+
+def test_scratch_is_gone_after_success(rmat: Graph, tmp_path: Path) -> None:
+    with seen_files(tmp_path) as counts:
+        ranked(rmat, tmp_path)
+    assert max(counts) > 0, "nothing was on disk"
+    assert nameless_files(tmp_path) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_scratch_is_gone_after_an_error(rmat: Graph, tmp_path: Path) -> None:
+    """The second relation is wrong; the edges of the first are binned by then."""
+    indptr, indices = rmat.csc(rmat.relations[0])
+    nodes = rmat.num_nodes()
+    wrong = np.array(indices)
+    wrong[-1] = nodes
+    values = [(1.0, 0.0, np.empty(0, np.int64))]
+    relations = [(0, 0, indptr, indices), (0, 0, indptr, wrong)]
+    with pytest.raises(ValueError, match=rf"indices\[{wrong.size - 1}\] is {nodes}, outside"):
+        native.reverse_pagerank(relations, [nodes], values, values, 0.85, 1, 0.0, 2, 40 * MIB, str(tmp_path))
+    assert nameless_files(tmp_path) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_a_sweep_and_leaves_nothing(rmat: Graph, tmp_path: Path) -> None:
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        ranked(rmat, tmp_path, sweeps=1_000_000)
+    assert time.monotonic() - began < 30
+    assert nameless_files(tmp_path) == []
+    assert not list(tmp_path.iterdir())
+    timer.join()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    # Edges go to disk before the scores do.
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("cannot mount a small tmpfs")
+    try:
+        with pytest.raises(OSError, match=r"no space left for a scratch file: \d+ bytes needed, \d+ free"):
+            ranked(rmat, disk)
+        least = plan_score(rmat, "wrpr", train="1%", threads=2).need.least
+        with pytest.raises(StorageError, match=r"no space left .* needed, .* free; make room, or give more memory"):
+            score_graph(rmat, "wrpr", disk / "out", train="1%", threads=2, memory=own_memory() + least + MARGIN)
+        left = [each for each in disk.rglob("*") if each.is_file()]
+        assert sum(each.stat().st_size for each in left) < 4096, "only what a second run goes on from"
+        assert not nameless_files(tmp_path)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_the_budget_of_a_run_is_parsed(rmat: Graph) -> None:
+    assert parse_memory("8GiB").limit == 8 << 30
+    plan = plan_score(rmat, "degree", memory="8GiB")
+    assert plan.budget.limit == 8 << 30
