@@ -212,6 +212,8 @@ def place_relabelled(
     indptr: NDArray[np.int64],
     dst_old_to_new: IdArray,
     src_old_to_new: IdArray,
+    first_source: int,
+    num_src: int,
     first: int,
     first_column: int,
     starts: NDArray[np.int64],
@@ -219,6 +221,8 @@ def place_relabelled(
     threads: int = 1,
 ) -> None:
     """Put a chunk of the old `indices`, entries from `first_entry` on, at their places in a window of the new ones.
+
+    `src_old_to_new` may be a part of the map, from `first_source` on: entries with other sources are passed over.
 
     The window `out` holds the new entries from `first` on; `starts` is the new indptr of the columns that have entries
     there, from `first_column` on. `indptr` is the old one, whole.

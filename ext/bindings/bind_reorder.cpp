@@ -50,14 +50,17 @@ tiering::RelabelWindow window_of(int64_t first, int64_t first_column, const AnyA
 }
 
 void place_relabelled(const AnyArray& indices, int64_t first_entry, const AnyArray& indptr,
-                      const AnyArray& dst_old_to_new, const AnyArray& src_old_to_new, int64_t first,
-                      int64_t first_column, const AnyArray& starts, const AnyMutableArray& out, int threads) {
+                      const AnyArray& dst_old_to_new, const AnyArray& src_old_to_new, int64_t first_source,
+                      int64_t num_src, int64_t first, int64_t first_column, const AnyArray& starts,
+                      const AnyMutableArray& out, int threads) {
   check_threads(threads);
-  const auto ids = id_span(indices, "indices"), sources = id_span(src_old_to_new, "src_old_to_new");
+  const auto ids = id_span(indices, "indices");
+  const tiering::SourceMap sources{id_span(src_old_to_new, "src_old_to_new"), first_source, num_src};
+  if (first_source < 0 || first_source > num_src - sources.old_to_new.size)
+    mismatch("src_old_to_new", "new ids of sources below num_src", src_old_to_new);
   const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
                                   first_entry, first_entry + ids.size};
-  const auto window =
-      window_of(first, first_column, starts, out, tiering::needs_wide_ids(sources.size) ? 8 : 4);
+  const auto window = window_of(first, first_column, starts, out, tiering::needs_wide_ids(num_src) ? 8 : 4);
   without_gil([&] { tiering::place_relabelled(ids, chunk, sources, window, threads); });
 }
 
@@ -116,7 +119,8 @@ void bind_reorder(nb::module_& m) {
         "threads"_a = 1);
   m.def("relabel_indptr", &relabel_indptr, "indptr"_a, "dst_old_to_new"_a, "threads"_a = 1);
   m.def("place_relabelled", &place_relabelled, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
-        "src_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
+        "src_old_to_new"_a, "first_source"_a, "num_src"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a,
+        "threads"_a = 1);
   m.def("place_relabelled_data", &place_relabelled_data, "values"_a, "first_entry"_a, "indptr"_a,
         "dst_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
   m.def("sort_by_score", &sort_by_score, "scores"_a, "threads"_a = 1);

@@ -92,12 +92,12 @@ def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: in
 @settings(max_examples=40, deadline=None)
 @given(
     **graphs, cuts=st.integers(1, 5), chunk=st.integers(1, 1500), threads=st.sampled_from(THREADS),
-    item=st.sampled_from([0, 1, 3, 4, 8, 12, 600]),
+    item=st.sampled_from([0, 0, 0, 1, 3, 4, 8, 12, 600]), part_of_map=st.integers(1, 60),
 )  # fmt: skip
 def test_windows_and_chunks_make_the_same(
-    num_src: int, num_dst: int, edges: int, seed: int, cuts: int, chunk: int, threads: int, item: int
+    num_src: int, num_dst: int, edges: int, seed: int, cuts: int, chunk: int, threads: int, item: int, part_of_map: int
 ) -> None:
-    """Item 0 stands for the sources; else bytes of a value that runs along the edges."""
+    """Item 0 stands for the sources, with parts of the source map; else bytes of a value that runs along the edges."""
     (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)
     random = np.random.default_rng(seed)
     values = random.integers(0, 256, (edges, item), np.uint8)
@@ -111,7 +111,11 @@ def test_windows_and_chunks_make_the_same(
             if item:
                 native.place_relabelled_data(values[part], k, indptr, columns, first, low, starts, out, threads)
             else:
-                native.place_relabelled(indices[part], k, indptr, columns, sources, first, low, starts, out, threads)
+                for low_source in range(0, num_src, part_of_map):
+                    some = sources[low_source : low_source + part_of_map]
+                    native.place_relabelled(
+                        indices[part], k, indptr, columns, some, low_source, num_src, first, low, starts, out, threads
+                    )
         if item:
             np.testing.assert_array_equal(out.reshape(-1, item), values[places][first:end])
         else:
@@ -153,11 +157,20 @@ def test_windows_name_what_does_not_fit() -> None:
     columns, sources, starts = np.array([1, 0]), np.array([2, 1, 0]), np.array([0, 2])
     out = np.zeros(12, np.uint8)
     for arguments, message in [
-        ((indices, 1, indptr, columns, sources, 0, 0, starts, out), "the chunk ends at entry 4, but indptr at 3"),
-        ((indices[1:], 1, indptr, columns, sources[:2], 0, 0, starts, out), r"indices\[2\] is 2, outside 0\.\.1"),
-        ((indices, 0, indptr, columns[1:], sources, 0, 0, starts, out), "dst_old_to_new has 1 entries for 2 columns"),
         (
-            (indices, 0, indptr, columns, sources, 0, 0, starts, out[1:]),
+            (indices, 1, indptr, columns, sources, 0, 3, 0, 0, starts, out),
+            "the chunk ends at entry 4, but indptr at 3",
+        ),
+        (
+            (indices[1:], 1, indptr, columns, sources[:2], 0, 2, 0, 0, starts, out),
+            r"indices\[2\] is 2, outside 0\.\.1",
+        ),
+        (
+            (indices, 0, indptr, columns[1:], sources, 0, 3, 0, 0, starts, out),
+            "dst_old_to_new has 1 entries for 2 columns",
+        ),
+        (
+            (indices, 0, indptr, columns, sources, 0, 3, 0, 0, starts, out[1:]),
             "out: expected contiguous uint8 array of whole",
         ),
     ]:

@@ -20,8 +20,8 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.io import blocks, checksum
-from tiering.order.by_score import sort_bytes
-from tiering.reorder import reorder_graph, windows
+from tiering.order import by_score, external
+from tiering.reorder import arrays, nodes, reorder_graph, windows
 from tiering.reorder.windows import RelabelSizes
 
 MIB = 1 << 20
@@ -32,9 +32,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Budget]:
     """Blocks of 1 KiB, chunks of 100 entries and of 4 KiB, no page cache to speak of, so many bytes left."""
 
     def set_up(left: int) -> Budget:
-        for module in (blocks, checksum, windows):
+        for module in (blocks, checksum, windows, arrays, nodes):
             monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
-        monkeypatch.setattr(windows, "CHUNK_ENTRIES", 100)
+        monkeypatch.setattr(windows, "CHUNK_BYTES", 400)
+        for module in (arrays, external):
+            monkeypatch.setattr(module, "CHUNK_ENTRIES", 100)
+        monkeypatch.setattr(arrays, "CHUNK_BYTES_PER_ENTRY", 10)
+        monkeypatch.setattr(by_score, "CHUNK_BYTES", 1000)
+        monkeypatch.setattr(by_score, "LEAST_PIECE", 20)
         for module in (feature_rows, ranked_rows):
             monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
         monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
@@ -92,15 +97,46 @@ def test_the_formula_is_what_a_relation_takes(tmp_path: Path, peak_memory: Any) 
 
 def test_too_little_memory(tmp_path: Path) -> None:
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
-    with pytest.raises(BudgetError, match=r"ranking 262,144 nodes .* give --memory \d+MiB"):
+    with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
         pipeline.reorder(graph, scores, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"))
-    order = np.random.default_rng(0).permutation(1 << 18)
-    with pytest.raises(BudgetError, match=r"262,144 nodes, 8 bytes each.* give --memory \d+MiB") as told:
-        reorder_graph(graph, scores, {"node": order}, tmp_path / "out", memory=Budget(own_memory() + 10 * MIB, "10MiB"))
+    order = {"node": np.random.default_rng(0).permutation(1 << 18)}
+    with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:
+        reorder_graph(graph, scores, order, tmp_path / "out", memory=Budget(own_memory() + 10 * MIB, "10MiB"))
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
-    assert enough * MIB - own_memory() < sort_bytes(1 << 18) + 24 * MIB
-    done = reorder_graph(graph, scores, {"node": order}, tmp_path / "out", memory=f"{enough + 8}MiB")
+    assert enough * MIB - own_memory() < 24 * MIB
+    done = reorder_graph(graph, scores, order, tmp_path / "out", memory=f"{enough + 8}MiB")
     assert done.num_edges() == 1_000_000
+
+
+def test_nothing_but_blocks_fits(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source map and the places of the columns pass in parts, the order comes in pieces."""
+    random = np.random.default_rng(0)
+    nodes = {name: NodeData(count) for name, count in (("many", 2000), ("few", 900))}
+    pairs = [random.integers(0, 900, (2, 1000)), random.integers(0, 900, (2, 1000))]
+    pairs[0][0] *= 2
+    data = Dataset("data", "npy", nodes, [
+        EdgeData(("many", "to", "few"), *pairs[0], data={"weight": random.random(1000)}),
+        EdgeData(("few", "to", "many"), *pairs[1]),
+    ])  # fmt: skip
+    graph = build_graph(data, tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", "degree")
+    whole = pipeline.reorder(graph, scores, tmp_path / "whole")
+    place, sort, seen = native.place_relabelled, native.sort_by_score, set()
+
+    def placing(*arguments: Any) -> None:
+        seen.add((arguments[5], arguments[8]))
+        place(*arguments)
+
+    def sorting(scores: Any, threads: int) -> Any:
+        assert scores.size <= 20 or np.unique(scores).size == 1
+        return sort(scores, threads)
+
+    monkeypatch.setattr(native, "place_relabelled", placing)
+    monkeypatch.setattr(native, "sort_by_score", sorting)
+    parts = pipeline.reorder(graph, scores, tmp_path / "parts", memory=small(0))
+    assert files(whole.path) == files(parts.path)
+    assert {0, 256, 512, 1792} <= {source for source, _ in seen}, "parts of 1 KiB of the source map"
+    assert len({column for _, column in seen}) > 8, "parts of 1 KiB of the places"
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5])

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError
+from tiering.errors import InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import INT32_NODES, Graph
 from tiering.formats.scores import Scores
+from tiering.order.external import CHUNK_BYTES, ScoreRanges
 from tiering.units import format_count, parse_threads
+
+Ids = npt.NDArray[Any]
+
+LEAST_PIECE = 1 << 16
+"""Nodes that are sorted together at the least, where memory is short."""
+PIECE_BYTES = 72
+"""Of a node of a piece: score and id, the same twice in the sort, the result, and that of the piece before."""
 
 
 def order_nodes(
@@ -21,12 +30,12 @@ def order_nodes(
     scores: Scores,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
-) -> Mapping[str, np.ndarray[Any, Any]]:
+) -> NodeOrders:
     """Rank the nodes of every type.
 
     Returns
     -------
-    Mapping of str to numpy.ndarray
+    NodeOrders
         ``new_to_old`` per node type: original id of each rank, int32 below 2^31 nodes, else int64. Each is computed
         when it is asked for, and not kept.
 
@@ -35,7 +44,7 @@ def order_nodes(
     InputError
         If the scores are of another graph; when an order is asked for, if they are not numbers.
     BudgetError
-        When an order is asked for, if `sort_bytes` of the node type are not left.
+        When an order is asked for whole, if `sort_bytes` of the node type are not left.
     """
     check_scores(graph, scores)
     return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory))
@@ -53,7 +62,7 @@ def require_sort(node_type: str, num_nodes: int, budget: Budget) -> None:
 
 
 @dataclass(frozen=True)
-class NodeOrders(Mapping[str, "np.ndarray[Any, Any]"]):
+class NodeOrders(Mapping[str, Ids]):
     """Orders by falling score, computed one by one."""
 
     graph: Graph
@@ -61,17 +70,42 @@ class NodeOrders(Mapping[str, "np.ndarray[Any, Any]"]):
     threads: int
     budget: Budget
 
-    def __getitem__(self, node_type: str) -> np.ndarray[Any, Any]:
+    def __getitem__(self, node_type: str) -> Ids:
         if node_type not in self.graph.node_types:
             raise KeyError(node_type)
         require_sort(node_type, self.graph.num_nodes(node_type), self.budget)
+        with self._named(node_type):
+            order: Ids = native.sort_by_score(self.scores.values(node_type), self.threads)
+        return order
+
+    def pieces(self, node_type: str) -> Iterator[Ids]:
+        """The order in one piece, or in as many as it takes to sort within the budget.
+
+        Raises
+        ------
+        BudgetError
+            If there is no memory to sort `LEAST_PIECE` nodes.
+        """
+        count = self.graph.num_nodes(node_type)
+        if sort_bytes(count) <= self.budget.left():
+            yield self[node_type]
+            return
+        self.budget.require(CHUNK_BYTES + LEAST_PIECE * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
+        piece = max(LEAST_PIECE, (self.budget.left() - CHUNK_BYTES) // PIECE_BYTES)
+        with self._named(node_type):
+            yield from ScoreRanges(self.scores.values(node_type), piece, self.threads).pieces()
+
+    @contextmanager
+    def _named(self, node_type: str) -> Iterator[None]:
+        """Say whose scores are refused."""
         try:
-            order: np.ndarray[Any, Any] = native.sort_by_score(self.scores.values(node_type), self.threads)
+            yield
+        except TieringError:
+            raise
         except ValueError as error:
             raise InputError(
                 f"{self.scores.path}: scores of node type {node_type!r}: {error}; score the graph again"
             ) from error
-        return order
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.graph.node_types)

@@ -94,6 +94,7 @@ def reorder_graph(
                 _write_relation(writer, graph, relation, maps, budget, workers)
                 bar.update(graph.num_edges(relation))
         for node_type in graph.node_types:
+            maps[node_type].inverse = None  # its memory is for rows now
             write_nodes(arrays, graph, node_type, maps[node_type])
         if features and tables:
             write_features(writer, tables, maps, provenance, budget, workers)
@@ -112,9 +113,8 @@ def _write_relation(
     threads: int,
 ) -> None:
     source, _, destination = relation
-    old = OldRelation(
-        *graph.csc(relation), graph.edge_data(relation), maps[destination].old_to_new, maps[source].old_to_new
-    )
+    places = maps[destination].random(), maps[source].random()
+    old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
     try:
         write_relation(writer, relation_folder(relation), old, budget, threads)
     except TieringError:

@@ -2,38 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError
+from tiering.errors import InputError, TieringError
 from tiering.execution import Budget
 from tiering.formats.artifact import Artifact, ArtifactWriter
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
+from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
 from tiering.ranked_rows import RankedRows
-from tiering.reorder.windows import put
-from tiering.units import format_count
+from tiering.reorder.arrays import put, write_inverse
 
 AnyArray = npt.NDArray[Any]
+Orders: TypeAlias = "Mapping[str, AnyArray]"
+"""``new_to_old`` by node type."""
 
 SPLIT_CHUNK = 1 << 20
 """Ids of a split that are mapped together."""
 
 
-@dataclass(frozen=True)
+@runtime_checkable
+class Pieces(Protocol):
+    """Orders that come in pieces where they do not fit into memory."""
+
+    def pieces(self, node_type: str) -> Iterator[AnyArray]:
+        """``new_to_old`` of a node type, one piece after the other; at least one."""
+        ...
+
+
+@dataclass
 class RankMaps:
     """Both directions of the order of a node type, memory-mapped from the artifact that is being written."""
 
     new_to_old: AnyArray
     old_to_new: AnyArray
+    inverse: AnyArray | None = None
+    """``old_to_new`` in memory, where it was just made and every relation needs it."""
+
+    def random(self) -> AnyArray:
+        """``old_to_new``, in memory if it is there."""
+        return self.old_to_new if self.inverse is None else self.inverse
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class NodeArrays:
 
 
 def write_order(
-    arrays: NodeArrays, graph: Graph, scores: Scores, new_to_old: Mapping[str, AnyArray], provenance: dict[str, Any]
+    arrays: NodeArrays, graph: Graph, scores: Scores, new_to_old: Orders, provenance: dict[str, Any]
 ) -> dict[str, RankMaps]:
     """Write the nested order artifact; return both maps per node type.
 
@@ -76,34 +93,56 @@ def write_order(
     ------
     InputError
         If an order is no permutation.
-    BudgetError
-        If the inverse of an order does not fit: as many bytes as the order.
     """
     part = arrays.writer.part("order", "order")
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
-        names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
-        if not part.has(*names):
-            _write_maps(part, names, new_to_old[node_type], graph.num_nodes(node_type), node_type, arrays)
-        maps[node_type] = RankMaps(*(_mapped(part, name, graph.num_nodes(node_type)) for name in names))
+        maps[node_type] = _write_maps(arrays, part, node_type, graph.num_nodes(node_type), new_to_old)
+        if len(graph.node_types) > 1:
+            maps[node_type].inverse = None  # relations take turns: each holds its own
         arrays.write(part, f"nodes/{node_type}/score", scores, f"nodes/{node_type}/feature", maps[node_type])
     part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
     return maps
 
 
-def _write_maps(
-    part: ArtifactWriter, names: list[str], order: AnyArray, count: int, node_type: str, arrays: NodeArrays
-) -> None:
+def _write_maps(arrays: NodeArrays, part: ArtifactWriter, node_type: str, count: int, orders: Orders) -> RankMaps:
     """Write an order and its inverse, which proves that it is a permutation."""
-    if order.shape != (count,):
-        raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {order.shape}")
-    arrays.budget.require(order.nbytes, f"order of {format_count(count)} nodes of type {node_type!r}: its inverse")
+    names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
+    inverse = None
     try:
-        inverse = native.invert_permutation(order, arrays.threads)
+        whole = None if part.has(names[0]) else _write_pieces(part, names[0], node_type, count, orders)
+        order = _mapped(part, names[0], count) if whole is None else whole
+        if not part.has(names[1]):
+            if order.nbytes <= arrays.budget.left() - BLOCK_BYTES:
+                inverse = native.invert_permutation(order, arrays.threads)
+                put(part, names[1], inverse)
+            else:
+                write_inverse(part, names[1], order, arrays.budget, arrays.threads)
+    except TieringError:
+        raise
     except ValueError as error:
         raise InputError(f"order of node type {node_type!r}: not a permutation: {error}") from error
-    for name, ids in zip(names, (order, inverse), strict=True):
-        put(part, name, ids)
+    if inverse is not None and 4 * inverse.nbytes > arrays.budget.left():
+        inverse = None
+    return RankMaps(_mapped(part, names[0], count), _mapped(part, names[1], count), inverse)
+
+
+def _write_pieces(part: ArtifactWriter, name: str, node_type: str, count: int, orders: Orders) -> AnyArray | None:
+    """Write an order; return it if it came in one piece."""
+    pieces = orders.pieces(node_type) if isinstance(orders, Pieces) else iter([orders[node_type]])
+    first, second = next(pieces), next(pieces, None)
+    if second is None:
+        if first.shape != (count,):
+            raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {first.shape}")
+        put(part, name, first)
+        return first
+    with part.stream(name, first.dtype.name, (count,)) as file:
+        file.write(first)
+        file.write(second)
+        del first, second
+        for piece in pieces:
+            file.write(piece)
+    return None
 
 
 def _mapped(part: ArtifactWriter, name: str, count: int) -> AnyArray:

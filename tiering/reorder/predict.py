@@ -140,9 +140,9 @@ def _windows(
 ) -> Step:
     """A file along the entries; `held` bytes are the sources' new ids."""
     written = sizes.num_edges * item
-    count = count_windows(sizes.num_edges, sizes.num_dst, item, budget.left() - held - 2 * item * sizes.chunk_entries)
+    count = count_windows(sizes.num_edges, sizes.num_dst, item, budget.left() - held - sizes.pieces())
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
-    chunks = 2 * item * sizes.chunk_entries if uncached else 0
+    chunks = sizes.pieces() if uncached else 0
     columns = 8 * -(-sizes.num_dst // max(1, count))
     read = count * written if uncached else 0
     read += held + 8 * (sizes.num_dst + 1) if held else 0  # the map and the offsets, which were written past the cache

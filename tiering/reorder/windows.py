@@ -2,14 +2,15 @@
 
 A window is a run of 64 MiB blocks of the file being made, as long as memory allows: all of it where it fits. The old
 entries are read front to back, once for each window; nothing is read at random from disk. (Two windows of half the
-size, one written while the other is filled, would double the reading to hide the writing: never better.) Blocks are
-written when all entries have passed, so a killed run goes on from the first block that is missing, even with another
-budget.
+size, one written while the other is filled, would double the reading to hide the writing: never better.) Where not
+even one block fits beside the source map and the places of its columns, those are taken in parts, too, and the entries
+pass once for each combination. Blocks are written when all entries have passed, so a killed run goes on from the first
+block that is missing, even with another budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +25,16 @@ from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
 from tiering.io.streaming import Streamed
 from tiering.progress import progress
+from tiering.reorder.arrays import held, put, write_offsets
 from tiering.units import format_count
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
-CHUNK_ENTRIES = 1 << 22
-"""Entries of a chunk; two of them are held where they come from a disk."""
+CHUNK_BYTES = 16 << 20
+"""Entries are read in pieces of about this size."""
+BUFFERS = 3
+"""Pieces held: two being read, one of another array, or copied."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +52,28 @@ class RelabelSizes:
         """Bytes of a source's id: 4, or 8 where the source type has 2^31 nodes or more."""
         return 8 if self.num_src >= 2**31 else 4
 
-    @property
-    def chunk_entries(self) -> int:
-        """Entries of a chunk."""
-        return min(CHUNK_ENTRIES, self.num_edges)
-
-    def chunks(self) -> int:
-        """Bytes of the two chunks being read."""
+    def parts(self) -> tuple[int, int, int]:
+        """Bytes of the source map, of the new indptr (8 for each node), and of the largest array by edge."""
         widest = max(self.id_bytes, *self.item_bytes, 1)
-        return 2 * widest * self.chunk_entries
+        return self.id_bytes * self.num_src, 8 * (self.num_dst + 1), widest * self.num_edges
 
-    def fixed(self) -> int:
-        """Bytes beside the window: 8 for each destination node, an id for each source node, two chunks."""
-        return 8 * (self.num_dst + 1) + self.id_bytes * self.num_src + self.chunks()
+    def pieces(self) -> int:
+        """Bytes of the pieces in which entries are read."""
+        return BUFFERS * min(CHUNK_BYTES, self.parts()[2])
 
     def in_memory(self) -> int:
-        """Bytes with which the old entries are read once for each array: `fixed` and the largest array."""
-        return self.fixed() + self.num_edges * max(self.id_bytes, *self.item_bytes, 1)
+        """Bytes with which the old entries are read once for each array: all of `parts`, and three pieces."""
+        return sum(self.parts()) + self.pieces()
 
     def least(self) -> int:
-        """Bytes with which it can be done at all: `fixed` and one block of 64 MiB, or the largest array if smaller."""
-        return min(self.in_memory(), self.fixed() + BLOCK_BYTES + max(self.id_bytes, *self.item_bytes, 1))
+        """Bytes with which it can be done at all: 64 MiB of each of `parts` at the most, and three pieces."""
+        return sum(min(part, BLOCK_BYTES) for part in self.parts()) + self.pieces()
 
 
-def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget) -> None:
-    """Raise `BudgetError` unless the relation can be relabelled."""
-    what = f"{format_count(sizes.num_dst)} nodes, 8 bytes each, {format_count(sizes.num_src)} ids, a block of 64 MiB"
-    budget.require(sizes.least(), f"{folder}: {what}")
+def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget, inside: int = 0) -> None:
+    """Raise `BudgetError` unless the relation can be relabelled; `inside` bytes of its maps are in memory already."""
+    what = f"{format_count(sizes.num_dst)} columns, {format_count(sizes.num_src)} sources, {sizes.num_edges} edges"
+    budget.require(sizes.least() - inside, f"{folder}: {what}, in pieces of 64 MiB,")
 
 
 @dataclass
@@ -115,94 +114,120 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, budget
     Cost: one pass over the entries for each window of the result, and the same for each array of edge data.
     """
     sizes, name = old.sizes(), f"{folder}/indptr"
-    names = [name, f"{folder}/indices", *(f"{folder}/{key}" for key in old.edge_data)]
-    if writer.has(*names):
+    if writer.has(name, f"{folder}/indices", *(f"{folder}/{key}" for key in old.edge_data)):
         return
-    require_relabel(folder, sizes, budget)
-    if not writer.has(name):
-        put(writer, name, native.relabel_indptr(old.indptr, old.dst_old_to_new, threads))
-    indptr = open_raw(writer.path / name, np.dtype(np.int64), (sizes.num_dst + 1,))
-    windows = _Windows(old, indptr, min(CHUNK_ENTRIES, max(1, sizes.num_edges)), budget, threads)
+    inside = 0 if isinstance(old.src_old_to_new, np.memmap) else old.src_old_to_new.nbytes
+    require_relabel(folder, sizes, budget, inside)
+    indptr = _write_indptr(writer, name, old, budget, threads, sizes.in_memory() - inside <= budget.left())
+    windows = _Windows(old, indptr, budget, threads)
     windows.write(writer, f"{folder}/indices", np.dtype(f"int{8 * sizes.id_bytes}"), None)
     windows.forget_sources()
     for key, values in sorted(old.edge_data.items()):
         windows.write(writer, f"{folder}/{key}", values.dtype, values)
 
 
-def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
-    """Write an array in blocks: past the page cache, several side by side."""
-    with writer.blocks(name, array.dtype.name, array.shape) as file:
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        missing = file.missing()
-        if len(missing) == file.num_blocks:
-            file.write(0, flat)
+def _write_indptr(
+    writer: ArtifactWriter, name: str, old: OldRelation, budget: Budget, threads: int, keep: bool
+) -> AnyArray:
+    """Write the new offsets unless they are there; return them, memory-mapped unless to `keep`."""
+    if not writer.has(name):
+        if old.indptr.nbytes <= budget.left():
+            indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, threads)
+            put(writer, name, indptr)
+            if keep:
+                return indptr
+            del indptr
         else:
-            for block in missing:
-                file.write(block, flat[slice(*file.span(block))])
-
-
-def held(array: AnyArray) -> AnyArray:
-    """An array in memory, in huge pages where the system has them: what is read at random."""
-    copy: AnyArray = aligned_bytes(array.nbytes).view(array.dtype)
-    with Streamed([array], CHUNK_ENTRIES) as stream:
-        for first, end, (part,) in stream:
-            copy[first:end] = part
-    return copy
+            write_offsets(writer, name, old.indptr, old.dst_old_to_new, budget, threads)
+    return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 
 class _Windows:
     """Makes files whose entries lie in the order of the new columns."""
 
     def __init__(
-        self,
-        old: OldRelation,
-        indptr: AnyArray,
-        chunk: int,
-        budget: Budget,
-        threads: int,
-        executor: Executor = LOCAL,
+        self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int, executor: Executor = LOCAL
     ) -> None:
-        self._old, self._indptr, self._chunk = old, indptr, chunk
-        self._budget, self._threads, self._executor = budget, threads, executor
-        self._places = old.dst_old_to_new
+        self._old, self._indptr, self._budget, self._threads = old, indptr, budget, threads
+        self._executor = executor
+        self._places, self._pieces = old.dst_old_to_new, old.sizes().pieces()
         self._sources: AnyArray = np.empty(0, np.int32)
+        self._slice = 0  # sources of a part of the map
         self._memory = aligned_bytes(0)
 
     def write(self, writer: ArtifactWriter, name: str, dtype: np.dtype[Any], values: AnyArray | None) -> None:
         """Write one file: `values` by edge, or the sources."""
         if writer.has(name):
             return
-        if values is None and self._sources.size == 0:
-            self._sources = held(self._old.src_old_to_new)
-            if self._old.dst_old_to_new is self._old.src_old_to_new:
-                self._places = self._sources
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = self._old.indices.shape if values is None else values.shape
         with writer.blocks(name, dtype.name, shape) as file:
-            room = self._budget.left() - 2 * item * self._chunk
+            if values is None and (missing := file.missing()):
+                self._load_sources(Window.of(file, range(missing[0], missing[0] + 1), item, self._indptr), item)
+            room = self._left()
             self._executor.run(
                 file,
-                lambda blocks: Window.of(file, blocks, item, self._indptr).memory(item) <= room,
+                lambda blocks: self._memory_of(Window.of(file, blocks, item, self._indptr), item) <= room,
                 lambda blocks: self._make(file, blocks, item, values),
             )
         self._memory = aligned_bytes(0)
 
     def forget_sources(self) -> None:
         """Give the source map's memory back."""
-        self._sources, self._places = np.empty(0, np.int32), self._old.dst_old_to_new
+        self._sources, self._slice, self._places = np.empty(0, np.int32), 0, self._old.dst_old_to_new
+
+    def _left(self) -> int:
+        """Bytes for a window and its starts; the memory of the window before is free again."""
+        return self._budget.left() + self._memory.size - self._pieces - self._sliced()
+
+    def _sliced(self) -> int:
+        """Bytes of a part of the source map, where it comes in parts."""
+        return 0 if self._sources.size else self._slice * self._old.src_old_to_new.itemsize
+
+    def _load_sources(self, window: Window, item: int) -> None:
+        """Hold the source map if a window of one block fits beside it; else its parts get half of what is left."""
+        whole, room = self._old.src_old_to_new, self._left()
+        inside = not isinstance(whole, np.memmap) or whole.nbytes <= BLOCK_BYTES
+        if inside or whole.nbytes + self._memory_of(window, item) <= room:
+            self._sources, self._slice = held(whole), max(1, whole.shape[0])
+            if self._old.dst_old_to_new is whole:
+                self._places = self._sources
+        else:
+            self._slice = max(BLOCK_BYTES, room // 2) // whole.itemsize
+
+    def _memory_of(self, window: Window, item: int) -> int:
+        """Bytes of a window and of the starts of its columns."""
+        return window.memory(item) if isinstance(self._indptr, np.memmap) else (window.end - window.first) * item
+
+    def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
+        """First column and starts of the columns of a window, in parts if they do not fit the room."""
+        step = len(columns)
+        if isinstance(self._indptr, np.memmap):
+            step = min(step, max(BLOCK_BYTES, room) // 8)
+        for column in range(columns.start, columns.stop, max(1, step)):
+            yield column, held(self._indptr[column : min(columns.stop, column + step)])
+
+    def _maps(self) -> Iterator[tuple[int, AnyArray]]:
+        """First source and new ids, of all sources or of a part after the other."""
+        if self._sources.size:
+            yield 0, self._sources
+            return
+        whole = self._old.src_old_to_new
+        for first in range(0, whole.shape[0], self._slice):
+            yield first, held(whole[first : first + self._slice])
 
     def _make(self, file: BlockFile, blocks: range, item: int, values: AnyArray | None) -> None:
         """Fill a window and write it."""
         window = Window.of(file, blocks, item, self._indptr)
-        columns = window.columns
-        starts = np.array(self._indptr[columns.start : columns.stop])
-        out = self._room((window.end - window.first) * item)
+        nbytes = (window.end - window.first) * item
+        room = self._left() - nbytes
+        out = self._room(nbytes)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-        place, arrays = (self._place_ids, self._old.indices) if values is None else (self._place_values, values)
-        with Streamed([arrays], self._chunk) as stream, progress(len(arrays), desc, "edge", scale=True) as bar:
-            for from_, to, (part,) in stream:
-                place(part, from_, window.first, columns.start, starts, out)
-                bar.update(to - from_)
+        for column, starts in self._starts(window.columns, room):
+            if values is None:
+                self._pass_ids(desc, out, window.first, column, starts)
+            else:
+                self._pass_values(desc, values, out, window.first, column, starts)
         file.write(blocks.start, window.bytes_of(out, item))
 
     def _room(self, nbytes: int) -> Bytes:
@@ -212,18 +237,28 @@ class _Windows:
             self._memory = aligned_bytes(nbytes)
         return self._memory[:nbytes]
 
-    def _place_ids(
-        self, part: AnyArray, entry: int, first: int, first_column: int, starts: AnyArray, window: Bytes
-    ) -> None:
-        native.place_relabelled(
-            part, entry, self._old.indptr, self._places, self._sources, first, first_column, starts, window,
-            self._threads,
-        )  # fmt: skip
+    def _pass(self, array: AnyArray, desc: str) -> Iterator[tuple[int, AnyArray]]:
+        """Number of the first entry, and entries, of every piece of an array."""
+        step = max(1, CHUNK_BYTES // item_bytes(array))
+        with Streamed([array], step) as stream, progress(array.shape[0], desc, "edge", scale=True) as bar:
+            for first, end, (part,) in stream:
+                yield first, part
+                bar.update(end - first)
 
-    def _place_values(
-        self, part: AnyArray, entry: int, first: int, first_column: int, starts: AnyArray, window: Bytes
+    def _pass_ids(self, desc: str, window: Bytes, first: int, column: int, starts: AnyArray) -> None:
+        old, num_src = self._old, self._old.src_old_to_new.shape[0]
+        for source, sources in self._maps():
+            for entry, part in self._pass(old.indices, desc):
+                native.place_relabelled(
+                    part, entry, old.indptr, self._places, sources, source, num_src, first, column, starts, window,
+                    self._threads,
+                )  # fmt: skip
+
+    def _pass_values(
+        self, desc: str, values: AnyArray, window: Bytes, first: int, column: int, starts: AnyArray
     ) -> None:
-        data = np.ascontiguousarray(part).reshape(part.shape[0], -1).view(np.uint8)
-        native.place_relabelled_data(
-            data, entry, self._old.indptr, self._places, first, first_column, starts, window, self._threads
-        )
+        for entry, part in self._pass(values, desc):
+            data = np.ascontiguousarray(part).reshape(part.shape[0], -1).view(np.uint8)
+            native.place_relabelled_data(
+                data, entry, self._old.indptr, self._places, first, column, starts, window, self._threads
+            )

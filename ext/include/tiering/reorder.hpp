@@ -34,10 +34,17 @@ struct RelabelWindow {
   void* out;                        ///< the entries [first, end)
 };
 
+/// New ids of the sources, or of those from `first` on.
+struct SourceMap {
+  IdSpan old_to_new;
+  int64_t first;  ///< source of the first entry
+  int64_t count;  ///< all sources
+};
+
 /// Puts `indices`, the entries of the chunk, under their new ids at their places in the window, in 64 bits where
-/// src_old_to_new needs them. Throws InputError naming the first entry of the chunk that has no new id; the window
-/// is then undefined.
-void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const IdSpan& src_old_to_new,
+/// the number of sources needs them. Entries whose source is not in the map are passed over. Throws InputError
+/// naming the first entry of the chunk that is no source at all; the window is then undefined.
+void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const SourceMap& sources,
                       const RelabelWindow& window, int threads);
 
 /// Puts values that run along the edges of the chunk, item_bytes each, at their places in the window.

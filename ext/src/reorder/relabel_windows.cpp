@@ -7,6 +7,8 @@
 //             at once in each of the three steps that reach for memory at random: starts, source map, window.
 //             (Taking the new columns in order and reading the old ones at random is no faster where all is in
 //             memory, and reads a disk at random.)
+//             Where the source map is a part of it, so that several parts pass one after the other, entries are
+//             taken one by one.
 // Memory:     one batch per thread.
 // Parallelism: every entry has a place of its own: the result does not depend on threads, chunks or windows.
 #include <algorithm>
@@ -131,11 +133,29 @@ void copy_run(T* to, const T* from, int64_t count) {
 template <typename Index, typename SrcMap, typename Out>
 class Translator {
  public:
-  Translator(std::span<const Index> indices, std::span<const SrcMap> map, Out* out)
-      : indices_(indices), map_(map), out_(out) {}
+  Translator(std::span<const Index> indices, std::span<const SrcMap> map, const SourceMap& sources, Out* out)
+      : indices_(indices), map_(map), sources_(sources), out_(out) {}
 
-  /// False if a source has no new id; nothing is written for its batch.
+  /// False if an entry is no source; nothing is written for its batch.
   bool take(std::span<const Run> runs) {
+    return sources_.old_to_new.size == sources_.count ? take_all(runs) : take_part(runs);
+  }
+
+ private:
+  /// Takes the entries whose source is in a part of the map.
+  bool take_part(std::span<const Run> runs) const {
+    bool good = true;
+    for (const Run& run : runs)
+      for (int64_t i = 0; i < run.count; ++i) {
+        const int64_t u = indices_[static_cast<size_t>(run.from + i)];
+        good &= static_cast<uint64_t>(u) < static_cast<uint64_t>(sources_.count);
+        const auto k = static_cast<uint64_t>(u) - static_cast<uint64_t>(sources_.first);
+        if (k < map_.size()) out_[run.to + i] = static_cast<Out>(map_[k]);
+      }
+    return good;
+  }
+
+  bool take_all(std::span<const Run> runs) {
     bool good = true;
     size_t done = 0;
     for (size_t i = 0; i < runs.size(); ++i) {
@@ -154,7 +174,6 @@ class Translator {
     return flush(runs.subspan(done)) && good;
   }
 
- private:
   /// Adds a run to the batch; a short one with what follows, which the next will overwrite.
   void gather(const Run& run) {
     const bool block = run.count <= kShort && run.from + kShort <= static_cast<int64_t>(indices_.size());
@@ -193,6 +212,7 @@ class Translator {
 
   std::span<const Index> indices_;
   std::span<const SrcMap> map_;
+  const SourceMap& sources_;
   Out* out_;
   Index batch_[kBatch + kShort];
   Out translated_[kBatch];
@@ -211,20 +231,19 @@ void for_entries(const OldEntries& chunk, int threads, Body&& body) {
 
 template <typename Out, typename Index, typename SrcMap, typename Column>
 void place_ids(std::span<const Index> indices, std::span<const SrcMap> map, std::span<const Column> places,
-               const OldEntries& chunk, const RelabelWindow& window, int threads) {
+               const OldEntries& chunk, const SourceMap& sources, const RelabelWindow& window, int threads) {
   std::atomic<bool> good{true};
   for_entries(chunk, threads, [&](int64_t begin, int64_t end) {
     RunFinder<Column> finder(chunk, places, window, sizeof(Out));
-    Translator<Index, SrcMap, Out> translator(indices, map, static_cast<Out*>(window.out));
+    Translator<Index, SrcMap, Out> translator(indices, map, sources, static_cast<Out*>(window.out));
     finder.find(begin, end, [&](std::span<const Run> runs) {
       if (!translator.take(runs)) good = false;
     });
   });
   if (good) return;
-  const auto count = static_cast<int64_t>(map.size());
   for (size_t k = 0; k < indices.size(); ++k)
-    if (static_cast<uint64_t>(int64_t{indices[k]}) >= map.size())
-      index_out_of_range(chunk.first + static_cast<int64_t>(k), indices[k], count);
+    if (static_cast<uint64_t>(int64_t{indices[k]}) >= static_cast<uint64_t>(sources.count))
+      index_out_of_range(chunk.first + static_cast<int64_t>(k), indices[k], sources.count);
 }
 
 template <typename T>
@@ -268,16 +287,16 @@ void check_chunk(const OldEntries& chunk) {
 
 }  // namespace
 
-void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const IdSpan& src_old_to_new,
+void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const SourceMap& sources,
                       const RelabelWindow& window, int threads) {
   check_chunk(chunk);
   indices.visit([&](const auto& ids) {
-    src_old_to_new.visit([&](const auto& map) {
+    sources.old_to_new.visit([&](const auto& map) {
       chunk.dst_old_to_new.visit([&](const auto& places) {
-        if (needs_wide_ids(src_old_to_new.size))
-          place_ids<int64_t>(ids, map, places, chunk, window, threads);
+        if (needs_wide_ids(sources.count))
+          place_ids<int64_t>(ids, map, places, chunk, sources, window, threads);
         else
-          place_ids<int32_t>(ids, map, places, chunk, window, threads);
+          place_ids<int32_t>(ids, map, places, chunk, sources, window, threads);
       });
     });
   });

@@ -1,0 +1,119 @@
+"""Whole arrays: write them in blocks, hold them in memory, or make them by windows where they do not fit there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.execution import LOCAL, Budget
+from tiering.formats.artifact import ArtifactWriter
+from tiering.io.blocks import BlockFile, aligned_bytes
+from tiering.io.checksum import BLOCK_BYTES
+from tiering.io.storage import open_raw
+from tiering.io.streaming import Streamed
+
+AnyArray = npt.NDArray[Any]
+
+CHUNK_ENTRIES = 1 << 19
+"""Entries of a chunk."""
+CHUNK_BYTES_PER_ENTRY = 64
+"""Of a chunk: what is read, twice, and what is made of it."""
+
+
+def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
+    """Write an array in blocks: past the page cache, several side by side."""
+    with writer.blocks(name, array.dtype.name, array.shape) as file:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        missing = file.missing()
+        if len(missing) == file.num_blocks:
+            file.write(0, flat)
+        else:
+            for block in missing:
+                file.write(block, flat[slice(*file.span(block))])
+
+
+def held(array: AnyArray) -> AnyArray:
+    """An array in memory, in huge pages where the system has them: what is read at random."""
+    if not isinstance(array, np.memmap):
+        return array
+    copy: AnyArray = aligned_bytes(array.nbytes).view(array.dtype)
+    with Streamed([array], CHUNK_ENTRIES) as stream:
+        for first, end, (part,) in stream:
+            copy[first:end] = part
+    return copy
+
+
+def rows(array: AnyArray) -> npt.NDArray[np.uint8]:
+    """A contiguous array as rows of bytes."""
+    return array.view(np.uint8).reshape(array.shape[0], -1)
+
+
+def write_by_windows(
+    file: BlockFile, dtype: np.dtype[Any], budget: Budget, fill: Callable[[int, AnyArray], None]
+) -> None:
+    """Write the missing blocks of a file front to back: ``fill(first entry, window)`` makes as many as fit."""
+    room = budget.left() - CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY
+
+    def make(blocks: range) -> None:
+        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
+        memory = aligned_bytes(stop - begin)
+        fill(begin // dtype.itemsize, memory.view(dtype))
+        file.write(blocks.start, memory)
+
+    LOCAL.run(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
+
+
+def write_offsets(
+    writer: ArtifactWriter, name: str, indptr: AnyArray, old_to_new: AnyArray, budget: Budget, threads: int
+) -> None:
+    """Write the offsets of the columns under their new ids, a window at a time.
+
+    Raises
+    ------
+    ValueError
+        If an offset falls.
+    """
+    with writer.blocks(name, "int64", indptr.shape) as file:
+
+        def fill(first: int, window: AnyArray) -> None:
+            """Degrees to the places behind their columns, then summed up on what an earlier window ended with."""
+            last = int(indptr[0])
+            with Streamed([indptr[1:], old_to_new], CHUNK_ENTRIES) as stream:
+                for begin, _, (ends, places) in stream:
+                    degrees = np.diff(ends, prepend=last)
+                    last = int(ends[-1])
+                    if degrees.min() < 0:
+                        at = begin + int(np.argmax(degrees < 0))
+                        raise ValueError(f"indptr falls from {indptr[at]} at {at} to {indptr[at + 1]} at {at + 1}")
+                    native.scatter_rows(rows(degrees), places + np.int64(1 - first), rows(window), threads)
+            if first:
+                window[0] += open_raw(file.path, np.dtype(np.int64), indptr.shape)[first - 1]
+            np.cumsum(window, out=window)
+
+        write_by_windows(file, np.dtype(np.int64), budget, fill)
+
+
+def write_inverse(writer: ArtifactWriter, name: str, order: AnyArray, budget: Budget, threads: int) -> None:
+    """Write the inverse of a permutation, a window at a time.
+
+    Raises
+    ------
+    ValueError
+        If it is no permutation: then an id is missing.
+    """
+    with writer.blocks(name, order.dtype.name, order.shape) as file:
+
+        def fill(first: int, window: AnyArray) -> None:
+            window[:] = -1
+            with Streamed([order], CHUNK_ENTRIES) as stream:
+                for begin, end, (ids,) in stream:
+                    ranks = np.arange(begin, end, dtype=order.dtype)
+                    native.scatter_rows(rows(ranks), ids - np.int64(first), rows(window), threads)
+            if window.min() < 0:
+                raise ValueError(f"id {first + int(np.argmax(window < 0))} is missing")
+
+        write_by_windows(file, order.dtype, budget, fill)
