@@ -11,10 +11,11 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext -type f 2>/dev/null)
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 
-.PHONY: help demo test fast-test gates format cpp-test bench notebooks clean
+.PHONY: help demo test fast-test long-test gates format cpp-test bench notebooks clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       all tests (fast-test: without the slow ones)"
+	@echo "make long-test  stages killed, interrupted and starved at hundreds of random moments; half an hour"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
@@ -28,7 +29,10 @@ test: $(VENV)/.dev
 	@$(BIN)/python -m pytest
 
 fast-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m "not slow and not notebook"
+	@$(BIN)/python -m pytest -m "not slow and not long and not notebook"
+
+long-test: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m long -s
 
 gates: $(VENV)/.dev
 	$(BIN)/ruff check .

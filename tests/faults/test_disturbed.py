@@ -37,7 +37,7 @@ def test_disturbed(start: Callable[..., Trials], stage: str, fault: str) -> None
     disturb(start(stage), random.Random(f"{fault} {stage}"), fault, 4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_disturbed_often(start: Callable[..., Trials], stage: str, fault: str) -> None:

@@ -31,7 +31,7 @@ def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
     kill(start(stage), random.Random(f"some calls of {stage}"), 6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
     trials, seed = start(stage), random.randrange(1 << 32)
