@@ -106,15 +106,25 @@ class Peak:
 
 
 @pytest.fixture
-def peak_memory() -> Callable[[], Any]:
+def settled_memory() -> None:
+    """What earlier tests left behind is given back first: it would go while a test compares what is held."""
+    settle()
+
+
+def settle() -> None:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture
+def peak_memory(settled_memory: None) -> Callable[[], Any]:
     """A context manager that watches this process's anonymous and shared memory, every 2 ms."""
 
     @contextmanager
     def watch() -> Iterator[Peak]:
         from tiering.execution import own_memory
 
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what earlier tests left behind would go while we watch
+        settle()
         peak, done = Peak(own_memory()), threading.Event()
 
         def look() -> None:

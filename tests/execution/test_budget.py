@@ -69,6 +69,7 @@ def test_too_little_says_how_much_would_do():
     assert isinstance(caught.value, MemoryError)
 
 
+@pytest.mark.usefixtures("settled_memory")
 def test_left_shrinks_with_what_is_held():
     budget = Budget(own_memory() + 100 * MIB, "100MiB")
     before = budget.left()

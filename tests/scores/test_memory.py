@@ -129,8 +129,8 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
         plan = plan_score(rmat, method, threads=threads, **given)
         need = plan.need
         for memory in budgets(need.least, need.plenty):
-            limit = own_memory() + memory + MARGIN
             with seen_files(tmp_path) as files, peak_memory() as peak:
+                limit = own_memory() + memory + MARGIN
                 found = score_graph(rmat, method, tmp_path / "out", threads=threads, memory=limit, force=True, **given)
             assert tree_bytes(found.path) == expected
             assert peak.bytes <= limit
@@ -145,8 +145,8 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
         plan = plan_score(typed, method, threads=threads, **options_of(method))
         need = plan.need
         for memory in budgets(need.least, need.plenty)[:2]:
-            limit = own_memory() + memory + MARGIN
             with peak_memory() as peak:
+                limit = own_memory() + memory + MARGIN
                 found = score_graph(
                     typed, method, tmp_path / "out", threads=threads, memory=limit, force=True, **options_of(method)
                 )

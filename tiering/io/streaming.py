@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -50,7 +51,7 @@ def uncached_bytes(array: AnyArray) -> int:
     region = _region(0, array)
     if region is None or array.shape[0] == 0:
         return 0
-    found = _cached_pages(region, int(array.shape[0]), _SHARE_SAMPLES)
+    found = list(_cached_pages(region, int(array.shape[0]), _SHARE_SAMPLES))
     return round(found.count(False) / len(found) * region.span(0, int(array.shape[0]))[1])
 
 
@@ -209,17 +210,22 @@ def _cached(region: _Region, size: int) -> bool:
     return size > 0 and all(_cached_pages(region, size, _SAMPLES))
 
 
-def _cached_pages(region: _Region, size: int, samples: int) -> list[bool]:
-    """Whether pages of a region, spread over it, are in the page cache; as if none were where there is no telling."""
+def _cached_pages(region: _Region, size: int, samples: int) -> Iterator[bool]:
+    """Whether pages of a region are in the page cache; as if none were where there is no telling.
+
+    Asking for a page that is missing brings it in: so take no more answers than are needed, and look elsewhere each
+    time.
+    """
     if not hasattr(os, "RWF_NOWAIT"):
-        return [False]
+        yield False
+        return
     begin, nbytes = region.span(0, size)
     with storage_errors(region.path):
         fd = os.open(region.path, os.O_RDONLY)
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)  # a page that is missing must not bring others
-            places = np.linspace(begin, begin + nbytes - 1, samples).astype(np.int64)
-            return [_page_cached(fd, int(place)) for place in places]
+            for part in range(samples):
+                yield _page_cached(fd, begin + int((part + random.random()) / samples * nbytes))
         finally:
             os.close(fd)
 
