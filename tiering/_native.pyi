@@ -218,6 +218,7 @@ def place_relabelled(
     first_column: int,
     starts: NDArray[np.int64],
     out: NDArray[np.uint8],
+    space: NDArray[np.uint8],
     threads: int = 1,
 ) -> None:
     """Put a chunk of the old `indices`, entries from `first_entry` on, at their places in a window of the new ones.
@@ -241,6 +242,25 @@ def place_relabelled_data(
 ) -> None:
     """The same for values that run along the edges: bytes of shape (entries of the chunk, bytes of a value)."""
 
+class ScoreSorter:
+    """Orders nodes by descending score, ties by ascending id, from chunks of the scores; NaN is refused.
+
+    Parameters
+    ----------
+    size
+        Number of nodes.
+    """
+
+    def __init__(self, size: int, threads: int = 1) -> None: ...
+    def count(self, scores: NDArray[np.float64]) -> None:
+        """Take a chunk, front to back; all chunks once before the first `place`."""
+
+    def place(self, scores: NDArray[np.float64]) -> None:
+        """Take a chunk again, front to back."""
+
+    def finish(self) -> IdArray:
+        """``new_to_old``; once, after the last `place`."""
+
 def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
 
@@ -250,7 +270,9 @@ def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
     """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""
 
-def scatter_rows(table: NDArray[np.uint8], places: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
+def scatter_rows(
+    table: NDArray[np.uint8], places: IdArray, first: int, out: NDArray[np.uint8], threads: int = 1
+) -> None:
     """Copy row ``table[i]`` to ``out[places[i]]``; a row whose place is no row of `out` is passed over."""
 
 # ---------------------------------------------------------------------------------------------- sampling

@@ -57,12 +57,14 @@ epoch_order = _native.epoch_order
 GatherStats = _native.GatherStats
 SsdReader = _native.SsdReader
 StreamReader = _native.StreamReader
+ScoreSorter = _native.ScoreSorter
 TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
 __all__ = [
     "GatherStats",
     "Sampler",
+    "ScoreSorter",
     "SsdReader",
     "StreamReader",
     "TieredTable",

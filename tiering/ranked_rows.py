@@ -310,7 +310,7 @@ class RankedRows:
         """Fill a window while the table streams past."""
         out = self._new_window(start)
         for _, rows, ranks in self._stream(f"rows from rank {start}"):
-            native.scatter_rows(rows, np.ascontiguousarray(ranks, np.int64) - start, out, self._threads)
+            native.scatter_rows(rows, np.ascontiguousarray(ranks), start, out, self._threads)
         return out
 
     def _collect(self, start: int) -> Bytes:
@@ -322,7 +322,7 @@ class RankedRows:
             first = next(parts)
             ranks = np.ascontiguousarray(self._old_to_new[first : first + step], np.int64) - start
             own = ranks[(ranks >= 0) & (ranks < out.shape[0])]
-            native.scatter_rows(segment.reshape(-1, row_bytes), own, out, self._threads)
+            native.scatter_rows(segment.reshape(-1, row_bytes), own, 0, out, self._threads)
         bucket.remove()
         return out
 

@@ -52,7 +52,7 @@ tiering::RelabelWindow window_of(int64_t first, int64_t first_column, const AnyA
 void place_relabelled(const AnyArray& indices, int64_t first_entry, const AnyArray& indptr,
                       const AnyArray& dst_old_to_new, const AnyArray& src_old_to_new, int64_t first_source,
                       int64_t num_src, int64_t first, int64_t first_column, const AnyArray& starts,
-                      const AnyMutableArray& out, int threads) {
+                      const AnyMutableArray& out, const AnyMutableArray& space, int threads) {
   check_threads(threads);
   const auto ids = id_span(indices, "indices");
   const tiering::SourceMap sources{id_span(src_old_to_new, "src_old_to_new"), first_source, num_src};
@@ -61,7 +61,11 @@ void place_relabelled(const AnyArray& indices, int64_t first_entry, const AnyArr
   const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
                                   first_entry, first_entry + ids.size};
   const auto window = window_of(first, first_column, starts, out, tiering::needs_wide_ids(num_src) ? 8 : 4);
-  without_gil([&] { tiering::place_relabelled(ids, chunk, sources, window, threads); });
+  if (space.ndim() != 1 || space.dtype() != nb::dtype<uint8_t>() ||
+      (space.size() > 0 && space.stride(0) != 1) || reinterpret_cast<uintptr_t>(space.data()) % 8 != 0)
+    mismatch("space", "contiguous uint8 array aligned to 8", space);
+  const std::span lent(static_cast<std::byte*>(space.data()), space.size());
+  without_gil([&] { tiering::place_relabelled(ids, chunk, sources, window, lent, threads); });
 }
 
 void place_relabelled_data(const AnyArray& values, int64_t first_entry, const AnyArray& indptr,
@@ -80,6 +84,25 @@ nb::object sort_by_score(const AnyArray& scores, int threads) {
   check_threads(threads);
   const auto values = score_span(scores, "scores");
   return to_numpy(without_gil([&] { return tiering::sort_by_score(values, threads); }));
+}
+
+struct BoundSorter {
+  BoundSorter(int64_t size, int threads) : sorter(size, (check_threads(threads), threads)) {}
+  tiering::ScoreSorter sorter;
+};
+
+void count_scores(BoundSorter& self, const AnyArray& scores) {
+  const auto values = score_span(scores, "scores");
+  without_gil([&] { self.sorter.count(values); });
+}
+
+void place_scores(BoundSorter& self, const AnyArray& scores) {
+  const auto values = score_span(scores, "scores");
+  without_gil([&] { self.sorter.place(values); });
+}
+
+nb::object finish_sorting(BoundSorter& self) {
+  return to_numpy(without_gil([&] { return self.sorter.finish(); }));
 }
 
 nb::object invert_permutation(const AnyArray& new_to_old, int threads) {
@@ -104,12 +127,13 @@ void gather_rows(const AnyArray& table, const AnyArray& ids, const AnyMutableArr
   without_gil([&] { tiering::gather_rows(rows, wanted, target, threads); });
 }
 
-void scatter_rows(const AnyArray& table, const AnyArray& places, const AnyMutableArray& out, int threads) {
+void scatter_rows(const AnyArray& table, const AnyArray& places, int64_t first, const AnyMutableArray& out,
+                  int threads) {
   check_threads(threads);
   const auto rows = rows_view(table, "table");
   const auto target = rows_target(out, rows.row_bytes);
   const auto where = id_span(places, "places");
-  without_gil([&] { tiering::scatter_rows(rows, where, target, threads); });
+  without_gil([&] { tiering::scatter_rows(rows, where, first, target, threads); });
 }
 
 }  // namespace
@@ -120,11 +144,16 @@ void bind_reorder(nb::module_& m) {
   m.def("relabel_indptr", &relabel_indptr, "indptr"_a, "dst_old_to_new"_a, "threads"_a = 1);
   m.def("place_relabelled", &place_relabelled, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
         "src_old_to_new"_a, "first_source"_a, "num_src"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a,
-        "threads"_a = 1);
+        "space"_a, "threads"_a = 1);
   m.def("place_relabelled_data", &place_relabelled_data, "values"_a, "first_entry"_a, "indptr"_a,
         "dst_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
   m.def("sort_by_score", &sort_by_score, "scores"_a, "threads"_a = 1);
+  nb::class_<BoundSorter>(m, "ScoreSorter")
+      .def(nb::init<int64_t, int>(), "size"_a, "threads"_a = 1)
+      .def("count", &count_scores, "scores"_a)
+      .def("place", &place_scores, "scores"_a)
+      .def("finish", &finish_sorting);
   m.def("invert_permutation", &invert_permutation, "new_to_old"_a, "threads"_a = 1);
-  m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "out"_a, "threads"_a = 1);
+  m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "first"_a, "out"_a, "threads"_a = 1);
   m.def("gather_rows", &gather_rows, "table"_a, "ids"_a, "out"_a, "threads"_a = 1);
 }

@@ -113,7 +113,7 @@ def _edges(scale: int, edges: int, threads: int) -> Iterator[Measured]:
 
     def relabel(window: Any, first: int, column: int) -> None:
         begins = starts[column:-1].copy()
-        native.place_relabelled(indices, 0, indptr, inverse, inverse, first, column, begins, window, threads)
+        native.place_relabelled(indices, 0, indptr, inverse, inverse, first, column, begins, window, none, threads)
 
     yield "relabel pass", edges, nodes, 8, lambda: relabel(none, edges, nodes)
     yield "relabel", edges, nodes, 4, lambda: relabel(out, 0, 0)

@@ -299,7 +299,7 @@ class ArtifactWriter:
 
     def _sweep(self) -> None:
         """Remove what no manifest will list: scratch files of a killed run that this one has not needed again."""
-        inside = (each.path for each in self.external.values())  # by a path from here
+        inside = [str(each.path) for each in self.external.values()]  # by a path from here
         known = {self.path / name for name in (*self._files, *inside, MANIFEST, JOURNAL)}
         parts = {self.path / name for name in self._parts}
         seen = []

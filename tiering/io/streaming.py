@@ -11,6 +11,7 @@ import mmap
 import os
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -87,11 +88,15 @@ class Streamed:
         """First entry, end, and that part of each array."""
         if self._regions and self.size and self._reader is None:
             self._open()
-        with storage_errors(self._regions[0].path if self._regions else Path()):
-            self._start(0, 0)
+        with (
+            storage_errors(self._regions[0].path if self._regions else Path()),
+            ThreadPoolExecutor(1) as background,  # asking for a large chunk takes a while
+        ):
+            asked = background.submit(self._start, 0, 0)
             for turn, first in enumerate(range(0, self.size, self.step)):
+                asked.result()
                 places = self._finish()
-                self._start(first + self.step, 1 - turn % 2)
+                asked = background.submit(self._start, first + self.step, 1 - turn % 2)
                 end = min(self.size, first + self.step)
                 yield first, end, [self._part(k, first, end, turn % 2, places) for k in range(len(self.arrays))]
                 if self._reader is not None and not self._reader.direct:

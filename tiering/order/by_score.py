@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tiering import native
@@ -14,11 +15,14 @@ from tiering.errors import InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import INT32_NODES, Graph
 from tiering.formats.scores import Scores
+from tiering.io.streaming import Streamed
 from tiering.order.external import CHUNK_BYTES, ScoreRanges
 from tiering.units import format_count, parse_threads
 
 Ids = npt.NDArray[Any]
 
+CHUNK_SCORES = 1 << 21
+"""Scores read at a time."""
 LEAST_PIECE = 1 << 16
 """Nodes that are sorted together at the least, where memory is short."""
 PIECE_BYTES = 72
@@ -55,6 +59,16 @@ def sort_bytes(num_nodes: int) -> int:
     return 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
 
 
+def sorted_ids(scores: npt.NDArray[np.float64], threads: int) -> Ids:
+    """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
+    sorter = native.ScoreSorter(scores.shape[0], threads)
+    for take in (sorter.count, sorter.place):
+        with Streamed([scores], CHUNK_SCORES) as stream:
+            for _, _, (part,) in stream:
+                take(part)
+    return sorter.finish()
+
+
 def require_sort(node_type: str, num_nodes: int, budget: Budget) -> None:
     """Raise `BudgetError` unless `sort_bytes` are left."""
     what = f"ranking {format_count(num_nodes)} nodes of type {node_type!r}, score and id of each, twice,"
@@ -75,8 +89,7 @@ class NodeOrders(Mapping[str, Ids]):
             raise KeyError(node_type)
         require_sort(node_type, self.graph.num_nodes(node_type), self.budget)
         with self._named(node_type):
-            order: Ids = native.sort_by_score(self.scores.values(node_type), self.threads)
-        return order
+            return sorted_ids(self.scores.values(node_type), self.threads)
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
         """The order in one piece, or in as many as it takes to sort within the budget.

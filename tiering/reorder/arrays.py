@@ -17,11 +17,17 @@ from tiering.io.storage import open_raw
 from tiering.io.streaming import Streamed
 
 AnyArray = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 
 CHUNK_ENTRIES = 1 << 19
 """Entries of a chunk."""
 CHUNK_BYTES_PER_ENTRY = 64
 """Of a chunk: what is read, twice, and what is made of it."""
+
+SMALL_ROW = 64
+"""Bytes of a row up to which it is scattered alone, past windows; larger ones go as feature rows do."""
+SMALL_CHUNK_BYTES = CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY // 4
+"""Of a chunk of such rows: two being read, with a rank each."""
 
 
 def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
@@ -47,7 +53,7 @@ def held(array: AnyArray) -> AnyArray:
     return copy
 
 
-def rows(array: AnyArray) -> npt.NDArray[np.uint8]:
+def rows(array: AnyArray) -> Bytes:
     """A contiguous array as rows of bytes."""
     return array.view(np.uint8).reshape(array.shape[0], -1)
 
@@ -65,6 +71,32 @@ def write_by_windows(
         file.write(blocks.start, memory)
 
     LOCAL.run(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
+
+
+def write_rows(file: BlockFile, source: Bytes, old_to_new: AnyArray, budget: Budget, threads: int) -> None:
+    """Write small rows in rank order, a window at a time: `source` streams past each.
+
+    Parameters
+    ----------
+    file
+        What is made; its blocks hold whole rows (`whole_rows`).
+    source
+        Rows of bytes in the old order; `old_to_new` is the rank of each.
+    """
+    row_bytes = source.shape[1]
+
+    def fill(first: int, window: AnyArray) -> None:
+        out = window.reshape(-1, row_bytes)
+        with Streamed([source, old_to_new], max(1, SMALL_CHUNK_BYTES // row_bytes)) as stream:
+            for _, _, (part, ranks) in stream:
+                native.scatter_rows(part, ranks, first // row_bytes, out, threads)
+
+    write_by_windows(file, np.dtype(np.uint8), budget, fill)
+
+
+def whole_rows(row_bytes: int) -> bool:
+    """Whether rows are small and a block holds a whole number of them."""
+    return row_bytes <= SMALL_ROW and BLOCK_BYTES % row_bytes == 0
 
 
 def write_offsets(
@@ -89,7 +121,7 @@ def write_offsets(
                     if degrees.min() < 0:
                         at = begin + int(np.argmax(degrees < 0))
                         raise ValueError(f"indptr falls from {indptr[at]} at {at} to {indptr[at + 1]} at {at + 1}")
-                    native.scatter_rows(rows(degrees), places + np.int64(1 - first), rows(window), threads)
+                    native.scatter_rows(rows(degrees), places, first - 1, rows(window), threads)
             if first:
                 window[0] += open_raw(file.path, np.dtype(np.int64), indptr.shape)[first - 1]
             np.cumsum(window, out=window)
@@ -112,7 +144,7 @@ def write_inverse(writer: ArtifactWriter, name: str, order: AnyArray, budget: Bu
             with Streamed([order], CHUNK_ENTRIES) as stream:
                 for begin, end, (ids,) in stream:
                     ranks = np.arange(begin, end, dtype=order.dtype)
-                    native.scatter_rows(rows(ranks), ids - np.int64(first), rows(window), threads)
+                    native.scatter_rows(rows(ranks), ids, first, rows(window), threads)
             if window.min() < 0:
                 raise ValueError(f"id {first + int(np.argmax(window < 0))} is missing")
 

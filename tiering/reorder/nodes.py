@@ -20,7 +20,7 @@ from tiering.formats.scores import Scores
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
 from tiering.ranked_rows import RankedRows
-from tiering.reorder.arrays import put, write_inverse
+from tiering.reorder.arrays import put, whole_rows, write_inverse, write_rows
 
 AnyArray = npt.NDArray[Any]
 Orders: TypeAlias = "Mapping[str, AnyArray]"
@@ -69,6 +69,11 @@ class NodeArrays:
         rows = entry.shape[0]
         if entry.bytes == 0:
             to.put(name, source.manifest.array(source_name), entry.dtype)
+            return
+        if whole_rows(entry.bytes // rows):
+            whole = open_raw(source.path / source_name, np.dtype(np.uint8), (rows, entry.bytes // rows))
+            with to.blocks(name, entry.dtype, entry.shape) as blocks:
+                write_rows(blocks, whole, maps.random(), self.budget, self.threads)
             return
         table = FeatureTable(source.path / source_name, rows, entry.bytes // rows, "uint8", 0, "original")
         scratch = self.writer.path / "scratch"

@@ -2,7 +2,8 @@
 
 A window is a run of 64 MiB blocks of the file being made, as long as memory allows: all of it where it fits. The old
 entries are read front to back, once for each window; nothing is read at random from disk. (Two windows of half the
-size, one written while the other is filled, would double the reading to hide the writing: never better.) Where not
+size, one written while the other is filled, would double the reading to hide the writing: never better. Two in the same
+memory, where the system is slow to give memory: measured, no better either.) Where not
 even one block fits beside the source map and the places of its columns, those are taken in parts, too, and the entries
 pass once for each combination. Blocks are written when all entries have passed, so a killed run goes on from the first
 block that is missing, even with another budget.
@@ -32,9 +33,12 @@ AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 CHUNK_BYTES = 16 << 20
-"""Entries are read in pieces of about this size."""
+"""Entries are read in pieces of about this size, and up to `WIDEST_CHUNK` where there is memory and it pays."""
+WIDEST_CHUNK = 256 << 20
+LARGE_MAP = 160 << 20
+"""Bytes from which a source map is looked up by parts, for a piece of the entries at a time: the larger the better."""
 BUFFERS = 3
-"""Pieces held: two being read, one of another array, or copied."""
+"""Pieces held: two being read, one of another array, copied, or looked up by parts."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,8 @@ class _Windows:
         self._places, self._pieces = old.dst_old_to_new, old.sizes().pieces()
         self._sources: AnyArray = np.empty(0, np.int32)
         self._slice = 0  # sources of a part of the map
-        self._memory = aligned_bytes(0)
+        self._memory = self._space = aligned_bytes(0)
+        self._chunk = CHUNK_BYTES
 
     def write(self, writer: ArtifactWriter, name: str, dtype: np.dtype[Any], values: AnyArray | None) -> None:
         """Write one file: `values` by edge, or the sources."""
@@ -170,7 +175,7 @@ class _Windows:
                 lambda blocks: self._memory_of(Window.of(file, blocks, item, self._indptr), item) <= room,
                 lambda blocks: self._make(file, blocks, item, values),
             )
-        self._memory = aligned_bytes(0)
+        self._memory = self._space = aligned_bytes(0)
 
     def forget_sources(self) -> None:
         """Give the source map's memory back."""
@@ -178,7 +183,7 @@ class _Windows:
 
     def _left(self) -> int:
         """Bytes for a window and its starts; the memory of the window before is free again."""
-        return self._budget.left() + self._memory.size - self._pieces - self._sliced()
+        return self._budget.left() + self._memory.size + self._space.size - self._pieces - self._sliced()
 
     def _sliced(self) -> int:
         """Bytes of a part of the source map, where it comes in parts."""
@@ -222,6 +227,7 @@ class _Windows:
         nbytes = (window.end - window.first) * item
         room = self._left() - nbytes
         out = self._room(nbytes)
+        self._widen(values, room - (self._memory_of(window, item) - nbytes))
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
         for column, starts in self._starts(window.columns, room):
             if values is None:
@@ -237,9 +243,20 @@ class _Windows:
             self._memory = aligned_bytes(nbytes)
         return self._memory[:nbytes]
 
+    def _widen(self, values: AnyArray | None, room: int) -> None:
+        """Choose how much is read at a time; take the space to look a large source map up by parts."""
+        self._chunk, needed = CHUNK_BYTES, 0
+        whole = self._sources.size == self._old.src_old_to_new.shape[0]
+        if values is None and whole and self._sources.nbytes >= LARGE_MAP:
+            wider = min(CHUNK_BYTES + max(0, room) // BUFFERS, WIDEST_CHUNK, self._old.indices.nbytes)
+            self._chunk = needed = max(CHUNK_BYTES, wider)
+        if self._space.size != needed:
+            self._space = aligned_bytes(0)
+            self._space = aligned_bytes(needed)
+
     def _pass(self, array: AnyArray, desc: str) -> Iterator[tuple[int, AnyArray]]:
         """Number of the first entry, and entries, of every piece of an array."""
-        step = max(1, CHUNK_BYTES // item_bytes(array))
+        step = max(1, self._chunk // item_bytes(array))
         with Streamed([array], step) as stream, progress(array.shape[0], desc, "edge", scale=True) as bar:
             for first, end, (part,) in stream:
                 yield first, part
@@ -251,7 +268,7 @@ class _Windows:
             for entry, part in self._pass(old.indices, desc):
                 native.place_relabelled(
                     part, entry, old.indptr, self._places, sources, source, num_src, first, column, starts, window,
-                    self._threads,
+                    self._space, self._threads,
                 )  # fmt: skip
 
     def _pass_values(

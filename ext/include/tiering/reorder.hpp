@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <tiering/buffer.hpp>
 #include <tiering/graph.hpp>
@@ -43,15 +44,34 @@ struct SourceMap {
 
 /// Puts `indices`, the entries of the chunk, under their new ids at their places in the window, in 64 bits where
 /// the number of sources needs them. Entries whose source is not in the map are passed over. Throws InputError
-/// naming the first entry of the chunk that is no source at all; the window is then undefined.
+/// naming the first entry of the chunk that is no source at all; the window is then undefined. `space`, if it
+/// has room for an id of each entry of the chunk, aligned, has the source map looked up by parts: faster where that
+/// is larger than the caches.
 void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const SourceMap& sources,
-                      const RelabelWindow& window, int threads);
+                      const RelabelWindow& window, std::span<std::byte> space, int threads);
 
 /// Puts values that run along the edges of the chunk, item_bytes each, at their places in the window.
 void place_relabelled_data(const void* values, int64_t item_bytes, const OldEntries& chunk,
                            const RelabelWindow& window, int threads);
 
-/// Old ids by descending score, ties by ascending id. Throws InputError naming the first NaN.
+/// Orders nodes by descending score, ties by ascending id, from chunks of the scores: all of them counted, then all of
+/// them placed, front to back. Throws InputError naming a NaN.
+class ScoreSorter {
+ public:
+  ScoreSorter(int64_t size, int threads);
+  ~ScoreSorter();
+  void count(std::span<const double> scores);
+  void place(std::span<const double> scores);
+  /// Old ids by rank; once.
+  IdBuffer finish();
+
+  class Work;
+
+ private:
+  std::unique_ptr<Work> work_;
+};
+
+/// Old ids by descending score, ties by ascending id, of scores in memory. Throws InputError naming a NaN.
 IdBuffer sort_by_score(std::span<const double> scores, int threads);
 
 /// inverse[p[i]] = i. Throws InputError unless p holds every id in [0, n) once.
@@ -75,7 +95,9 @@ struct RowsTarget {
 /// undefined.
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads);
 
-/// out row places[i] = table row i; rows whose place is outside `out` are passed over. No place may come twice.
-void scatter_rows(const RowsView& table, const IdSpan& places, const RowsTarget& out, int threads);
+/// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come
+/// twice.
+void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out,
+                  int threads);
 
 }  // namespace tiering

@@ -15,8 +15,8 @@
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
+#include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
-#include <tiering/stream_store.hpp>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,47 +30,6 @@ template <typename Id>
 struct Scattered {
   uint32_t local;  ///< column - first column of the bucket
   Id id;
-};
-
-/// One thread's writer: collects two lines per bucket, then streams them to the thread's part of the run.
-template <typename Record>
-class RunWriter {
-  static constexpr uintptr_t kBytes = 2 * kLineBytes, kSlots = kBytes / sizeof(Record);
-
- public:
-  explicit RunWriter(std::vector<Record*> begins)
-      : begins_(std::move(begins)), next_(begins_), lines_(static_cast<int64_t>(begins_.size() * kSlots)) {}
-
-  void put(size_t bucket, const Record& record) {
-    Record* const at = next_[bucket]++;
-    const uintptr_t slot = (reinterpret_cast<uintptr_t>(at) & (kBytes - 1)) / sizeof(Record);
-    Record* const line = &lines_[static_cast<int64_t>(bucket * kSlots)];
-    line[slot] = record;
-    if (slot == kSlots - 1) flush(bucket, at - slot, line);
-  }
-
-  /// Writes the lines that did not fill up. Call once, after the last put.
-  void finish() {
-    for (size_t bucket = 0; bucket < next_.size(); ++bucket) {
-      const uintptr_t slot = (reinterpret_cast<uintptr_t>(next_[bucket]) & (kBytes - 1)) / sizeof(Record);
-      Record* const first = std::max(next_[bucket] - slot, begins_[bucket]);
-      const Record* const line = &lines_[static_cast<int64_t>(bucket * kSlots)];
-      std::copy(line + (first - (next_[bucket] - slot)), line + slot, first);
-    }
-    stream_fence();
-  }
-
- private:
-  /// A first line that others share is written in part.
-  void flush(size_t bucket, Record* to, const Record* line) {
-    if (to >= begins_[bucket])
-      stream_lines(to, line, kBytes);
-    else
-      std::copy(line + (begins_[bucket] - to), line + kSlots, begins_[bucket]);
-  }
-
-  std::vector<Record*> begins_, next_;
-  Buffer<Record> lines_;
 };
 
 /// Where each thread's part of each run begins; nullptr where records are dropped.
@@ -104,7 +63,7 @@ void scatter(const Src& src, const Dst& dst, int64_t size, int64_t first_edge, i
   const auto mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(size, threads, t);
-    RunWriter<Scattered<Id>> writer(places[static_cast<size_t>(t)]);
+    LineWriter<Scattered<Id>> writer(places[static_cast<size_t>(t)]);
     for (int64_t k = begin; k < end; ++k) {
       const int64_t u = src[k], v = dst[k], bucket = v >> grid.shift;
       if (!in_range(u, num_src)) edge_out_of_range(first_edge + k, "source", u, num_src);

@@ -1,8 +1,7 @@
 // The inverse of a permutation, proving on the way that it is one.
 //
-// Approach:   scatter inverse[p[i]] = i, then check inverse[p[i]] == i for every i: if two places hold the
-//             same id, one of them fails; if none fails, n distinct ids below n are all of them. A fault
-//             found, one serial pass names it.
+// Approach:   scatter inverse[p[i]] = i into -1 everywhere, then look for a -1 front to back: n places filled by n
+//             ids below n are filled once each. A fault found, one serial pass names it.
 // Parallelism: relaxed atomic stores, plain moves on every machine we build for; the result of a
 //             bijection is unique.
 #include <algorithm>
@@ -31,16 +30,31 @@ void scatter(std::span<const Id> p, Buffer<Id>& inverse, int threads) {
   });
 }
 
-template <typename Id>
-bool is_inverse(std::span<const Id> p, const Buffer<Id>& inverse, int threads) {
-  std::atomic<bool> good{true};
+/// Calls body(begin, end) for a range of the entries on each thread.
+template <typename Body>
+void for_ranges(int64_t n, int threads, Body&& body) {
   run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(static_cast<int64_t>(p.size()), threads, t);
-    bool mine = true;
-    for (int64_t i = begin; i < end; ++i) mine &= inverse[p[static_cast<size_t>(i)]] == i;
-    if (!mine) good = false;
+    const auto [begin, end] = even_cut(n, threads, t);
+    body(begin, end);
   });
-  return good;
+}
+
+template <typename Id>
+void fill_with_none(Buffer<Id>& inverse, int threads) {
+  for_ranges(inverse.size(), threads, [&](int64_t begin, int64_t end) {
+    std::fill(inverse.data() + begin, inverse.data() + end, Id{-1});
+  });
+}
+
+template <typename Id>
+bool is_full(const Buffer<Id>& inverse, int threads) {
+  std::atomic<bool> full{true};
+  for_ranges(inverse.size(), threads, [&](int64_t begin, int64_t end) {
+    Id least = 0;
+    for (int64_t i = begin; i < end; ++i) least = std::min(least, inverse[i]);
+    if (least < 0) full = false;
+  });
+  return full;
 }
 
 /// Names the first id that stands twice, and the smallest that is missing.
@@ -65,8 +79,9 @@ template <typename Id>
 IdBuffer invert_permutation(const IdSpan& p, int threads) {
   return p.visit([&]<typename Id>(std::span<const Id> ids) -> IdBuffer {
     Buffer<Id> inverse(p.size);
+    fill_with_none(inverse, threads);
     scatter(ids, inverse, threads);
-    if (!is_inverse(ids, inverse, threads)) explain(ids);
+    if (!is_full(inverse, threads)) explain(ids);
     return inverse;
   });
 }

@@ -87,7 +87,7 @@ CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const Id
     place_relabelled(
         csc.indices, {csc.indptr, dst_old_to_new, 0, num_edges}, {src_old_to_new, 0, src_old_to_new.size},
         {0, num_edges, 0, out.indptr.span().first(static_cast<size_t>(csc.num_columns())), indices.data()},
-        threads);
+        {}, threads);
     out.indices = std::move(indices);
   };
   if (needs_wide_ids(src_old_to_new.size))

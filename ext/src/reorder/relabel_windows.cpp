@@ -7,9 +7,11 @@
 //             at once in each of the three steps that reach for memory at random: starts, source map, window.
 //             (Taking the new columns in order and reading the old ones at random is no faster where all is in
 //             memory, and reads a disk at random.)
+//             A source map much larger than the caches is looked up part by part (partitioned_lookup.hpp), the
+//             sources of the whole chunk together.
 //             Where the source map is a part of it, so that several parts pass one after the other, entries are
 //             taken one by one.
-// Memory:     one batch per thread.
+// Memory:     one batch per thread; for a large source map an id per entry of the chunk, lent by the caller.
 // Parallelism: every entry has a place of its own: the result does not depend on threads, chunks or windows.
 #include <algorithm>
 #include <atomic>
@@ -21,92 +23,16 @@
 #include <tiering/scan_columns.hpp>
 #include <utility>
 
+#include "partitioned_lookup.hpp"
+#include "run_finder.hpp"
+
 namespace tiering {
 namespace {
 
 constexpr int64_t kBlock = int64_t{1} << 17;  ///< entries of the chunk that a thread takes at a time
-constexpr int kRuns = 128;                    ///< columns of a batch
 constexpr int64_t kBatch = 2048;              ///< entries translated together
 constexpr int64_t kShort = 16;   ///< runs up to this length are gathered by one block of fixed size
 constexpr int64_t kAhead = 128;  ///< places of the source map asked for ahead
-
-/// A part of an old column whose entries go to consecutive places of the window.
-struct Run {
-  int64_t from;  ///< entry of the chunk
-  int64_t count;
-  int64_t to;  ///< entry of the window
-};
-
-/// Finds the parts of old columns that go to the window.
-template <typename Column>
-class RunFinder {
- public:
-  RunFinder(const OldEntries& chunk, std::span<const Column> places, const RelabelWindow& window,
-            int64_t item_bytes)
-      : chunk_(chunk), places_(places), window_(window), item_bytes_(item_bytes) {}
-
-  /// Calls take(runs) for what entries [begin, end) have, in batches.
-  template <typename Take>
-  void find(int64_t begin, int64_t end, Take&& take) {
-    const auto& indptr = chunk_.indptr;
-    column_ = static_cast<size_t>(std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin()) - 1;
-    begin_ = begin;
-    skipped_ = begin - indptr[column_];
-    for (at_ = begin; at_ < end;) {
-      const int found = look_up(end);
-      if (const size_t kept = resolve(found)) take(std::span<const Run>(runs_, kept));
-    }
-  }
-
- private:
-  /// Takes columns with entries before `end` that have a place in the window; `to` is their number there for now.
-  int look_up(int64_t end) {
-    const auto columns = static_cast<uint64_t>(window_.starts.size());
-    int found = 0;
-    for (; found < kRuns && at_ < end; ++column_) {
-      const int64_t stop = std::clamp(chunk_.indptr[column_ + 1], at_, end);
-      const int64_t place = places_[column_] - window_.first_column;
-      const bool inside = static_cast<uint64_t>(place) < columns;
-      runs_[found] = {at_, stop - at_, inside ? place : 0};
-      __builtin_prefetch(window_.starts.data() + runs_[found].to);
-      found += inside && stop > at_;  // no branch: half the columns may be empty or elsewhere
-      at_ = stop;
-    }
-    return found;
-  }
-
-  /// Turns numbers of columns into places, cuts off what lies outside the window, asks for the memory.
-  size_t resolve(int found) {
-    const int64_t size = window_.end - window_.first;
-    size_t kept = 0;
-    for (int i = 0; i < found; ++i) {
-      Run run = runs_[i];
-      run.to =
-          window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
-      const int64_t before = std::max<int64_t>(0, -run.to);
-      run.from += before - chunk_.first;
-      run.to += before;
-      run.count = std::min(run.count - before, size - run.to);
-      runs_[kept] = run;
-      if (run.count <= 0) continue;
-      ++kept;
-      const char* const place = static_cast<const char*>(window_.out) + run.to * item_bytes_;
-      __builtin_prefetch(place, 1);
-      __builtin_prefetch(place + std::min<int64_t>(64, run.count * item_bytes_ - 1), 1);
-    }
-    return kept;
-  }
-
-  const OldEntries& chunk_;
-  std::span<const Column> places_;
-  const RelabelWindow& window_;
-  int64_t item_bytes_;
-  size_t column_ = 0;
-  int64_t at_ = 0;       ///< next entry
-  int64_t begin_ = 0;    ///< first entry
-  int64_t skipped_ = 0;  ///< entries of its column that lie before
-  Run runs_[kRuns];
-};
 
 template <size_t kCount, typename T>
 void copy_ends(T* to, const T* from, int64_t count) {
@@ -229,9 +155,98 @@ void for_entries(const OldEntries& chunk, int threads, Body&& body) {
   });
 }
 
+/// Places the sources of a chunk by parts of the source map; false if an entry is no source.
 template <typename Out, typename Index, typename SrcMap, typename Column>
-void place_ids(std::span<const Index> indices, std::span<const SrcMap> map, std::span<const Column> places,
-               const OldEntries& chunk, const SourceMap& sources, const RelabelWindow& window, int threads) {
+class PartedPlacing {
+ public:
+  PartedPlacing(std::span<const Index> indices, std::span<const Column> places, const OldEntries& chunk,
+                const RelabelWindow& window, int threads)
+      : indices_(indices), places_(places), chunk_(chunk), window_(window), threads_(threads) {}
+
+  bool place(std::span<const SrcMap> map, std::span<Out> space) {
+    const auto num_src = static_cast<uint64_t>(map.size());
+    PartitionedLookup<Out> lookup(static_cast<int64_t>(map.size()), space, threads_);
+    std::atomic<bool> good{true};
+    walk([&](int t, std::span<const Run> runs) {
+      bool inside = true;
+      each(runs, [&](const Run& run, int64_t i) {
+        const int64_t id = indices_[static_cast<size_t>(run.from + i)];
+        inside &= static_cast<uint64_t>(id) < num_src;
+        if (inside) lookup.count(t, id);
+      });
+      if (!inside) good = false;
+    });
+    if (!good) return false;
+    lookup.begin_walk();
+    run_team(threads_, [&](int t) {
+      typename PartitionedLookup<Out>::Appender appender(lookup, t);
+      range<false>(t, [&](std::span<const Run> runs) {
+        each(runs, [&](const Run& run, int64_t i) {
+          appender.put(static_cast<Out>(indices_[static_cast<size_t>(run.from + i)]));
+        });
+      });
+      appender.finish();
+    });
+    lookup.look_up(map);
+    take(lookup);
+    return true;
+  }
+
+ private:
+  void take(PartitionedLookup<Out>& lookup) {
+    auto* const out = static_cast<Out*>(window_.out);
+    run_team(threads_, [&](int t) {
+      typename PartitionedLookup<Out>::Taker taker(lookup, t);
+      range<true>(t, [&](std::span<const Run> runs) {
+        each(runs, [&](const Run& run, int64_t i) {
+          out[run.to + i] = taker.next(static_cast<Out>(indices_[static_cast<size_t>(run.from + i)]));
+        });
+      });
+    });
+  }
+
+  /// Whether every entry has its place in the window: then sources are read without looking at columns.
+  bool all_inside() const {
+    return window_.first == 0 && window_.end == chunk_.indptr.back() &&
+           window_.starts.size() + 1 == chunk_.indptr.size();
+  }
+
+  template <typename Body>
+  void walk(Body&& body) {
+    run_team(threads_, [&](int t) { range<false>(t, [&](std::span<const Run> runs) { body(t, runs); }); });
+  }
+
+  /// Calls body(runs) for thread t's range of the chunk; without places, one run if all of it is inside.
+  template <bool kPlaces, typename Body>
+  void range(int t, Body&& body) {
+    const auto [begin, end] = even_cut(chunk_.end - chunk_.first, threads_, t);
+    if (!kPlaces && all_inside()) {
+      const Run all{begin, end - begin, 0};
+      body(std::span<const Run>(&all, 1));
+    } else {
+      RunFinder<Column, kPlaces> finder(chunk_, places_, window_, sizeof(Out));
+      finder.find(chunk_.first + begin, chunk_.first + end, body);
+    }
+  }
+
+  template <typename Body>
+  static void each(std::span<const Run> runs, Body&& body) {
+    for (const Run& run : runs)
+      for (int64_t i = 0; i < run.count; ++i) body(run, i);
+  }
+
+  std::span<const Index> indices_;
+  std::span<const Column> places_;
+  const OldEntries& chunk_;
+  const RelabelWindow& window_;
+  int threads_;
+};
+
+/// Places the sources of a chunk one batch after the other; false if an entry is no source.
+template <typename Out, typename Index, typename SrcMap, typename Column>
+bool place_batches(std::span<const Index> indices, std::span<const SrcMap> map,
+                   std::span<const Column> places, const OldEntries& chunk, const SourceMap& sources,
+                   const RelabelWindow& window, int threads) {
   std::atomic<bool> good{true};
   for_entries(chunk, threads, [&](int64_t begin, int64_t end) {
     RunFinder<Column> finder(chunk, places, window, sizeof(Out));
@@ -240,6 +255,21 @@ void place_ids(std::span<const Index> indices, std::span<const SrcMap> map, std:
       if (!translator.take(runs)) good = false;
     });
   });
+  return good;
+}
+
+template <typename Out, typename Index, typename SrcMap, typename Column>
+void place_ids(std::span<const Index> indices, std::span<const SrcMap> map, std::span<const Column> places,
+               const OldEntries& chunk, const SourceMap& sources, const RelabelWindow& window,
+               std::span<std::byte> space, int threads) {
+  const bool parted = !map.empty() && sources.old_to_new.size == sources.count &&
+                      space.size() >= indices.size() * sizeof(Out);
+  bool good = true;
+  if (parted)
+    good = PartedPlacing<Out, Index, SrcMap, Column>(indices, places, chunk, window, threads)
+               .place(map, {reinterpret_cast<Out*>(space.data()), indices.size()});
+  else
+    good = place_batches<Out>(indices, map, places, chunk, sources, window, threads);
   if (good) return;
   for (size_t k = 0; k < indices.size(); ++k)
     if (static_cast<uint64_t>(int64_t{indices[k]}) >= static_cast<uint64_t>(sources.count))
@@ -288,15 +318,15 @@ void check_chunk(const OldEntries& chunk) {
 }  // namespace
 
 void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const SourceMap& sources,
-                      const RelabelWindow& window, int threads) {
+                      const RelabelWindow& window, std::span<std::byte> space, int threads) {
   check_chunk(chunk);
   indices.visit([&](const auto& ids) {
     sources.old_to_new.visit([&](const auto& map) {
       chunk.dst_old_to_new.visit([&](const auto& places) {
         if (needs_wide_ids(sources.count))
-          place_ids<int64_t>(ids, map, places, chunk, sources, window, threads);
+          place_ids<int64_t>(ids, map, places, chunk, sources, window, space, threads);
         else
-          place_ids<int32_t>(ids, map, places, chunk, sources, window, threads);
+          place_ids<int32_t>(ids, map, places, chunk, sources, window, space, threads);
       });
     });
   });

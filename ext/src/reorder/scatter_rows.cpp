@@ -4,26 +4,44 @@
 //             that a table can be streamed past a window of its permutation.
 // Cost:       reads and writes row_bytes per row that is placed.
 #include <cstring>
+#include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 
 namespace tiering {
+namespace {
 
-void scatter_rows(const RowsView& table, const IdSpan& places, const RowsTarget& out, int threads) {
+/// kRowBytes is the length of the rows, or 0 where it is known only now.
+template <int64_t kRowBytes, typename Id>
+void scatter(const RowsView& table, std::span<const Id> places, int64_t first, const RowsTarget& out,
+             int threads) {
+  const auto room = static_cast<uint64_t>(out.num_rows);
+  const int64_t row_bytes = kRowBytes ? kRowBytes : table.row_bytes;
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(table.num_rows, threads, t);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t place = places[static_cast<size_t>(i)] - first;
+      if (static_cast<uint64_t>(place) < room)
+        std::memcpy(out.data + place * out.stride_bytes, table.data + i * row_bytes,
+                    static_cast<size_t>(row_bytes));
+    }
+  });
+}
+
+}  // namespace
+
+void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out,
+                  int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are " + std::to_string(places.size) + " places for " +
                                                     std::to_string(table.num_rows) + " rows");
-  const auto room = static_cast<uint64_t>(out.num_rows);
   places.visit([&](const auto& span) {
-    run_team(threads, [&](int t) {
-      const auto [begin, end] = even_cut(places.size, threads, t);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t place = span[static_cast<size_t>(i)];
-        if (static_cast<uint64_t>(place) < room)
-          std::memcpy(out.data + place * out.stride_bytes, table.data + i * table.row_bytes,
-                      static_cast<size_t>(table.row_bytes));
-      }
-    });
+    if (table.row_bytes == 4)
+      scatter<4>(table, span, first, out, threads);
+    else if (table.row_bytes == 8)
+      scatter<8>(table, span, first, out, threads);
+    else
+      scatter<0>(table, span, first, out, threads);
   });
 }
 

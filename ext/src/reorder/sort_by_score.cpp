@@ -1,17 +1,25 @@
 // Nodes by descending score, ties by ascending id.
 //
-// Approach:   a double's bits, flipped so that unsigned order is descending score, are the key; a stable
-//             radix sort (11 bits a pass, least significant first) that starts in id order breaks ties by
-//             id. Digits that all keys share are skipped: out-degrees, say, need 2 passes of 6.
-// Memory:     two copies of (key, id) besides the result: 24 bytes per node with 32-bit ids, 32 with
-//             64-bit ids.
-// Parallelism: each pass counts and scatters per even chunk, chunk after chunk within a digit:
-//             stable, hence the same result for any number of threads.
+// Approach:   a double's bits, flipped so that unsigned order is descending score, are the key. The keys are counted
+//             by their first 20 bits, and neighbouring values of those put together to buckets of about the same
+//             size; keys and ids go to their buckets in id order, through a few lines for each; each bucket is then
+//             sorted where it fits the private cache: by the first bits in which it varies, two passes of a radix
+//             sort, and what they leave equal by what comes after. Every step is stable, which breaks ties by id.
+//             (One radix sort over all bits passes through memory six times.)
+//             A bucket is large only where more scores than it should hold share 20 bits: if they are all the same it
+//             is in order, otherwise a radix sort of all threads takes it.
+// Memory:     12 bytes per node with 32-bit ids, 16 with 64-bit ids, of which the ids are the result; as much again
+//             for the largest bucket at the worst; 8 MiB and two lines per bucket for each thread.
+// Parallelism: counting and placing by even parts of a chunk, thread after thread within a bucket; threads own
+//             buckets: the same result for any number of threads.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <tiering/errors.hpp>
+#include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
 #include <utility>
@@ -21,8 +29,13 @@ namespace tiering {
 namespace {
 
 constexpr int kDigitBits = 11;
-constexpr int kDigits = (64 + kDigitBits - 1) / kDigitBits;
 constexpr size_t kRadix = size_t{1} << kDigitBits;
+constexpr int kPrefixBits = 20;
+constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
+constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
+constexpr int64_t kMostBuckets = int64_t{1} << 12;
+constexpr int64_t kLarge = int64_t{1} << 19;  ///< nodes from which all threads sort a bucket together
+constexpr std::ptrdiff_t kShortRun = 24;      ///< equal first bits up to this many are sorted by insertion
 
 /// Unsigned order of the result = descending order of the score; -0 equals 0.
 uint64_t descending_key(double score) {
@@ -31,7 +44,7 @@ uint64_t descending_key(double score) {
   return ~ascending;
 }
 
-size_t digit(uint64_t key, int pass) { return (key >> (pass * kDigitBits)) & (kRadix - 1); }
+size_t prefix(uint64_t key) { return key >> (64 - kPrefixBits); }
 
 /// Keys and ids side by side, as two arrays.
 template <typename Id>
@@ -41,52 +54,112 @@ struct Pairs {
   Buffer<Id> ids;
 };
 
+/// A range of the arrays.
 template <typename Id>
-void load(std::span<const double> scores, Pairs<Id>& pairs, int threads) {
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(pairs.keys.size(), threads, t);
-    for (int64_t i = begin; i < end; ++i) {
-      const double score = scores[static_cast<size_t>(i)];
-      TIERING_EXPECT(!std::isnan(score), "the score of node " + std::to_string(i) + " is NaN");
-      pairs.keys[i] = descending_key(score);
-      pairs.ids[i] = static_cast<Id>(i);
-    }
-  });
-}
+struct PairsView {
+  uint64_t* keys;
+  Id* ids;
+  int64_t size;
+};
 
 /// Bits in which not all keys agree.
-uint64_t varying_bits(std::span<const uint64_t> keys, int threads) {
-  std::vector<uint64_t> differing(static_cast<size_t>(threads), 0);
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(static_cast<int64_t>(keys.size()), threads, t);
-    uint64_t bits = 0;
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) bits |= keys[i] ^ keys[0];
-    differing[static_cast<size_t>(t)] = bits;
-  });
-  uint64_t all = 0;
-  for (const uint64_t bits : differing) all |= bits;
-  return all;
+uint64_t varying_bits(const uint64_t* keys, int64_t size) {
+  uint64_t bits = 0;
+  for (int64_t i = 0; i < size; ++i) bits |= keys[i] ^ keys[0];
+  return bits;
 }
 
-/// One stable pass: from -> to by digit `pass`.
+// --- a bucket that one thread sorts -----------------------------------------------------------------------------
+
 template <typename Id>
-void radix_pass(const Pairs<Id>& from, Pairs<Id>& to, int pass, int threads) {
-  const int64_t n = from.keys.size();
+struct Pair {
+  uint64_t key;
+  Id id;
+};
+
+/// Sorts buckets in memory of its own, one after the other.
+template <typename Id>
+class BucketSorter {
+ public:
+  void sort(const PairsView<Id>& bucket) {
+    const uint64_t varying = varying_bits(bucket.keys, bucket.size);
+    if (varying == 0) return;
+    const auto size = static_cast<size_t>(bucket.size);
+    first_.resize(size), second_.resize(size);
+    const int top = std::bit_width(varying), low = std::max(0, top - 2 * kDigitBits);
+    pass(
+        low,
+        [&](auto&& put) {
+          for (int64_t i = 0; i < bucket.size; ++i) put(Pair<Id>{bucket.keys[i], bucket.ids[i]});
+        },
+        first_);
+    if (top - low > kDigitBits) {
+      pass(
+          low + kDigitBits,
+          [&](auto&& put) {
+            for (const auto& pair : first_) put(pair);
+          },
+          second_);
+      std::swap(first_, second_);
+    }
+    if (low > 0) sort_equal(low);
+    for (size_t i = 0; i < size; ++i) bucket.ids[i] = first_[i].id;
+  }
+
+ private:
+  /// One stable pass over the digit at bit `shift`; walk(put) calls put for every pair.
+  template <typename Walk>
+  void pass(int shift, Walk&& walk, std::vector<Pair<Id>>& to) {
+    auto digit = [shift](const Pair<Id>& pair) { return (pair.key >> shift) & (kRadix - 1); };
+    places_.fill(0);
+    walk([&](const Pair<Id>& pair) { ++places_[digit(pair)]; });
+    uint32_t next = 0;
+    for (auto& place : places_) next += std::exchange(place, next);
+    walk([&](const Pair<Id>& pair) { to[places_[digit(pair)]++] = pair; });
+  }
+
+  /// Sorts runs of pairs that agree from bit `low` on by the bits below.
+  void sort_equal(int low) {
+    auto less = [](const Pair<Id>& a, const Pair<Id>& b) { return a.key < b.key; };
+    for (auto begin = first_.begin(); begin != first_.end();) {
+      auto end = begin + 1;
+      bool sorted = true;
+      for (; end != first_.end() && (end->key >> low) == (begin->key >> low); ++end)
+        sorted &= !(end->key < (end - 1)->key);
+      if (!sorted && end - begin <= kShortRun)
+        for (auto at = begin + 1; at != end; ++at)
+          std::rotate(std::upper_bound(begin, at, *at, less), at, at + 1);
+      else if (!sorted)
+        std::stable_sort(begin, end, less);
+      begin = end;
+    }
+  }
+
+  std::vector<Pair<Id>> first_, second_;
+  std::array<uint32_t, kRadix> places_;
+};
+
+// --- a bucket that all threads sort -----------------------------------------------------------------------------
+
+/// One stable pass: from -> to by the digit at bit `shift`.
+template <typename Id>
+void team_pass(const PairsView<Id>& from, const PairsView<Id>& to, int shift, int threads) {
+  auto digit = [&](int64_t i) { return (from.keys[i] >> shift) & (kRadix - 1); };
   std::vector<std::array<int64_t, kRadix>> places(static_cast<size_t>(threads));
   run_team(threads, [&](int t) {
     auto& counts = places[static_cast<size_t>(t)];
     counts.fill(0);
-    const auto [begin, end] = even_cut(n, threads, t);
-    for (int64_t i = begin; i < end; ++i) ++counts[digit(from.keys[i], pass)];
+    const auto [begin, end] = even_cut(from.size, threads, t);
+    for (int64_t i = begin; i < end; ++i) ++counts[digit(i)];
   });
   int64_t next = 0;
   for (size_t d = 0; d < kRadix; ++d)
     for (auto& counts : places) next += std::exchange(counts[d], next);
   run_team(threads, [&](int t) {
     auto& at = places[static_cast<size_t>(t)];
-    const auto [begin, end] = even_cut(n, threads, t);
+    const auto [begin, end] = even_cut(from.size, threads, t);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = at[digit(from.keys[i], pass)]++;
+      const int64_t place = at[digit(i)]++;
       to.keys[place] = from.keys[i];
       to.ids[place] = from.ids[i];
     }
@@ -94,24 +167,165 @@ void radix_pass(const Pairs<Id>& from, Pairs<Id>& to, int pass, int threads) {
 }
 
 template <typename Id>
-Buffer<Id> sorted_ids(std::span<const double> scores, int threads) {
-  const auto n = static_cast<int64_t>(scores.size());
-  Pairs<Id> pairs(n), spare(n);
-  load(scores, pairs, threads);
-  const uint64_t varying = varying_bits(pairs.keys.span(), threads);
-  for (int pass = 0; pass < kDigits; ++pass) {
-    if (digit(varying, pass) == 0) continue;
-    radix_pass(pairs, spare, pass, threads);
-    std::swap(pairs, spare);
+void team_sort(const PairsView<Id>& bucket, int threads) {
+  const uint64_t varying = varying_bits(bucket.keys, bucket.size);
+  if (varying == 0) return;
+  Pairs<Id> memory(bucket.size);
+  PairsView<Id> from = bucket, to{memory.keys.data(), memory.ids.data(), bucket.size};
+  for (int shift = 0; shift < 64; shift += kDigitBits) {
+    if (((varying >> shift) & (kRadix - 1)) == 0) continue;
+    team_pass(from, to, shift, threads);
+    std::swap(from, to);
   }
-  return std::move(pairs.ids);
+  if (from.ids != bucket.ids) std::copy(from.ids, from.ids + from.size, bucket.ids);
 }
 
 }  // namespace
 
+// --- all nodes ----------------------------------------------------------------------------------------------------
+
+class ScoreSorter::Work {
+ public:
+  virtual ~Work() = default;
+  virtual void count(std::span<const double> scores) = 0;
+  virtual void place(std::span<const double> scores) = 0;
+  virtual IdBuffer finish() = 0;
+};
+
+namespace {
+
+template <typename Id>
+class WorkOf final : public ScoreSorter::Work {
+ public:
+  WorkOf(int64_t size, int threads) : size_(size), threads_(threads), pairs_(size) {
+    counts_.resize(static_cast<size_t>(threads));
+  }
+
+  void count(std::span<const double> scores) override {
+    const auto size = static_cast<int64_t>(scores.size());
+    TIERING_EXPECT(size <= size_ - counted_, "expected " + std::to_string(size_) + " scores, found more");
+    run_team(threads_, [&](int t) {
+      auto& counts = counts_[static_cast<size_t>(t)];
+      if (counts.empty()) counts.assign(kPrefixes, 0);
+      const auto [begin, end] = even_cut(size, threads_, t);
+      for (int64_t i = begin; i < end; ++i) {
+        const double score = scores[static_cast<size_t>(i)];
+        TIERING_EXPECT(!std::isnan(score), "the score of node " + std::to_string(counted_ + i) + " is NaN");
+        ++counts[prefix(descending_key(score))];
+      }
+    });
+    counted_ += size;
+  }
+
+  void place(std::span<const double> scores) override {
+    if (ends_.empty()) cut_buckets();
+    const auto size = static_cast<int64_t>(scores.size());
+    TIERING_EXPECT(size <= size_ - placed_, "expected " + std::to_string(size_) + " scores, found more");
+    std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_),
+                                             std::vector<int64_t>(ends_.size(), 0));
+    run_team(threads_, [&](int t) {
+      const auto [begin, end] = even_cut(size, threads_, t);
+      auto& counts = places[static_cast<size_t>(t)];
+      for (int64_t i = begin; i < end; ++i) ++counts[bucket(scores[static_cast<size_t>(i)])];
+    });
+    for (size_t b = 0; b < ends_.size(); ++b)
+      for (auto& counts : places) next_[b] += std::exchange(counts[b], next_[b]);
+    for (size_t b = 0; b < ends_.size(); ++b)
+      TIERING_EXPECT(next_[b] <= ends_[b], "the scores changed while they were sorted");
+    run_team(threads_, [&](int t) { put(scores, places[static_cast<size_t>(t)], t); });
+    placed_ += size;
+  }
+
+  IdBuffer finish() override {
+    TIERING_EXPECT(placed_ == size_,
+                   "expected " + std::to_string(size_) + " scores, found " + std::to_string(placed_));
+    const auto buckets = static_cast<int64_t>(ends_.size());
+    auto view = [&](int64_t b) {
+      const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
+      return PairsView<Id>{pairs_.keys.data() + begin, pairs_.ids.data() + begin,
+                           ends_[static_cast<size_t>(b)] - begin};
+    };
+    std::atomic<int64_t> next{0};
+    run_team(threads_, [&](int) {
+      BucketSorter<Id> sorter;
+      for (int64_t b = next++; b < buckets; b = next++)
+        if (const auto pairs = view(b); pairs.size < kLarge) sorter.sort(pairs);
+    });
+    for (int64_t b = 0; b < buckets; ++b)
+      if (const auto pairs = view(b); pairs.size >= kLarge) team_sort(pairs, threads_);
+    return std::move(pairs_.ids);
+  }
+
+ private:
+  /// Puts prefixes together to buckets.
+  void cut_buckets() {
+    TIERING_EXPECT(counted_ == size_,
+                   "expected " + std::to_string(size_) + " scores, found " + std::to_string(counted_));
+    const int64_t least = std::max(kBucket, size_ / kMostBuckets);
+    bucket_of_.assign(kPrefixes, 0);
+    int64_t begin = 0, end = 0;
+    for (size_t p = 0; p < static_cast<size_t>(kPrefixes); ++p) {
+      int64_t count = 0;
+      for (const auto& counts : counts_) count += counts.empty() ? 0 : counts[p];
+      if (count && end > begin && end - begin + count > least) ends_.push_back(begin = end);
+      bucket_of_[p] = static_cast<uint32_t>(ends_.size());
+      end += count;
+    }
+    ends_.push_back(end);
+    next_.assign(ends_.size(), 0);
+    for (size_t b = 1; b < ends_.size(); ++b) next_[b] = ends_[b - 1];
+    counts_.clear();
+  }
+
+  size_t bucket(double score) const { return bucket_of_[prefix(descending_key(score))]; }
+
+  void put(std::span<const double> scores, const std::vector<int64_t>& places, int t) {
+    std::vector<uint64_t*> keys;
+    std::vector<Id*> ids;
+    for (const int64_t place : places) {
+      keys.push_back(pairs_.keys.data() + place);
+      ids.push_back(pairs_.ids.data() + place);
+    }
+    LineWriter<uint64_t> key_writer(std::move(keys));
+    LineWriter<Id> id_writer(std::move(ids));
+    const auto [begin, end] = even_cut(static_cast<int64_t>(scores.size()), threads_, t);
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t key = descending_key(scores[static_cast<size_t>(i)]);
+      const size_t b = bucket_of_[prefix(key)];
+      key_writer.put(b, key);
+      id_writer.put(b, static_cast<Id>(placed_ + i));
+    }
+    key_writer.finish();
+    id_writer.finish();
+  }
+
+  int64_t size_, counted_ = 0, placed_ = 0;
+  int threads_;
+  Pairs<Id> pairs_;
+  std::vector<std::vector<int64_t>> counts_;  ///< nodes of each prefix, by thread
+  std::vector<uint32_t> bucket_of_;           ///< by prefix
+  std::vector<int64_t> ends_;                 ///< of the buckets
+  std::vector<int64_t> next_;                 ///< where the next chunk goes
+};
+
+}  // namespace
+
+ScoreSorter::ScoreSorter(int64_t size, int threads) {
+  if (needs_wide_ids(size))
+    work_ = std::make_unique<WorkOf<int64_t>>(size, threads);
+  else
+    work_ = std::make_unique<WorkOf<int32_t>>(size, threads);
+}
+ScoreSorter::~ScoreSorter() = default;
+void ScoreSorter::count(std::span<const double> scores) { work_->count(scores); }
+void ScoreSorter::place(std::span<const double> scores) { work_->place(scores); }
+IdBuffer ScoreSorter::finish() { return work_->finish(); }
+
 IdBuffer sort_by_score(std::span<const double> scores, int threads) {
-  if (needs_wide_ids(static_cast<int64_t>(scores.size()))) return sorted_ids<int64_t>(scores, threads);
-  return sorted_ids<int32_t>(scores, threads);
+  ScoreSorter sorter(static_cast<int64_t>(scores.size()), threads);
+  sorter.count(scores);
+  sorter.place(scores);
+  return sorter.finish();
 }
 
 }  // namespace tiering

@@ -1,0 +1,56 @@
+// Appends records to many buckets at once, a few lines at a time: the memory behind is neither read nor held in the
+// caches, and a bucket's page is asked for once in a while instead of with every record.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <tiering/buffer.hpp>
+#include <tiering/stream_store.hpp>
+#include <utility>
+#include <vector>
+
+namespace tiering {
+
+/// Collects two lines per bucket, and streams them to the bucket's memory when they are full; of one thread.
+template <typename Record>
+class LineWriter {
+  static constexpr uintptr_t kBytes = 2 * kLineBytes, kSlots = kBytes / sizeof(Record);
+
+ public:
+  /// Buckets begin at `begins`, aligned to records.
+  explicit LineWriter(std::vector<Record*> begins)
+      : begins_(std::move(begins)), next_(begins_), lines_(static_cast<int64_t>(begins_.size() * kSlots)) {}
+
+  void put(size_t bucket, const Record& record) {
+    Record* const at = next_[bucket]++;
+    const uintptr_t slot = (reinterpret_cast<uintptr_t>(at) & (kBytes - 1)) / sizeof(Record);
+    Record* const line = &lines_[static_cast<int64_t>(bucket * kSlots)];
+    line[slot] = record;
+    if (slot == kSlots - 1) flush(bucket, at - slot, line);
+  }
+
+  /// Writes the lines that did not fill up. Call once, after the last put.
+  void finish() {
+    for (size_t bucket = 0; bucket < next_.size(); ++bucket) {
+      const uintptr_t slot = (reinterpret_cast<uintptr_t>(next_[bucket]) & (kBytes - 1)) / sizeof(Record);
+      Record* const first = std::max(next_[bucket] - slot, begins_[bucket]);
+      const Record* const line = &lines_[static_cast<int64_t>(bucket * kSlots)];
+      std::copy(line + (first - (next_[bucket] - slot)), line + slot, first);
+    }
+    stream_fence();
+  }
+
+ private:
+  /// A first line that others share is written in part.
+  void flush(size_t bucket, Record* to, const Record* line) {
+    if (to >= begins_[bucket])
+      stream_lines(to, line, kBytes);
+    else
+      std::copy(line + (begins_[bucket] - to), line + kSlots, begins_[bucket]);
+  }
+
+  std::vector<Record*> begins_, next_;
+  Buffer<Record> lines_;
+};
+
+}  // namespace tiering
