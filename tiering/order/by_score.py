@@ -23,10 +23,14 @@ Ids = npt.NDArray[Any]
 
 CHUNK_SCORES = 1 << 21
 """Scores read at a time."""
+SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
+"""Bytes that the sort holds beside nodes: buckets by their first bits; counts and lines of each thread."""
+NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
+"""Nodes that a thread sorts at the least, and of the largest bucket that one thread sorts."""
 LEAST_PIECE = 1 << 16
 """Nodes that are sorted together at the least, where memory is short."""
-PIECE_BYTES = 72
-"""Of a node of a piece: score and id, the same twice in the sort, the result, and that of the piece before."""
+PIECE_BYTES = 104
+"""Of a node of a piece: score and id, these twice in the sort, a bucket, the result, that of the piece before."""
 
 
 def order_nodes(
@@ -54,9 +58,17 @@ def order_nodes(
     return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory))
 
 
-def sort_bytes(num_nodes: int) -> int:
-    """Memory that ranking takes: score and id of each node, twice; 24 bytes a node, 32 from 2^31 nodes on."""
-    return 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
+def sort_bytes(num_nodes: int, threads: int) -> int:
+    """Memory that ranking takes at the most.
+
+    Score and id of each node, twice (24 bytes a node, 32 from 2^31 nodes on); chunks of scores; `SORT_SPACE` and what
+    each thread holds: counts, lines, and a bucket, twice.
+    """
+    pairs = 2 * num_nodes * (16 if num_nodes >= INT32_NODES else 12)
+    workers = min(threads, max(1, num_nodes // NODES_PER_THREAD))
+    return (
+        pairs + 16 * min(num_nodes, CHUNK_SCORES) + SORT_SPACE + workers * (THREAD_SPACE + 32 * min(num_nodes, LARGE))
+    )
 
 
 def sorted_ids(scores: npt.NDArray[np.float64], threads: int) -> Ids:
@@ -69,10 +81,23 @@ def sorted_ids(scores: npt.NDArray[np.float64], threads: int) -> Ids:
     return sorter.finish()
 
 
-def require_sort(node_type: str, num_nodes: int, budget: Budget) -> None:
+def require_sort(node_type: str, num_nodes: int, budget: Budget, threads: int) -> None:
     """Raise `BudgetError` unless `sort_bytes` are left."""
     what = f"ranking {format_count(num_nodes)} nodes of type {node_type!r}, score and id of each, twice,"
-    budget.require(sort_bytes(num_nodes), what)
+    budget.require(sort_bytes(num_nodes, threads), what)
+
+
+def least_sort(node_type: str, budget: Budget) -> int:
+    """Nodes of a piece of an order that comes in pieces.
+
+    Raises
+    ------
+    BudgetError
+        If there is no memory to sort `LEAST_PIECE` nodes.
+    """
+    fixed = CHUNK_BYTES + SORT_SPACE + THREAD_SPACE
+    budget.require(fixed + LEAST_PIECE * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
+    return max(LEAST_PIECE, (budget.left() - fixed) // PIECE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -87,7 +112,7 @@ class NodeOrders(Mapping[str, Ids]):
     def __getitem__(self, node_type: str) -> Ids:
         if node_type not in self.graph.node_types:
             raise KeyError(node_type)
-        require_sort(node_type, self.graph.num_nodes(node_type), self.budget)
+        require_sort(node_type, self.graph.num_nodes(node_type), self.budget, self.threads)
         with self._named(node_type):
             return sorted_ids(self.scores.values(node_type), self.threads)
 
@@ -100,11 +125,10 @@ class NodeOrders(Mapping[str, Ids]):
             If there is no memory to sort `LEAST_PIECE` nodes.
         """
         count = self.graph.num_nodes(node_type)
-        if sort_bytes(count) <= self.budget.left():
+        if sort_bytes(count, self.threads) <= self.budget.left():
             yield self[node_type]
             return
-        self.budget.require(CHUNK_BYTES + LEAST_PIECE * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
-        piece = max(LEAST_PIECE, (self.budget.left() - CHUNK_BYTES) // PIECE_BYTES)
+        piece = least_sort(node_type, self.budget)
         with self._named(node_type):
             yield from ScoreRanges(self.scores.values(node_type), piece, self.threads).pieces()
 

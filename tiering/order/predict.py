@@ -7,16 +7,16 @@ from tiering.execution.costs import kernel_seconds, read_seconds
 from tiering.execution.plan import Step
 from tiering.execution.rates import Rates
 from tiering.formats.shape import GraphShape
-from tiering.order.by_score import require_sort, sort_bytes
+from tiering.order.by_score import least_sort, sort_bytes
 
 
-def predict_order(shape: GraphShape, budget: Budget, rates: Rates, *, cached: bool = True) -> list[Step]:
+def predict_order(shape: GraphShape, budget: Budget, rates: Rates, uncached: float = 0.0) -> list[Step]:
     """Steps in which the nodes of each type are ranked.
 
     Parameters
     ----------
-    cached
-        Whether the page cache holds the scores.
+    uncached
+        Share of the scores that the page cache does not hold.
 
     Raises
     ------
@@ -26,8 +26,11 @@ def predict_order(shape: GraphShape, budget: Budget, rates: Rates, *, cached: bo
     steps = []
     for node_type, node in shape.nodes.items():
         count = node.num_nodes
-        require_sort(node_type, count, budget)
-        read = 0 if cached else 8 * count
-        seconds = read_seconds(read, rates.source) + kernel_seconds("rank", count, rates, count)
-        steps.append(Step(f"rank {node_type}", "in memory", sort_bytes(count), read, 0, 0, seconds, count, "node"))
+        memory, passes, how = sort_bytes(count, rates.threads), 2, "in memory"
+        if memory > budget.left():
+            pieces = -(-count // least_sort(node_type, budget))
+            memory, passes, how = budget.left(), 2 + pieces, f"{pieces} pieces"
+        read = round(passes * 8 * count * uncached)
+        seconds = read_seconds(read, rates.source) + kernel_seconds("rank", count, rates, count) * (passes - 1)
+        steps.append(Step(f"rank {node_type}", how, memory, read, 0, 0, seconds, count, "node"))
     return steps

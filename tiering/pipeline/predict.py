@@ -20,6 +20,7 @@ from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.formats.train_set import Train
+from tiering.io.streaming import uncached_bytes
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.units import parse_threads
 
@@ -136,15 +137,21 @@ def predict_reorder(
         checked_tables(graph)
     target = Path(out).absolute()
     rates = measure_rates(parse_threads(threads), _largest_file(graph), target)
-    return Forecast((reorder_plan(GraphShape.of_graph(graph), target, parse_memory(memory), rates, features),), rates)
+    values = [scores.values(node_type) for node_type in graph.node_types]
+    uncached = sum(map(uncached_bytes, values)) / max(1, sum(each.nbytes for each in values))
+    shape, budget = GraphShape.of_graph(graph), parse_memory(memory)
+    return Forecast((reorder_plan(shape, target, budget, rates, features, uncached),), rates)
 
 
-def reorder_plan(shape: GraphShape, out: Path, budget: Budget, rates: Rates, features: bool) -> StagePlan:
-    """Plan of ranking and reorder together."""
+def reorder_plan(
+    shape: GraphShape, out: Path, budget: Budget, rates: Rates, features: bool, uncached: float = 0.0
+) -> StagePlan:
+    """Plan of ranking and reorder together; `uncached` is the share of the scores that is not in the page cache."""
     from tiering.order.predict import predict_order
     from tiering.reorder.predict import predict_reorder as predict
 
-    return predict(shape, predict_order(shape, budget, rates), out, budget, rates, features=features)
+    ranking = predict_order(shape, budget, rates, uncached)
+    return predict(shape, ranking, out, budget, rates, features=features, uncached=uncached)
 
 
 def _largest_file(graph: Graph) -> Path | None:

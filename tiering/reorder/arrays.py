@@ -62,7 +62,7 @@ def write_by_windows(
     file: BlockFile, dtype: np.dtype[Any], budget: Budget, fill: Callable[[int, AnyArray], None]
 ) -> None:
     """Write the missing blocks of a file front to back: ``fill(first entry, window)`` makes as many as fit."""
-    room = budget.left() - CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY
+    room = budget.left() - small_chunk()
 
     def make(blocks: range) -> None:
         begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
@@ -92,6 +92,11 @@ def write_rows(file: BlockFile, source: Bytes, old_to_new: AnyArray, budget: Bud
                 native.scatter_rows(part, ranks, first // row_bytes, out, threads)
 
     write_by_windows(file, np.dtype(np.uint8), budget, fill)
+
+
+def small_chunk() -> int:
+    """Bytes of the chunks beside a window."""
+    return CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY
 
 
 def whole_rows(row_bytes: int) -> bool:

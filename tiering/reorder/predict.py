@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tiering.execution import Budget
@@ -24,11 +23,19 @@ from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.appended import appending_memory
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.ranked_rows import predict_rows
-from tiering.reorder.windows import RelabelSizes, require_relabel
+from tiering.reorder.arrays import small_chunk, whole_rows
+from tiering.reorder.windows import BUFFERS, LARGE_MAP, RelabelSizes, require_relabel, widened
 
 
 def predict_reorder(
-    shape: GraphShape, ranking: list[Step], out: Path, budget: Budget, rates: Rates, *, features: bool = False
+    shape: GraphShape,
+    ranking: list[Step],
+    out: Path,
+    budget: Budget,
+    rates: Rates,
+    *,
+    features: bool = False,
+    uncached: float = 0.0,
 ) -> StagePlan:
     """Plan of a reorder.
 
@@ -38,6 +45,8 @@ def predict_reorder(
         Steps that come before (`tiering.order.predict`).
     features
         The feature tables are written again in rank order.
+    uncached
+        Share of the scores that the page cache does not hold.
 
     Raises
     ------
@@ -47,11 +56,11 @@ def predict_reorder(
     Notes
     -----
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
-    for arrays of the nodes and features that of `tiering.ranked_rows`.
+    for arrays of the nodes a window, and for features that of `tiering.ranked_rows`.
     """
     steps = [*ranking]
     for name in shape.node_types:
-        steps += _maps(name, shape, budget, rates)
+        steps += _maps(name, shape, budget, rates, uncached)
     for edges in shape.edges:
         steps += _relation(edges, shape, budget, rates)
     for name in shape.node_types:
@@ -64,14 +73,25 @@ def predict_reorder(
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory())
 
 
-def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
+def _kept(shape: GraphShape, node_type: str, budget: Budget) -> int:
+    """Bytes of the inverse order, if it stays in memory after it was made."""
+    node = shape.nodes[node_type]
+    one = node.id_bytes * node.num_nodes
+    return one if len(shape.nodes) == 1 and 6 * one <= budget.left() else 0
+
+
+def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates, uncached: float) -> Iterator[Step]:
     """The order, its inverse, and the score by rank."""
     node = shape.nodes[node_type]
-    count, written = node.num_nodes, 2 * node.num_nodes * node.id_bytes
-    seconds = kernel_seconds("invert", count, rates, count) + _blocks_seconds(written, 2, rates)
-    yield Step(f"order of {node_type}", "in memory", written, 0, written, 0, seconds, count, "node")
-    score = _array(f"score of {node_type}", node_type, shape, 8 * count, budget, rates)
-    yield replace(score, disk_read=score.disk_read + written // 2)  # the order, which was written past the cache
+    count, one = node.num_nodes, node.num_nodes * node.id_bytes
+    windows = -(-one // max(BLOCK_BYTES, budget.left() - small_chunk())) if 2 * one > budget.left() else 1
+    memory = 2 * one if windows == 1 else budget.left()
+    read = one * windows if windows > 1 else 0
+    seconds = kernel_seconds("invert", count, rates, count) * windows + _blocks_seconds(2 * one, 2, rates)
+    seconds += read_seconds(read, rates.target)
+    how = "in memory" if windows == 1 else f"{windows} windows"
+    yield Step(f"order of {node_type}", how, memory, read, 2 * one, 0, seconds, count, "node")
+    yield _array(f"score of {node_type}", node_type, shape, 8 * count, budget, rates, uncached)
 
 
 def _blocks_seconds(nbytes: int, files: int, rates: Rates) -> float:
@@ -79,20 +99,29 @@ def _blocks_seconds(nbytes: int, files: int, rates: Rates) -> float:
     return max(write_seconds(nbytes, rates.target), put_seconds(0, rates, files))
 
 
-def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Budget, rates: Rates) -> Step:
+def _array(
+    name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Budget, rates: Rates, uncached: float = 0.0
+) -> Step:
     """An array that runs along the nodes of a type, brought into rank order."""
-    count = max(1, shape.num_nodes(node_type))
-    table = FeatureTable(Path(name), count, nbytes // count, "uint8", 0, "original")
-    return _rows(name, table, budget, rates)
-
-
-def _rows(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
-    rows = predict_rows(table, False, budget, rates, cached=True)
-    put = put_seconds(table.bytes, rates)
-    return Step(
-        name, rows.how, rows.plan.memory, rows.disk_read, table.bytes, rows.plan.bytes_scratch,
-        rows.seconds_with(0.0, put), table.rows, "row",
-    )  # fmt: skip
+    count, kept = max(1, shape.num_nodes(node_type)), _kept(shape, node_type, budget)
+    row_bytes = nbytes // count
+    if not nbytes or not whole_rows(row_bytes):
+        table = FeatureTable(Path(name), count, row_bytes, "uint8", 0, "original")
+        rows = predict_rows(table, False, budget, rates, cached=True)
+        return Step(
+            name, rows.how, rows.plan.memory, rows.disk_read + nbytes // row_bytes * shape.nodes[node_type].id_bytes,
+            table.bytes, rows.plan.bytes_scratch, rows.seconds_with(0.0, put_seconds(nbytes, rates)), count, "row",
+        )  # fmt: skip
+    room = max(BLOCK_BYTES, budget.left() - kept - small_chunk())
+    windows = -(-nbytes // (room // BLOCK_BYTES * BLOCK_BYTES))
+    ranks = 0 if kept else shape.nodes[node_type].id_bytes * count
+    read = windows * (round(nbytes * uncached) + ranks)
+    moving = kernel_seconds("row", windows * count, rates, count, row_bytes)
+    seconds = max(moving, read_seconds(read, rates.target)) + min(nbytes, room) / rates.touch
+    seconds += _blocks_seconds(nbytes, 1, rates)
+    how = "in memory" if windows == 1 else f"{windows} windows"
+    memory = kept + min(nbytes, room) + min(small_chunk(), 4 * nbytes)
+    return Step(name, how, memory, read, nbytes, 0, seconds, windows * count, "row")
 
 
 def _features(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
@@ -122,34 +151,42 @@ def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates)
     sizes = RelabelSizes(
         edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), tuple(edges.values.values())
     )
-    name = relation_key(edges.relation)
+    name, kept = relation_key(edges.relation), _kept(shape, destination, budget)
     require_relabel(name, sizes, budget)
     offsets = 8 * (sizes.num_dst + 1)
     seconds = kernel_seconds("relabel column", sizes.num_dst, rates, sizes.num_dst, 8)
     seconds += _blocks_seconds(offsets, 1, rates)
-    yield Step(f"{name} indptr", "in memory", offsets, 0, offsets, 0, seconds, sizes.num_dst, "node")
-    yield _windows(
-        f"{name} indices", sizes, sizes.id_bytes, sizes.id_bytes * sizes.num_src, edges.uncached, budget, rates
-    )
+    read = round(offsets * edges.uncached) + (0 if kept else shape.nodes[destination].id_bytes * sizes.num_dst)
+    memory = kept + min(offsets, budget.left())
+    yield Step(f"{name} indptr", "in memory", memory, read, offsets, 0, seconds, sizes.num_dst, "node")
+    inside = sizes.in_memory() <= budget.left()
+    held = sizes.parts()[0] + (offsets if inside else 0)
+    again = (0 if kept else sizes.parts()[0]) + (0 if inside else offsets)
+    yield _windows(f"{name} indices", sizes, sizes.id_bytes, held, again, edges.uncached, budget, rates)
     for key, item in sorted(edges.values.items()):
-        yield _windows(f"{name} {key}", sizes, item, 0, edges.uncached, budget, rates)
+        held = offsets if inside else 0
+        yield _windows(f"{name} {key}", sizes, item, held, 0, edges.uncached, budget, rates)
 
 
 def _windows(
-    name: str, sizes: RelabelSizes, item: int, held: int, uncached: float, budget: Budget, rates: Rates
+    name: str, sizes: RelabelSizes, item: int, held: int, again: int, uncached: float, budget: Budget, rates: Rates
 ) -> Step:
-    """A file along the entries; `held` bytes are the sources' new ids."""
+    """A file along the entries; `held` bytes are maps and offsets, of which `again` are read back."""
     written = sizes.num_edges * item
-    count = count_windows(sizes.num_edges, sizes.num_dst, item, budget.left() - held - sizes.pieces())
+    inside = held >= 8 * (sizes.num_dst + 1)
+    columns = 0 if inside else sizes.num_dst
+    room = budget.left() - held - sizes.pieces()
+    count = count_windows(sizes.num_edges, columns, item, room)
     window = min(written, -(-written // max(1, count) // BLOCK_BYTES) * BLOCK_BYTES)
+    starts = 8 * -(-columns // max(1, count))
     chunks = sizes.pieces() if uncached else 0
-    columns = 8 * -(-sizes.num_dst // max(1, count))
-    read = count * written if uncached else 0
-    read += held + 8 * (sizes.num_dst + 1) if held else 0  # the map and the offsets, which were written past the cache
-    passing = kernel_seconds("relabel", sizes.num_edges, rates, sizes.num_src if held else 0, sizes.id_bytes)
+    large = held >= sizes.parts()[0] >= LARGE_MAP and name.endswith("indices")
+    if large:
+        chunks = BUFFERS * widened(room - window - starts, written)
+    read = round(count * written * max(uncached, 0.0)) + again
+    passing = kernel_seconds("relabel", sizes.num_edges, rates, sizes.num_src if again or held else 0, sizes.id_bytes)
     passing += kernel_seconds("relabel pass", count * sizes.num_edges, rates)
     seconds = max(read_seconds(read, rates.source), passing) + window / rates.touch + held / rates.touch
     seconds += _blocks_seconds(written, 1, rates)
     how = "in memory" if count <= 1 else f"{count} windows"
-    memory = held + chunks + window + columns
-    return Step(name, how, memory, read, written, 0, seconds, count * sizes.num_edges, "edge")
+    return Step(name, how, held + chunks + window + starts, read, written, 0, seconds, count * sizes.num_edges, "edge")

@@ -74,6 +74,11 @@ class RelabelSizes:
         return sum(min(part, BLOCK_BYTES) for part in self.parts()) + self.pieces()
 
 
+def widened(room: int, nbytes: int) -> int:
+    """Bytes of a piece of the entries, `nbytes` in all, where they are looked up by parts and `room` is left."""
+    return max(CHUNK_BYTES, min(CHUNK_BYTES + max(0, room) // BUFFERS, WIDEST_CHUNK, nbytes))
+
+
 def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget, inside: int = 0) -> None:
     """Raise `BudgetError` unless the relation can be relabelled; `inside` bytes of its maps are in memory already."""
     what = f"{format_count(sizes.num_dst)} columns, {format_count(sizes.num_src)} sources, {sizes.num_edges} edges"
@@ -248,8 +253,7 @@ class _Windows:
         self._chunk, needed = CHUNK_BYTES, 0
         whole = self._sources.size == self._old.src_old_to_new.shape[0]
         if values is None and whole and self._sources.nbytes >= LARGE_MAP:
-            wider = min(CHUNK_BYTES + max(0, room) // BUFFERS, WIDEST_CHUNK, self._old.indices.nbytes)
-            self._chunk = needed = max(CHUNK_BYTES, wider)
+            self._chunk = needed = widened(room, self._old.indices.nbytes)
         if self._space.size != needed:
             self._space = aligned_bytes(0)
             self._space = aligned_bytes(needed)

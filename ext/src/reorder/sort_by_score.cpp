@@ -9,7 +9,8 @@
 //             A bucket is large only where more scores than it should hold share 20 bits: if they are all the same it
 //             is in order, otherwise a radix sort of all threads takes it.
 // Memory:     12 bytes per node with 32-bit ids, 16 with 64-bit ids, of which the ids are the result; as much again
-//             for the largest bucket at the worst; 8 MiB and two lines per bucket for each thread.
+//             for the largest bucket at the worst; 4 MiB; for each thread 8 MiB, lines, and 32 bytes per node of a
+//             bucket.
 // Parallelism: counting and placing by even parts of a chunk, thread after thread within a bucket; threads own
 //             buckets: the same result for any number of threads.
 #include <algorithm>
@@ -35,6 +36,7 @@ constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
 constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
 constexpr int64_t kMostBuckets = int64_t{1} << 12;
 constexpr int64_t kLarge = int64_t{1} << 19;  ///< nodes from which all threads sort a bucket together
+constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at the least: what a thread holds should be worth it
 constexpr std::ptrdiff_t kShortRun = 24;      ///< equal first bits up to this many are sorted by insertion
 
 /// Unsigned order of the result = descending order of the score; -0 equals 0.
@@ -311,6 +313,7 @@ class WorkOf final : public ScoreSorter::Work {
 }  // namespace
 
 ScoreSorter::ScoreSorter(int64_t size, int threads) {
+  threads = static_cast<int>(std::clamp<int64_t>(size / kNodesPerThread, 1, threads));
   if (needs_wide_ids(size))
     work_ = std::make_unique<WorkOf<int64_t>>(size, threads);
   else
