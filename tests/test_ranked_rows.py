@@ -17,6 +17,7 @@ from tiering.errors import BudgetError, StorageError
 from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
+from tiering.io import random_rows
 from tiering.ranked_rows import RankedRows, plan_rows
 
 MIB = 1 << 20
@@ -67,12 +68,16 @@ def test_every_way_gives_the_same_rows(rows, row_bytes, windows, cuts, multiple,
         patch.setattr(ranked_rows, "CHUNK_BYTES", 4096)
         patch.setattr(Budget, "require", lambda self, needed, what: None)
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
-        for free, left, expected in ((1 << 60, 0, "gather"), (0, -(-rows // windows) * row_bytes, None)):
+        some = -(-rows // windows) * row_bytes
+        for free, left, expected in ((1 << 60, 0, "gather"), (0, some, None), (0, some, "random")):
+            patch.setattr(ranked_rows, "_random_is_faster", lambda *table, wanted=expected: wanted == "random")
             patch.setattr(ranked_rows, "available_memory", lambda free=free: free)
             patch.setattr(Budget, "left", lambda self, left=left: left + ranked_rows.BUFFERS * max(4096, row_bytes))
             options = {"budget": Budget(1, "test"), "scratch": folder / "scratch", "threads": threads}
             with RankedRows(table, order, inverse(order), **options) as source:
                 count = -(-rows // source.plan.window_rows)
+                if expected == "random" and -(-rows * row_bytes // max(1, left)) < 2:
+                    expected = "passes"
                 assert source.plan.strategy == (expected or ("passes" if count <= 3 else "scatter"))
                 found = np.empty_like(content)
                 for begin, end in itertools.pairwise(bounds):
@@ -120,6 +125,27 @@ def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows)
             most = max(most, sum(f.stat().st_blocks * 512 for f in scratch.iterdir()) if scratch.exists() else 0)
     assert peak.bytes < budget.limit + 16 * MIB
     assert most <= source.plan.bytes_scratch + windows * 4096
+
+
+def test_the_disk_is_asked_whether_rows_are_read_at_random(tmp_path, monkeypatch):
+    table, content, order = make_table(tmp_path, 3000, 600, 100)
+    monkeypatch.setattr(ranked_rows, "_WORTH_MEASURING", 0)
+    speed = random_rows.measure_rows(table.path, table.offset, table.rows, table.row_bytes)
+    assert speed.rows > 0 and speed.stream > 0
+    for rows_per_second, expected in ((3000.0, True), (1000.0, False)):
+        measured = random_rows.RowSpeed(rows_per_second, table.bytes)
+        monkeypatch.setattr(ranked_rows, "measure_rows", lambda *table, measured=measured: measured)
+        assert ranked_rows._random_is_faster(table, 2) == expected  # twice the table takes 2 s
+    monkeypatch.setattr(ranked_rows, "SMALL_ROW", 601)
+    assert not ranked_rows._random_is_faster(table, 2)
+    rows, out = random_rows.open_rows(table.path, table.offset, table.row_bytes), np.empty((3000, 600), np.uint8)
+    rows.read(order, out)
+    np.testing.assert_array_equal(out, content[order])
+    for ids, message in (([3000], "row 3000 is not in .*: it has 3000 rows"), ([-1], "row -1 is not in")):
+        with pytest.raises(ValueError, match=message):
+            rows.read(np.array(ids), out[:1])
+    with pytest.raises(ValueError, match="expected 2 rows of 600 bytes"):
+        rows.read(np.array([1, 2]), out[:1])
 
 
 def test_too_little_memory(tmp_path, monkeypatch):

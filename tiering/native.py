@@ -45,6 +45,7 @@ relabel_indptr = _native.relabel_indptr
 place_relabelled = _native.place_relabelled
 place_relabelled_data = _native.place_relabelled_data
 sort_by_score = _native.sort_by_score
+ScoreSorter = _native.ScoreSorter
 invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
 scatter_rows = _native.scatter_rows
@@ -55,14 +56,15 @@ epoch_order = _native.epoch_order
 
 # io
 GatherStats = _native.GatherStats
+RowReader = _native.RowReader
 SsdReader = _native.SsdReader
 StreamReader = _native.StreamReader
-ScoreSorter = _native.ScoreSorter
 TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
 __all__ = [
     "GatherStats",
+    "RowReader",
     "Sampler",
     "ScoreSorter",
     "SsdReader",

@@ -9,7 +9,7 @@ from typing import Any
 
 from tiering.execution.memory import own_memory
 
-SMALL = 12 << 20
+SMALL = 20 << 20
 """Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
 
 

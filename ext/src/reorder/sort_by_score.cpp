@@ -36,8 +36,9 @@ constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
 constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
 constexpr int64_t kMostBuckets = int64_t{1} << 12;
 constexpr int64_t kLarge = int64_t{1} << 19;  ///< nodes from which all threads sort a bucket together
-constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at the least: what a thread holds should be worth it
-constexpr std::ptrdiff_t kShortRun = 24;      ///< equal first bits up to this many are sorted by insertion
+constexpr int64_t kNodesPerThread = int64_t{1}
+                                    << 20;  ///< at the least: what a thread holds should be worth it
+constexpr std::ptrdiff_t kShortRun = 24;    ///< equal first bits up to this many are sorted by insertion
 
 /// Unsigned order of the result = descending order of the score; -0 equals 0.
 uint64_t descending_key(double score) {
@@ -319,7 +320,10 @@ ScoreSorter::ScoreSorter(int64_t size, int threads) {
   else
     work_ = std::make_unique<WorkOf<int32_t>>(size, threads);
 }
-ScoreSorter::~ScoreSorter() = default;
+ScoreSorter::~ScoreSorter() {
+  work_.reset();
+  give_free_memory_back();  // the counts: malloc would keep them
+}
 void ScoreSorter::count(std::span<const double> scores) { work_->count(scores); }
 void ScoreSorter::place(std::span<const double> scores) { work_->place(scores); }
 IdBuffer ScoreSorter::finish() { return work_->finish(); }
