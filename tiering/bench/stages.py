@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,11 +24,13 @@ import numpy as np
 
 from tiering import native
 from tiering.bench.disk import forget, read_seconds, write_seconds
-from tiering.bench.harness import Comparison, Peer
+from tiering.bench.harness import Comparison, Peer, touch_memory
 from tiering.bench.memory_group import memory_group
 from tiering.bench.sizes import Sizes
 from tiering.errors import InternalError
+from tiering.execution.memory import total_memory
 from tiering.io.storage import reserve
+from tiering.units import parse_size
 
 _PART = 1 << 25
 """Edges drawn at a time."""
@@ -38,17 +41,13 @@ _SAMPLE_SECONDS = 5.0
 def bench_import(sizes: Sizes) -> Comparison:
     """(2, E) int64 npy to a graph artifact."""
     with _folder(sizes) as folder:
-        edges = write_edges(sizes, folder / "data")
-        command = ["import", folder / "data", "--num-nodes", _nodes(sizes), "--out", folder / "graph"]
-        return _stage(sizes, folder, "import", command, [edges], folder / "graph")
+        return _import(sizes, folder)
 
 
 def bench_score(sizes: Sizes) -> Comparison:
     """Five sweeps of wrpr from a graph artifact to a scores artifact."""
     with _folder(sizes) as folder:
-        graph = _graph(sizes, folder)
-        command = ["score", graph, "--method", "wrpr", "--train", "1%", "--out", folder / "scores"]
-        return _stage(sizes, folder, "score", command, _files(graph), folder / "scores")
+        return _score(sizes, folder, _graph(sizes, folder))
 
 
 def bench_reorder(sizes: Sizes) -> Comparison:
@@ -56,9 +55,33 @@ def bench_reorder(sizes: Sizes) -> Comparison:
     with _folder(sizes) as folder:
         graph, scores = _graph(sizes, folder), folder / "scores"
         _tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
-        command = ["reorder", graph, "--scores", scores, "--out", folder / "reordered"]
-        inputs = [*_files(graph), *_files(scores)]
-        return _stage(sizes, folder, "reorder", command, inputs, folder / "reordered")
+        return _reorder(sizes, folder, graph, scores)
+
+
+def bench_chain(sizes: Sizes) -> list[Comparison]:
+    """The three, one after the other, each on what the one before made."""
+    with _folder(sizes) as folder:
+        results = [_import(sizes, folder)]
+        (folder / "data" / "edge_index.npy").unlink()
+        results.append(_score(sizes, folder, folder / "graph"))
+        results.append(_reorder(sizes, folder, folder / "graph", folder / "scores"))
+        return results
+
+
+def _import(sizes: Sizes, folder: Path) -> Comparison:
+    edges = write_edges(sizes, folder / "data")
+    command = ["import", folder / "data", "--num-nodes", _nodes(sizes), "--out", folder / "graph"]
+    return _stage(sizes, folder, "import", command, [edges], [folder / "graph"])
+
+
+def _score(sizes: Sizes, folder: Path, graph: Path) -> Comparison:
+    command = ["score", graph, "--method", "wrpr", "--train", "1%", "--out", folder / "scores"]
+    return _stage(sizes, folder, "score", command, _files(graph), [folder / "scores"])
+
+
+def _reorder(sizes: Sizes, folder: Path, graph: Path, scores: Path) -> Comparison:
+    command = ["reorder", graph, "--scores", scores, "--out", folder / "reordered"]
+    return _stage(sizes, folder, "reorder", command, [*_files(graph), *_files(scores)], [folder / "reordered"])
 
 
 def bench_layout(sizes: Sizes) -> Comparison:
@@ -80,7 +103,8 @@ def bench_layout(sizes: Sizes) -> Comparison:
         (folder / "data" / "edge_index.npy").unlink()
         command = ["layout", ordered, "--cpu", "50%", "--ssd", folder / "ssd", "--out", folder / "layout"]
         kept = ordered / "order" / "nodes" / "node" / "new_to_old"
-        result = _stage(small, folder, "layout", command, [table], folder / "layout", rows * sizes.row_bytes)
+        made = [folder / "layout", folder / "ssd"]
+        result = _stage(small, folder, "layout", command, [table], made, rows * sizes.row_bytes)
         result.parameters |= {"rows": rows, "row_bytes": sizes.row_bytes}
         result.peers.append(_memory_map(sizes, table, kept, rows, sizes.row_bytes))
         return result
@@ -135,16 +159,19 @@ def _stage(
     name: str,
     command: list[Any],
     inputs: list[Path],
-    out: Path,
+    made: list[Path],
     left: int | None = None,
 ) -> Comparison:
-    """Time a command and the disk in turn."""
+    """Time a command, which makes directories anew each turn, and the disk in turn."""
     floor = Peer("its input read and its output written, directly")
     seconds: list[float] = []
-    for turn in range(sizes.stage_repeats):
+    for _ in range(sizes.stage_repeats):
+        for each in made:
+            shutil.rmtree(each, ignore_errors=True)
         forget(inputs)
-        seconds.append(_tiering(sizes, [*command, *(["--force"] if turn else [])]))
-        nbytes = left if left is not None else sum(path.stat().st_size for path in _files(out))
+        touch_memory(min(total_memory() // 2, _memory_of(sizes)))  # as before all that is timed here
+        seconds.append(_tiering(sizes, command))
+        nbytes = left if left is not None else sum(path.stat().st_size for path in _files(made[0]))
         forget(inputs)
         floor.seconds.append(read_seconds(inputs) + write_seconds(folder / "written", nbytes))
     parameters = {
@@ -154,6 +181,12 @@ def _stage(
     if left is not None:
         return Comparison(name, parameters, seconds, [floor], left, "B")
     return Comparison(name, parameters, seconds, [floor], sizes.edges, "edges")
+
+
+def _memory_of(sizes: Sizes) -> int:
+    """Bytes that a stage takes, roughly."""
+    wanted = 16 * sizes.edges + (1 << 28)
+    return min(parse_size(sizes.memory, "memory").bytes or wanted, wanted)
 
 
 def _tiering(sizes: Sizes, command: list[Any]) -> float:

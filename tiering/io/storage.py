@@ -21,9 +21,12 @@ _CHUNK = 64 * 1024 * 1024
 
 
 def disk_free(path: Path) -> int:
-    """Bytes this process may take on the file system that holds `path` (or its nearest existing parent)."""
+    """Bytes free on the file system that holds `path` (or its nearest existing parent), as `df` counts them.
+
+    What a file system keeps back for root is not counted: root in a container may not have it either.
+    """
     found = os.statvfs(_existing(path))
-    return found.f_frsize * (found.f_bfree if os.geteuid() == 0 else found.f_bavail)
+    return found.f_frsize * found.f_bavail
 
 
 def _existing(path: Path) -> Path:
