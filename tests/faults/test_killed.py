@@ -28,7 +28,7 @@ def kill(trials: Trials, luck: random.Random, rounds: int) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
-    kill(start(stage), random.Random(f"some calls of {stage}"), 6)
+    kill(start(stage), random.Random(f"some calls of {stage}"), 3)
 
 
 @pytest.mark.long
@@ -49,7 +49,7 @@ def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
 @pytest.mark.parametrize("stage", ["import by windows", "layout", "run"])
 def test_killed_from_outside(start: Callable[..., Trials], stage: str) -> None:
     trials, luck = start(stage, on_disk=True), random.Random(stage)
-    for number in range(4):
+    for number in range(3):
         trials.begin()
         delay = luck.uniform(0.0, 0.25)
         trials.run(fault="delay", at=delay)

@@ -217,3 +217,48 @@ def test_gather_names_what_does_not_fit() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             native.gather_rows(*arguments)
+
+
+SHAPES = {
+    "wide": lambda random, n: random.lognormal(0, 20, n),
+    "narrow": lambda random, n: 1 + random.integers(0, 1 << 40, n) * 2.0**-52,  # one prefix, hardly a tie
+    "few values": lambda random, n: random.integers(0, 5, n) / 7,
+    "one value": lambda random, n: np.full(n, 0.25),
+    "runs": lambda random, n: np.round(random.random(n), 4) + random.integers(0, 2, n) * 2.0**-50,
+    "signs": lambda random, n: np.where(random.random(n) < 0.3, -0.0, random.normal(0, 1, n)),
+    "infinite": lambda random, n: np.where(random.random(n) < 0.3, np.inf, -random.random(n)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("n", [0, 1, 40_000, 1_200_000])
+def test_scores_sorted_by_buckets(shape: str, n: int) -> None:
+    """As numpy's stable sort, for distributions that make small, large and uniform buckets; in chunks and at once."""
+    scores = SHAPES[shape](np.random.default_rng(3), n)
+    expected = np.argsort(-scores, kind="stable")
+    for threads in (1, 3):
+        np.testing.assert_array_equal(native.sort_by_score(scores, threads), expected)
+        sorter = native.ScoreSorter(n, threads)
+        for take in (sorter.count, sorter.place):
+            for first in range(0, n, 500_007):
+                take(scores[first : first + 500_007])
+        np.testing.assert_array_equal(sorter.finish(), expected)
+
+
+def test_a_sorter_says_what_does_not_fit() -> None:
+    sorter = native.ScoreSorter(3)
+    sorter.count(np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match="the score of node 2 is NaN"):
+        sorter.count(np.array([np.nan]))
+    with pytest.raises(ValueError, match="expected 3 scores, found 2"):
+        sorter.place(np.array([1.0]))
+    with pytest.raises(ValueError, match="expected 3 scores, found more"):
+        sorter.count(np.ones(2))
+    sorter.count(np.ones(1))
+    sorter.place(np.array([5.0, 5.0]))
+    with pytest.raises(ValueError, match="expected 3 scores, found 2"):
+        sorter.finish()
+    changed = native.ScoreSorter(1 << 17)
+    changed.count(np.linspace(1, 1e9, 1 << 17))
+    with pytest.raises(ValueError, match="the scores changed"):
+        changed.place(np.full(1 << 17, 1e9))

@@ -66,6 +66,26 @@ def test_same_bytes_for_any_budget(tmp_path: Path, small: Any, left: int, thread
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
+@pytest.mark.parametrize("left", [200_000, 9000])
+def test_a_map_larger_than_the_caches_is_looked_up_by_parts(
+    tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    toy = toy_dataset(tmp_path / "data", 5, min_nodes=200, max_nodes=400, max_edges=3000)
+    graph, scores, _ = chain(toy, tmp_path)
+    pipeline.reorder(graph, scores, tmp_path / "direct")
+    place, spaces = native.place_relabelled, []
+
+    def placing(*arguments: Any) -> None:
+        spaces.append(arguments[11].size >= arguments[0].nbytes > 0)
+        place(*arguments)
+
+    monkeypatch.setattr(native, "place_relabelled", placing)
+    monkeypatch.setattr(windows, "LARGE_MAP", 0)
+    pipeline.reorder(graph, scores, tmp_path / "parts", threads=3, memory=small(left))
+    assert spaces and all(spaces)
+    assert files(tmp_path / "direct") == files(tmp_path / "parts")
+
+
 def big_graph(folder: Path, edges: int, scale: int, **options: Any) -> tuple[Graph, Scores]:
     """A power-law graph with ids in no order, and scores."""
     src, dst = native.rmat_edges(scale, edges, 1, 2, True)
@@ -164,7 +184,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
         pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
     assert written == list(range(stop))
     stop = 1000
-    monkeypatch.setattr(native, "sort_by_score", None)  # the order is there already
+    monkeypatch.setattr(native, "ScoreSorter", None)  # the order is there already
     pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
     assert written == list(range(8)), "each block once"
     assert files(tmp_path / "out") == files(whole.path)

@@ -7,8 +7,10 @@ file that is written front to back: each chunk of the edges leaves a segment in 
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,8 @@ Counts = npt.NDArray[np.int64]
 
 SAMPLES, SAMPLE_EDGES = 64, 4096
 """Places of the edge list that are looked at beforehand, and edges read at each."""
+COMPARED, TRIALS = 3, 6
+"""Chunks that are not held, and those held that are compared with them, when it is tried how fast memory comes."""
 SLOW_TOUCH = 0.5e-9
 """Seconds per byte: memory that takes longer to touch is no faster than an SSD, written and read."""
 
@@ -110,8 +114,8 @@ class _Holding:
     """Which buckets stay in memory: the first ones, as many as there is room for by a sample of the edges.
 
     Where a virtual machine's host must find the memory first, touching it may take longer than writing to disk and
-    reading again. So the second chunk is not held, for comparison, and once a chunk takes much longer than that one
-    did, nothing more is held.
+    reading again. So some chunks after the first are not held, for comparison, and once the last few take much longer
+    than those did, nothing more is held.
     """
 
     def __init__(
@@ -123,20 +127,30 @@ class _Holding:
         expected = np.cumsum(found[first:]) * (sizes.num_edges * sizes.record_bytes / sample.size)
         self._first, self._buckets, self._record = first, buckets, sizes.record_bytes
         self._limit = first + int(np.searchsorted(expected, plan.held))
-        self._trial, self._chunks, self._usual = trial, 0, float("inf")
+        self._trial, self._chunks = trial, 0
+        self._usual: list[float] = []  # seconds per byte of chunks that were not held
+        self._recent: deque[tuple[float, int, int]] = deque(maxlen=TRIALS)
 
     def split(self, totals: Counts, room: int) -> int:
         """End of the buckets of a chunk that go to memory, of which `room` bytes are left."""
-        limit = self._first if self._trial and self._chunks == 1 else self._limit
+        limit = self._first if self._compared() else self._limit
         ends = self._record * np.cumsum(totals[self._first :])
         return min(limit, self._first + int(np.searchsorted(ends, room, "right")))
 
+    def _compared(self) -> bool:
+        """Whether this chunk is not held, for comparison."""
+        return self._trial and 1 <= self._chunks <= COMPARED
+
     def note(self, seconds: float, low: int, high: int) -> None:
         """How long a chunk took of which so many bytes went to memory and to the file."""
-        if self._trial and self._chunks == 1:
-            self._usual = seconds / max(1, high)
-        elif self._trial and seconds > self._usual * (low + high) + SLOW_TOUCH * low:
-            self._limit = self._first
+        if self._compared():
+            self._usual.append(seconds / max(1, high))
+        elif self._trial and self._usual and low:
+            self._recent.append((seconds, low, high))
+            took, held, sent = map(sum, zip(*self._recent, strict=True))
+            usual = median(self._usual) * (held + sent)
+            if len(self._recent) == TRIALS and took > usual + SLOW_TOUCH * held:
+                self._limit = self._first
         self._chunks += 1
 
 
