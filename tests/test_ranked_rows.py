@@ -151,7 +151,7 @@ def test_the_disk_is_asked_whether_rows_are_read_at_random(tmp_path, monkeypatch
 def test_too_little_memory(tmp_path, monkeypatch):
     table, _, order = make_table(tmp_path, 1000, 1000)
     monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
-    with pytest.raises(BudgetError, match=r"rows of table: seven chunks of 32 MiB need 224 MiB .* give --memory"):
+    with pytest.raises(BudgetError, match=r"rows of table: eight chunks of 32 MiB need 256 MiB .* give --memory"):
         plan_rows(table, False, Budget(own_memory() + 50 * MIB, "50MiB"))
     assert order.size
 

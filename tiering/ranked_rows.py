@@ -54,8 +54,8 @@ MOST_PASSES = 3
 """Windows up to which the table is read once for each."""
 _WRITERS = 4
 """Files written side by side."""
-BUFFERS = 6
-"""Chunks held beside a window: two the caller writes, two being read with their ranks, one being sorted by file."""
+BUFFERS = 7
+"""Chunks held beside a window: two the caller writes, two being read with their ranks, two being sorted by file."""
 WHOLE_BUFFERS = 2
 """Chunks held without windows: one being read, one the caller writes, who may hold copies of his own."""
 
@@ -94,11 +94,11 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     Raises
     ------
     BudgetError
-        If fewer than 7 chunks of 32 MiB, or of one row where rows are larger, are left.
+        If fewer than 8 chunks of 32 MiB, or of one row where rows are larger, are left.
 
     Notes
     -----
-    Memory: 2 chunks, or tables if they are smaller, without windows; else 6 chunks, and with ``passes`` a window of
+    Memory: 2 chunks, or tables if they are smaller, without windows; else 7 chunks, and with ``passes`` a window of
     what is left, with ``scatter`` two of half the size.
     """
     chunk = max(CHUNK_BYTES, table.row_bytes)
@@ -106,7 +106,7 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     if in_order or table.bytes < available_memory() // 2:
         memory = WHOLE_BUFFERS * min(chunk, table.bytes)
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), memory, table.bytes, 0)
-    budget.require(fixed + chunk, f"rows of {table.path.name}: seven chunks of {chunk >> 20} MiB")
+    budget.require(fixed + chunk, f"rows of {table.path.name}: eight chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - fixed) // table.row_bytes))
     count = -(-table.rows // window)
     held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for
@@ -251,6 +251,7 @@ class RankedRows:
         self._ahead: tuple[int, Future[Bytes]] | None = None
         self._reader = ThreadPoolExecutor(1)
         self._buckets: list[SegmentFile] = []
+        self._unused: list[Bytes] = []  # memory of windows
 
     def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, Bytes]]:
         """Rows `begin`..`end` in pieces of whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
@@ -304,7 +305,7 @@ class RankedRows:
         """Fill what the window of rank `first` has of it; the number of rows."""
         start = first - first % self.plan.window_rows
         if self._window is None or self._window[0] != start:
-            self._window = None  # its memory goes before the next is taken
+            self._drop_window()  # its memory is for the next
             self._window = (start, self._load(start))
         found = self._window[1][first - start : first - start + out.shape[0]]
         out[: found.shape[0]] = found
@@ -323,9 +324,18 @@ class RankedRows:
             self._ahead = (following, self._reader.submit(self._collect, following))
         return rows
 
+    def _drop_window(self) -> None:
+        if self._window is not None:
+            self._unused.append(self._window[1])
+            self._window = None
+
     def _new_window(self, start: int) -> Bytes:
-        size = min(self.plan.window_rows, self.table.rows - start)
-        return aligned_bytes(size * self.table.row_bytes).reshape(size, self.table.row_bytes)
+        """Memory for the window that begins at a rank: that of an earlier one if there is any."""
+        if not self._unused:
+            memory = aligned_bytes(self.plan.window_rows * self.table.row_bytes)
+            self._unused.append(memory.reshape(self.plan.window_rows, self.table.row_bytes))
+        whole = self._unused.pop()
+        return whole if whole.shape[0] <= self.table.rows - start else whole[: self.table.rows - start]
 
     def _stream(self, desc: str) -> Iterator[tuple[int, Bytes, Ids]]:
         """Number of the first row, rows, and their ranks, of every chunk of the table."""
@@ -368,25 +378,30 @@ class RankedRows:
         for k in range(count):
             size = min(window, self.table.rows - k * window) * row_bytes + -(-self.table.rows // step) * ALIGNMENT
             self._buckets.append(SegmentFile(self._scratch / f"window-{k}", size))
-        staging = aligned_bytes(step * row_bytes + count * ALIGNMENT)
+        staging = [aligned_bytes(step * row_bytes + count * ALIGNMENT) for _ in range(2)]
+        jobs: list[list[Future[None]]] = [[], []]  # of the buffers: one is filled while the other is written
         with ThreadPoolExecutor(_WRITERS) as pool:
-            for _, rows, ranks in self._stream("scatter rows"):
+            for turn, (_, rows, ranks) in enumerate(self._stream("scatter rows")):
                 owner = (np.asarray(ranks) // window).astype(np.uint16 if count < 1 << 16 else np.int64)
-                order, at, jobs = np.argsort(owner, kind="stable"), 0, []
+                order, at = np.argsort(owner, kind="stable"), 0
                 ends = np.cumsum(np.bincount(owner, minlength=count))
+                for job in jobs[turn % 2]:
+                    job.result()
+                jobs[turn % 2] = []
                 for bucket, begin, end in zip(self._buckets, [0, *ends[:-1]], ends, strict=True):
                     nbytes = (end - begin) * row_bytes
-                    part = staging[at : at + padded(nbytes)]
+                    part = staging[turn % 2][at : at + padded(nbytes)]
                     native.gather_rows(rows, order[begin:end], part[:nbytes].reshape(-1, row_bytes), self._threads)
-                    jobs.append(pool.submit(bucket.append, part, nbytes))
+                    jobs[turn % 2].append(pool.submit(bucket.write, part, bucket.add(nbytes)))
                     at += part.size
-                for job in jobs:
-                    job.result()
+            for job in jobs[0] + jobs[1]:
+                job.result()
 
     def close(self) -> None:
         """Remove the scratch files and give the memory back."""
         self._reader.shutdown()
         self._window = self._ahead = None
+        self._unused = []
         for bucket in self._buckets:
             bucket.remove()
         self._buckets = []

@@ -20,7 +20,7 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
-from tiering.graph.external import write_external
+from tiering.graph.external import best_in_memory, write_external
 from tiering.graph.sizes import CscSizes
 from tiering.io.checksum import file_state
 from tiering.progress import progress
@@ -207,7 +207,7 @@ def _write_relation(
     folder = relation_folder(edges.relation)
     if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
         with _edge_errors(dataset, edges):
-            if sizes.in_memory() <= budget.left():
+            if best_in_memory(sizes, edges, budget):
                 _write_edges(writer, sizes, edges, "edge_ids" in names, threads)
             else:
                 write_external(writer, folder, edges, sizes, names, budget, threads)

@@ -1,4 +1,4 @@
-"""COO to CSC of a relation that does not fit in memory.
+"""COO to CSC of a relation that does not fit in memory, or arrives from disk more slowly than it is scattered.
 
 ``indptr`` and ``indices`` are made by scattering the edges into buckets; blocks of ``indices`` that this leaves out,
 arrays that run along the edges, and everything where memory is too small to scatter, by windows of the result. All are
@@ -26,9 +26,26 @@ from tiering.graph.windows import Windows, count_columns, positions
 from tiering.io.blocks import BlockFile
 from tiering.io.segments import SegmentFile
 from tiering.io.storage import open_raw
+from tiering.io.streaming import bytes_on_disk
 from tiering.units import format_count
 
+STREAMED_EDGES = 1 << 25
+"""Edges from which a relation that would fit is scattered all the same, if it is not in the page cache."""
 Indptr = npt.NDArray[np.int64]
+
+
+def best_in_memory(sizes: CscSizes, edges: EdgeData, budget: Budget) -> bool:
+    """Whether the relation fits, and is converted in memory.
+
+    A large one that must be read from disk is scattered while it arrives, if all records fit, too: reading, computing
+    and writing overlap.
+    """
+    if sizes.in_memory() > budget.left():
+        return False
+    if sizes.item_bytes or sizes.num_edges < STREAMED_EDGES or not bytes_on_disk([edges.dst, edges.src]):
+        return True
+    plan = plan_scatter(sizes, budget.left())
+    return plan is None or plan.bytes_scratch > 0
 
 
 def write_external(

@@ -12,7 +12,7 @@ from tiering.execution.rates import Rates
 from tiering.formats.manifest import relation_key
 from tiering.formats.protocols import Dataset, EdgeData
 from tiering.formats.shape import EdgeShape, GraphShape
-from tiering.graph.external import require_windows
+from tiering.graph.external import best_in_memory, require_windows
 from tiering.graph.scatter import SLOW_TOUCH
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
@@ -40,7 +40,7 @@ def predict_import(
     edges = []
     for data, each in zip(dataset.edges, shape.edges, strict=True):
         sizes = CscSizes.of(shape, each)
-        within = sizes.in_memory() <= budget.left()
+        within = best_in_memory(sizes, data, budget)
         steps += [_in_memory(each, data, sizes, rates)] if within else _external(each, data, sizes, budget, rates)
         edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(not within)))
     steps.append(_nodes(dataset, shape, rates))

@@ -47,10 +47,19 @@ class SegmentFile:
 
     def append(self, data: Bytes, nbytes: int) -> None:
         """Write a segment of `nbytes`; `data` is aligned memory of `padded` size, the rest of it without meaning."""
-        with storage_errors(self.path, self.size + data.size):
-            write_all(self._descriptor(), data, self.size)
+        self.write(data, self.add(nbytes))
+
+    def add(self, nbytes: int) -> int:
+        """Where the next segment, of `nbytes`, is to be written: it may be later, and by another thread."""
+        offset = self.size
         self._sizes.append(nbytes)
-        self.size += data.size
+        self.size += padded(nbytes)
+        return offset
+
+    def write(self, data: Bytes, offset: int) -> None:
+        """Write an added segment; `data` as in `append`."""
+        with storage_errors(self.path, offset + data.size):
+            write_all(self._descriptor(), data, offset)
 
     def read(self, memory: int) -> Iterator[Bytes]:
         """The segments in order, some read ahead; each is valid until the next but one is asked for.

@@ -80,7 +80,7 @@ def write_layout(
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
-        If less than seven chunks of 32 MiB are left.
+        If less than eight chunks of 32 MiB are left.
 
     Notes
     -----
