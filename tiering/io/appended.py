@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -20,9 +20,11 @@ from tiering.io.storage import storage_errors
 
 PIECE_BYTES = 8 * 1024 * 1024
 """Written at once; a block is a whole number of pieces."""
-_PIECES = 3
-"""Pieces in memory: one is filled while two are written."""
-_WRITERS = 2
+_PIECES = 4
+"""Pieces in memory: one is filled while three are written."""
+_WRITERS = 3
+_UNSEALED = 8
+"""Blocks that may wait for their seal: those that wait share one sync."""
 
 
 def appending_memory(nbytes: int) -> int:
@@ -55,9 +57,11 @@ class AppendedFile(BlockFile):
         self._buffers: list[npt.NDArray[np.uint8]] = []
         self._writes: list[Future[None] | None] = [None] * _PIECES
         self._unsealed: list[Future[None]] = []
+        self._waiting: deque[tuple[int, bytes, list[Future[None]]]] = deque()
         self._seals: list[Future[None]] = []
+        self._torn = False
         self._hash, self._current = xxhash.xxh3_64(), 0
-        self._pool = ThreadPoolExecutor(_WRITERS)
+        self._pool, self._sealer = ThreadPoolExecutor(_WRITERS), ThreadPoolExecutor(1)
 
     def append(self, offset: int, values: np.ndarray[Any, Any]) -> None:
         """Take the bytes of an array, which belong at `offset`; those that are there already are passed over.
@@ -96,21 +100,28 @@ class AppendedFile(BlockFile):
         self._current, self._filled = (self._current + 1) % len(self._buffers), 0
         if self._end % self.block_bytes == 0 or self._end == self.nbytes:
             block = (self._end - 1) // self.block_bytes
-            before = [*self._seals[-1:], *self._unsealed]  # in order, so that no block is recorded after a hole
-            self._seals.append(self._pool.submit(self._seal, block, self._hash.digest(), before))
+            self._waiting.append((block, self._hash.digest(), self._unsealed))
+            self._seals.append(self._sealer.submit(self._seal))
             self._hash, self._unsealed = xxhash.xxh3_64(), []
-            while len(self._seals) > 1:
+            while len(self._seals) > _UNSEALED:
                 self._seals.pop(0).result()
         if self._end == self.nbytes:
             self._finish()
 
-    def _seal(self, block: int, digest: bytes, before: Iterable[Future[None]]) -> None:
-        """Sync a block and record it. What it waits for is ahead in the queue, so the waiting ends."""
-        for job in before:
-            job.result()
+    def _seal(self) -> None:
+        """Sync the blocks that wait and record them, in order; none after one that was not written."""
+        blocks = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not blocks or self._torn:
+            return
+        self._torn = True
+        for _, _, writes in blocks:
+            for job in writes:
+                job.result()
         with storage_errors(self.path, self.nbytes):
             os.fdatasync(self._file)
-        self._record(block, digest)
+        for block, digest, _ in blocks:
+            self._record(block, digest)
+        self._torn = False
 
     def _finish(self) -> None:
         """Wait for the last block, and give the memory back."""
@@ -120,6 +131,7 @@ class AppendedFile(BlockFile):
 
     def _stop(self) -> None:
         self._pool.shutdown()
+        self._sealer.shutdown()
         self._buffers, self._seals = [], []
 
     def __enter__(self) -> AppendedFile:

@@ -43,7 +43,7 @@ def predict_layout(
 
     Notes
     -----
-    Memory: that of the rows (`tiering.ranked_rows.plan_rows`) and of the files being written (three pieces of 8 MiB
+    Memory: that of the rows (`tiering.ranked_rows.plan_rows`) and of the files being written (four pieces of 8 MiB
     each: those of one memory tier, or of all peers, and all images).
     """
     left = tiers.reading_budget(budget)
