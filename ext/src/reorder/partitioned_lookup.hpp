@@ -96,7 +96,8 @@ class PartitionedLookup {
   static constexpr int kMostBits = 10;  ///< of the number of parts
 
   static int shift_of(int64_t table_size) {
-    const int bits = std::bit_width(static_cast<uint64_t>(std::max<int64_t>(table_size, 1) - 1));
+    const auto bits =
+        static_cast<int>(std::bit_width(static_cast<uint64_t>(std::max<int64_t>(table_size, 1) - 1)));
     return std::max(kPartBits, bits - kMostBits);
   }
   size_t part(int64_t id) const { return static_cast<uint64_t>(id) >> shift_; }

@@ -89,7 +89,7 @@ class BucketSorter {
     if (varying == 0) return;
     const auto size = static_cast<size_t>(bucket.size);
     first_.resize(size), second_.resize(size);
-    const int top = std::bit_width(varying), low = std::max(0, top - 2 * kDigitBits);
+    const int top = static_cast<int>(std::bit_width(varying)), low = std::max(0, top - 2 * kDigitBits);
     pass(
         low,
         [&](auto&& put) {
