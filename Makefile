@@ -25,11 +25,12 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/python examples/demo.py
 
+# Files side by side, a process for each core: a test's own processes and threads are few and short.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 fast-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m "not slow and not long and not notebook"
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not long and not notebook"
 
 long-test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m long -s

@@ -24,7 +24,7 @@ from tiering.sampling import SamplingOptions
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.units import format_count
 
-SLACK = 24 << 20
+SLACK = 32 << 20
 """Of every method: small objects, stacks, what the allocator rounds up."""
 HUGE_PAGE = 2 << 20
 """A large array takes whole ones."""
