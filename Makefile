@@ -51,7 +51,7 @@ cpp-test: $(VENV)/.dev
 	@for sanitizer in address,undefined thread; do \
 	  build=build/cpp-$${sanitizer%%,*}; \
 	  $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
+	    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -g1" -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
 	    -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 	  $(BIN)/cmake --build $$build || exit 1; \
 	  $(BIN)/ctest --test-dir $$build --output-on-failure || exit 1; \
