@@ -54,7 +54,7 @@ cpp-test: $(VENV)/.dev
 	    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -g1" -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
 	    -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 	  $(BIN)/cmake --build $$build || exit 1; \
-	  $(BIN)/ctest --test-dir $$build --output-on-failure || exit 1; \
+	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
 
 bench: $(VENV)/.dev
