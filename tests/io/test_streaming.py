@@ -30,7 +30,7 @@ def saved(path: Path, values: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(streaming, "_engine", lambda: request.param)
+    monkeypatch.setattr(streaming, "direct_engine", lambda: request.param)
     return str(request.param)
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering import native
 from tiering.io.blocks import aligned_bytes, open_direct, write_all
 from tiering.io.storage import disk_free, storage_errors
-from tiering.io.streaming import open_stream
+from tiering.io.streaming import SAMPLE_BYTES, read_rate
 
 Clock: TypeAlias = Callable[[], float]
 MIB = 1 << 20
@@ -26,8 +25,6 @@ TABLES = (1 << 18, 1 << 23, 1 << 26)
 """Entries of the tables that random accesses are measured on: in a core's cache, about the shared cache, far beyond."""
 _ACCESSES = 1 << 21
 _REFERENCE_EDGES, _REFERENCE_NODES = 1 << 20, 1 << 16
-_SAMPLE = 256 * MIB
-"""Bytes written to and read from a disk."""
 _PIECE = 8 * MIB
 _WRITERS = 4
 
@@ -101,7 +98,7 @@ def measure_rates(threads: int, source: Path | None, target: Path) -> Rates:
     disk = _measure_disk(folder)
     source_disk = disk
     if source is not None and source.stat().st_dev != folder.stat().st_dev:
-        source_disk = Disk(_read_rate(source, disk.read), disk.write, disk.put, disk.sync)
+        source_disk = Disk(read_rate(source, disk.read), disk.write, disk.put, disk.sync)
     edge, copy, touch, gather = measure_memory(threads)
     return Rates(threads, edge, copy, touch, gather, source_disk, disk)
 
@@ -157,13 +154,13 @@ def _copy_seconds(threads: int, clock: Clock) -> float:
 @cache
 def _measure_disk(folder: Path) -> Disk:
     """Write a file past the page cache, read it again, write through the cache, sync small files."""
-    size = min(_SAMPLE, disk_free(folder) // 4 // _PIECE * _PIECE)
+    size = min(SAMPLE_BYTES, disk_free(folder) // 4 // _PIECE * _PIECE)
     if size < 2 * _PIECE or not os.access(folder, os.W_OK):
         return Disk()
     with storage_errors(folder), tempfile.NamedTemporaryFile(dir=folder, prefix=".rates.", buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, size)
         write = size / _write_seconds(Path(file.name), file.fileno(), size)
-        read = _read_rate(Path(file.name), write)
+        read = read_rate(Path(file.name), write)
         small = memoryview(os.urandom(_PIECE))
         begun = time.perf_counter()
         for offset in range(0, size // 4, _PIECE):
@@ -194,19 +191,3 @@ def _write_seconds(path: Path, plain: int, size: int) -> float:
     finally:
         if direct is not None:
             os.close(direct)
-
-
-def _read_rate(path: Path, otherwise: float) -> float:
-    """Bytes per second of direct reads of a file, as streams do them; `otherwise` for a file too small to tell."""
-    size = min(_SAMPLE, path.stat().st_size // _PIECE * _PIECE)
-    if size < 2 * _PIECE:
-        return otherwise
-    buffers: list[npt.NDArray[np.uint8]] = [aligned_bytes(_PIECE + 8192) for _ in range(2)]
-    reader = open_stream([path], buffers)
-    begun = time.perf_counter()
-    reader.start([(0, 0, _PIECE, 0, 0)])
-    for number in range(1, size // _PIECE):
-        reader.finish()
-        reader.start([(0, number * _PIECE, _PIECE, number % 2, 0)])
-    reader.finish()
-    return size / (time.perf_counter() - begun)

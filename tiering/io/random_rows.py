@@ -11,13 +11,11 @@ import numpy as np
 
 from tiering import native
 from tiering.io.storage import storage_errors
-from tiering.io.streaming import Streamed
+from tiering.io.streaming import direct_engine, read_rate
 
 DEPTH = 256
 """Reads in flight."""
 _SAMPLE_ROWS = 8192
-_SAMPLE_BYTES = 256 << 20
-_CHUNK = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,7 @@ class RowSpeed:
 def open_rows(path: Path, offset: int, row_bytes: int) -> native.RowReader:
     """A reader of rows that lie one after the other from byte `offset` on."""
     with storage_errors(path):
-        engine = "threads" if native.uring_unavailable() else "io_uring"
-        return native.RowReader(str(path), offset, row_bytes, engine, DEPTH)
+        return native.RowReader(str(path), offset, row_bytes, direct_engine(), DEPTH)
 
 
 @cache
@@ -52,14 +49,5 @@ def measure_rows(path: Path, offset: int, rows: int, row_bytes: int) -> RowSpeed
         begun = time.perf_counter()
         reader.read(ids, out)
         at_random = time.perf_counter() - begun
-    return RowSpeed(count / max(at_random, 1e-9), _stream_speed(path, offset, rows * row_bytes))
-
-
-def _stream_speed(path: Path, offset: int, nbytes: int) -> float:
-    some = min(nbytes, _SAMPLE_BYTES)
-    table = np.memmap(path, np.uint8, "r", offset, (nbytes,))
-    begun = time.perf_counter()
-    with Streamed([table[nbytes - some :]], _CHUNK) as stream:
-        for _ in stream:
-            pass
-    return some / max(time.perf_counter() - begun, 1e-9)
+    rate = count / max(at_random, 1e-9)
+    return RowSpeed(rate, read_rate(path, rate * row_bytes))

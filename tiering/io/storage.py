@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,7 @@ def disk_free(path: Path) -> int:
 
     What a file system keeps back for root is not counted: root in a container may not have it either.
     """
-    found = os.statvfs(_existing(path))
-    return found.f_frsize * found.f_bavail
+    return shutil.disk_usage(_existing(path)).free
 
 
 def _existing(path: Path) -> Path:
