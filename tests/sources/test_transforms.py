@@ -117,7 +117,7 @@ def test_changes_stay_within_the_budget(tmp_path, peak_memory):
     with open_dataset(tmp_path, work_dir=tmp_path, **changes) as dataset:
         expected = [np.array(dataset.edges[0].src), np.array(dataset.edges[0].dst)]
     with peak_memory() as peak:
-        budget = own_memory() + (150 << 20)
+        budget = own_memory() + (100 << 20)
         with open_dataset(tmp_path, work_dir=tmp_path, memory=budget, **changes) as dataset:
             assert peak.bytes < budget
             np.testing.assert_array_equal(dataset.edges[0].src, expected[0])

@@ -12,7 +12,7 @@ from tiering.sources.archive import refuse_archives
 from tiering.sources.options import SourceOptions
 from tiering.sources.scratch import Scratch
 
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Elements per step of a chunked pass: tens of MiB."""
 
 

@@ -19,12 +19,15 @@ from tiering.formats.manifest import relation_key
 from tiering.formats.protocols import Dataset, EdgeData
 from tiering.sources.edges import largest_id
 from tiering.sources.reading import Reading, chunks
+from tiering.sources.scratch import Appender
 
 Array = npt.NDArray[Any]
-LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 56
+LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 64
 """Edges that `deduplicate` sorts at a time, and the memory they take; less where the budget is."""
 MOST_BUCKETS = 256
 """Three open files each."""
+_ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+"""Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
 _SELF_LOOP_VALUES = {"weight": 1, "type": -1}
 
 
@@ -197,8 +200,8 @@ def _marked(mask: npt.NDArray[np.bool_], value: int | None) -> Iterator[Array]:
 def first_of_equals(edge: EdgeData, num_src: int, reading: Reading) -> npt.NDArray[np.bool_]:
     """Mark the first of each set of equal edges.
 
-    Edges are dealt into buckets by destination, so that equal edges meet in one, and each bucket is sorted by
-    itself. Memory: `BYTES_PER_EDGE` of a bucket, which takes half of what the budget leaves at the most; temporary
+    Edges are dealt into buckets by a hash of both ends, so that equal edges meet in one, and each bucket is sorted
+    by itself. Memory: `BYTES_PER_EDGE` of a bucket, which takes half of what the budget leaves at the most; temporary
     disk: 1 byte per edge, and 24 if there is more than one bucket.
     """
     keep = reading.scratch.array(edge.num_edges, bool)
@@ -210,25 +213,60 @@ def first_of_equals(edge: EdgeData, num_src: int, reading: Reading) -> npt.NDArr
         return keep
     files = [tuple(reading.scratch.appender("<i8") for _ in range(3)) for _ in range(buckets)]
     for part in chunks(edge.num_edges):
-        src, dst = edge.src[part], edge.dst[part]
-        bucket = dst % buckets
-        for i, columns in enumerate(files):
-            inside = np.flatnonzero(bucket == i)
-            for column, values in zip(columns, (src[inside], dst[inside], inside + part.start), strict=True):
-                column.append(values)
+        _deal(edge, part, files)
     for columns in files:
         src, dst, position = (column.finish() for column in columns)
-        keep[position[_firsts(src, dst, num_src)]] = True
+        keep[_firsts_by_pieces(src, dst, position, num_src, most)] = True
     return keep
 
 
+def _deal(edge: EdgeData, part: slice, files: list[tuple[Appender, ...]]) -> None:
+    """Append the edges of `part`, with their places, to the files of their buckets, in order."""
+    src, dst = edge.src[part], edge.dst[part]
+    mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
+    bucket = ((mixed >> np.uint64(40)) % np.uint64(len(files))).astype(np.uint8)
+    del mixed
+    ends = np.cumsum(np.bincount(bucket, minlength=len(files)))
+    order = np.argsort(bucket, kind="stable")
+    for columns, end, start in zip(files, ends, (0, *ends[:-1]), strict=True):
+        inside = order[start:end]
+        for column, values in zip(columns, (src[inside], dst[inside], inside + part.start), strict=True):
+            column.append(values)
+
+
+def _firsts_by_pieces(src: Array, dst: Array, position: Array, num_src: int, most: int) -> Array:
+    """Positions of the first of each set of equal edges of a bucket, `most` at a time.
+
+    The hash deals out different edges evenly; a bucket that is larger all the same has many that are equal, and of
+    those only the first is carried from piece to piece.
+    """
+    columns = src, dst, position
+    found = [column[:0] for column in columns]
+    for start in range(0, src.shape[0], most):
+        pieces = [
+            np.concatenate((held, column[start : start + most])) for held, column in zip(found, columns, strict=True)
+        ]
+        first = np.sort(_firsts(pieces[0], pieces[1], num_src))
+        found = [piece[first] for piece in pieces]
+    return found[2]
+
+
 def _firsts(src: Array, dst: Array, num_src: int) -> Array:
-    """Positions of the first of each set of equal pairs, in no useful order."""
+    """Places of the first of each set of equal pairs, in no useful order."""
     if src.shape[0] == 0:
         return np.empty(0, np.int64)
-    if int(dst.max()) < (2**63 - 1) // max(1, num_src):
-        return np.unique(dst.astype(np.int64) * num_src + src, return_index=True)[1]
-    order = np.lexsort((src, dst))  # stable: the first of equals comes first
-    first = np.ones(order.size, bool)
-    first[1:] = (src[order][1:] != src[order][:-1]) | (dst[order][1:] != dst[order][:-1])
-    return order[first]
+    if int(dst.max()) >= (2**63 - 1) // max(1, num_src):
+        order = np.lexsort((src, dst))  # stable: the first of equals comes first
+        return order[_changes(src[order]) | _changes(dst[order])]
+    pair = dst.astype(np.int64)
+    pair *= num_src
+    pair += src
+    order = np.argsort(pair, kind="stable")
+    return order[_changes(pair[order])]
+
+
+def _changes(values: Array) -> npt.NDArray[np.bool_]:
+    """Where a value differs from the one before it."""
+    changes = np.ones(values.size, bool)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
