@@ -1,4 +1,4 @@
-// Scratch files: what is written behind is what is read aside, errors reach the caller, streams see every entry.
+// Scratch files: what is written behind is what is read back, errors reach the caller, streams see every entry.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <numeric>
 #include <tiering/errors.hpp>
-#include <tiering/read_stream.hpp>
+#include <tiering/io/double_buffer.hpp>
 #include <tiering/scratch_file.hpp>
 
 #include "check.hpp"
@@ -23,7 +23,7 @@ std::string folder() {
   return name;
 }
 
-void test_written_behind_and_read_aside() {
+void test_written_behind_and_read_back() {
   const std::string where = folder();
   constexpr int64_t kBlock = 3 * kScratchAlignment, kBlocks = 200;
   {
@@ -36,14 +36,13 @@ void test_written_behind_and_read_aside() {
       behind.write(buffer, (kBlocks - 1 - b) * kBlock, kBlock);
     }
     behind.finish();
-    ReadAside aside(file, 10 * kBlock, 3, 2);
-    for (int slot = 0; slot < 3; ++slot) aside.request(slot, slot * 10 * kBlock, 10 * kBlock);
+    DoubleBuffer buffer(file.to_read(), 10 * kBlock);
+    buffer.request(0, 10 * kBlock);
     for (int64_t part = 0; part < kBlocks / 10; ++part) {
-      const char* const read = aside.wait(static_cast<int>(part % 3));
+      const char* const read = buffer.take();
+      if (part + 1 < kBlocks / 10) buffer.request((part + 1) * 10 * kBlock, 10 * kBlock);
       for (int64_t i = 0; i < 10 * kBlock; i += 1111)
         CHECK(read[i] == static_cast<char>((kBlocks - 1 - part * 10 - i / kBlock) * 7));
-      if (part + 3 < kBlocks / 10)
-        aside.request(static_cast<int>(part % 3), (part + 3) * 10 * kBlock, 10 * kBlock);
     }
   }
   CHECK(rmdir(where.c_str()) == 0);
@@ -65,9 +64,9 @@ void test_errors() {
   {
     const ScratchFile file(where, kScratchAlignment);
     CHECK(code_of([&] {
-            ReadAside aside(file, 1 << 20, 2, 2);
-            aside.request(0, int64_t{1} << 30, 1 << 20);  // behind the end
-            aside.wait(0);
+            DoubleBuffer buffer(file.to_read(), 1 << 20);
+            buffer.request(int64_t{1} << 30, 1 << 20);  // behind the end
+            buffer.take();
           }) == EIO);
     CHECK(code_of([&] {
             WriteBehind behind(file, kScratchAlignment, 2, 2);
@@ -83,22 +82,21 @@ void test_errors() {
 template <typename T>
 void test_stream() {
   const std::string where = folder(), name = where + "/values";
-  std::vector<T> values(3 * ReadStream::kStepBytes / sizeof(T) + 77);
+  std::vector<T> values(3 * kStepBytes / sizeof(T) + 77);
   std::iota(values.begin(), values.end(), T{5});
   std::FILE* const out = std::fopen(name.c_str(), "wb");
   CHECK(std::fwrite(values.data(), sizeof(T), values.size(), out) == values.size());
   CHECK(std::fclose(out) == 0);
   const auto size = static_cast<int64_t>(values.size());
-  const auto file =
-      DirectFile::open(name);  // null where the file system has no direct I/O: memory is read then
+  const bool direct = ImageFile(name, DirectMode::automatic).direct();
   for (const auto& [begin, end] :
        std::vector<std::pair<int64_t, int64_t>>{{0, size},
                                                 {1, size - 1},
                                                 {700001, 700002},
                                                 {size - 5, size},
                                                 {0, 0},
-                                                {600000, std::min<int64_t>(size, 1200000)}})
-    for (const DirectFile* source : {file.get(), static_cast<DirectFile*>(nullptr)}) {
+                                                {1100000, std::min<int64_t>(size, 2200000)}})
+    for (const std::string& source : {direct ? name : std::string(), std::string()}) {
       int64_t at = begin;
       for_steps(source, values.data(), begin, end, [&](const T* read, int64_t from, int64_t to) {
         CHECK(from == at && from < to);
@@ -112,7 +110,7 @@ void test_stream() {
 }  // namespace
 
 int main() {
-  test_written_behind_and_read_aside();
+  test_written_behind_and_read_back();
   test_errors();
   test_stream<int32_t>();
   test_stream<int64_t>();

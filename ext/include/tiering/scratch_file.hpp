@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <tiering/buffer.hpp>
+#include <tiering/io/image_set.hpp>
 #include <tiering/task_queue.hpp>
 #include <vector>
 
@@ -17,36 +17,28 @@ namespace tiering {
 /// Offsets, sizes and addresses are multiples of this.
 inline constexpr int64_t kScratchAlignment = 4096;
 
-inline int64_t scratch_aligned(int64_t bytes) {
+constexpr int64_t scratch_aligned(int64_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
 
-/// An open file whose pages do not go through the cache where the file system allows it.
-class DirectFile {
- public:
-  /// Opens a file that is there to read it; without a value if it cannot be read past the cache.
-  static std::unique_ptr<DirectFile> open(const std::string& path);
-  ~DirectFile();
-  DirectFile(const DirectFile&) = delete;
-  DirectFile& operator=(const DirectFile&) = delete;
-
-  /// Reads `bytes`, or up to the end of the file if that is not aligned. Throws IoError.
-  void read(int64_t offset, int64_t bytes, void* to) const;
-
- protected:
-  DirectFile(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
-
-  std::string name_;
-  int fd_;
-};
-
-/// A file without a name that is read and written.
-class ScratchFile : public DirectFile {
+/// A file without a name.
+class ScratchFile {
  public:
   /// Makes a file of `bytes` in `folder`. Throws IoError; a full disk says the bytes needed and free.
   ScratchFile(const std::string& folder, int64_t bytes);
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  ~ScratchFile();
 
   void write(int64_t offset, int64_t bytes, const void* from) const;
+
+  /// The file, to be read.
+  ImageSet to_read() const;
+
+ private:
+  std::string folder_;
+  int fd_;
+  bool direct_ = true;
 };
 
 /// Memory aligned for direct reads and writes.
@@ -109,27 +101,6 @@ class WriteBehind {
   std::vector<char*> free_;
   int64_t under_way_ = 0;
   TaskQueue queue_;  ///< last: its threads end before what they use
-};
-
-/// Buffers that are filled from a file in the background: one is used while others are read.
-class ReadAside {
- public:
-  ReadAside(const DirectFile& file, int64_t buffer_bytes, int slots, int threads);
-
-  /// Begins to read into the buffer `slot`, which must not be in use.
-  void request(int slot, int64_t offset, int64_t bytes);
-
-  /// The buffer, once it is filled. Throws if a read failed.
-  const char* wait(int slot);
-
- private:
-  const DirectFile& file_;
-  std::vector<ScratchMemory> memory_;  ///< per slot
-  FirstError error_;
-  std::mutex mutex_;
-  std::condition_variable read_;
-  std::vector<int64_t> missing_;  ///< per slot: parts still to be read
-  TaskQueue queue_;
 };
 
 }  // namespace tiering

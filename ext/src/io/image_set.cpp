@@ -78,6 +78,16 @@ ImageFile::ImageFile(std::string path, DirectMode mode) : path_(std::move(path))
   }
 }
 
+ImageFile::ImageFile(std::string name, int fd, int64_t alignment)
+    : path_(std::move(name)),
+      fd_(fcntl(fd, F_DUPFD_CLOEXEC, 0)),
+      direct_(alignment > 1),
+      offset_alignment_(alignment),
+      memory_alignment_(alignment) {
+  if (fd_ < 0) throw IoError(errno, path_ + ": " + describe(errno));
+  bytes_ = file_bytes(fd_, path_);
+}
+
 ImageFile::ImageFile(ImageFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
@@ -122,12 +132,20 @@ void ImageFile::open_buffered() {
 ImageSet ImageSet::open(const std::vector<std::string>& paths, DirectMode mode) {
   ImageSet set;
   set.images.reserve(paths.size());
-  for (const auto& path : paths) {
-    const auto& image = set.images.emplace_back(path, mode);
-    set.offset_alignment = std::max(set.offset_alignment, image.offset_alignment());
-    set.memory_alignment = std::max(set.memory_alignment, image.memory_alignment());
-  }
+  for (const auto& path : paths) set.add(ImageFile(path, mode));
   return set;
+}
+
+ImageSet ImageSet::of(ImageFile image) {
+  ImageSet set;
+  set.add(std::move(image));
+  return set;
+}
+
+void ImageSet::add(ImageFile image) {
+  offset_alignment = std::max(offset_alignment, image.offset_alignment());
+  memory_alignment = std::max(memory_alignment, image.memory_alignment());
+  images.push_back(std::move(image));
 }
 
 bool ImageSet::direct() const noexcept {

@@ -12,8 +12,6 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kReadBytes = int64_t{2} << 20;
-
 /// A file that has no name, or loses it at once where the file system wants one.
 int open_nameless(const std::string& folder, int flags) {
   const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
@@ -38,33 +36,28 @@ int open_nameless(const std::string& folder, int flags) {
 
 }  // namespace
 
-std::unique_ptr<DirectFile> DirectFile::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-  return fd < 0 ? nullptr : std::unique_ptr<DirectFile>(new DirectFile(path, fd));
-}
-
-DirectFile::~DirectFile() { close(fd_); }
-
-void DirectFile::read(int64_t offset, int64_t bytes, void* to) const {
-  const int64_t whole = scratch_aligned(bytes);
-  for (int64_t done = 0; done < bytes;) {
-    const ssize_t moved =
-        pread(fd_, static_cast<char*>(to) + done, static_cast<size_t>(whole - done), offset + done);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
-    done += moved;
-  }
-}
-
 ScratchFile::ScratchFile(const std::string& folder, int64_t bytes)
-    : DirectFile(folder, open_nameless(folder, O_DIRECT)) {
-  if (fd_ < 0 && errno == EINVAL) fd_ = open_nameless(folder, 0);  // no direct I/O here
+    : folder_(folder), fd_(open_nameless(folder, O_DIRECT)) {
+  if (fd_ < 0 && errno == EINVAL) {
+    direct_ = false;
+    fd_ = open_nameless(folder, 0);
+  }
   if (fd_ < 0) refused(errno, folder);
   if (bytes == 0 || fallocate(fd_, 0, 0, bytes) == 0) return;
-  const int code = errno;
-  if (code == EOPNOTSUPP && ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
+  int code = errno;
+  if (code == EOPNOTSUPP) {
+    if (ftruncate(fd_, bytes) == 0) return;  // a full disk shows when it is written
+    code = errno;
+  }
+  close(fd_);
   if (code == ENOSPC || code == EDQUOT || code == EFBIG) disk_full(folder, bytes);
   refused(code, folder);
+}
+
+ScratchFile::~ScratchFile() { close(fd_); }
+
+ImageSet ScratchFile::to_read() const {
+  return ImageSet::of(ImageFile(folder_ + ": scratch file", fd_, direct_ ? kScratchAlignment : 1));
 }
 
 void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
@@ -72,8 +65,8 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
     const ssize_t moved =
         pwrite(fd_, static_cast<const char*>(from) + done, static_cast<size_t>(bytes - done), offset + done);
     if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0 && errno == ENOSPC) disk_full(name_, bytes);
-    if (moved <= 0) refused(moved < 0 ? errno : EIO, name_);
+    if (moved < 0 && errno == ENOSPC) disk_full(folder_, bytes);
+    if (moved <= 0) refused(moved < 0 ? errno : EIO, folder_);
     done += moved;
   }
 }
@@ -118,39 +111,6 @@ void WriteBehind::finish() {
     freed_.wait(lock, [this] { return under_way_ == 0; });
   }
   error_.rethrow();
-}
-
-ReadAside::ReadAside(const DirectFile& file, int64_t buffer_bytes, int slots, int threads)
-    : file_(file), missing_(static_cast<size_t>(slots), 0), queue_(threads) {
-  for (int i = 0; i < slots; ++i) memory_.emplace_back(scratch_aligned(buffer_bytes));
-}
-
-void ReadAside::request(int number, int64_t offset, int64_t bytes) {
-  const auto slot = static_cast<size_t>(number);
-  {
-    const std::lock_guard lock(mutex_);
-    missing_[slot] = (bytes + kReadBytes - 1) / kReadBytes;
-  }
-  for (int64_t at = 0; at < bytes; at += kReadBytes)
-    queue_.add([=, this] {
-      try {
-        file_.read(offset + at, std::min(kReadBytes, bytes - at), memory_[slot].data() + at);
-      } catch (...) {
-        error_.keep(std::current_exception());
-      }
-      const std::lock_guard lock(mutex_);
-      if (--missing_[slot] == 0) read_.notify_all();
-    });
-}
-
-const char* ReadAside::wait(int number) {
-  const auto slot = static_cast<size_t>(number);
-  {
-    std::unique_lock lock(mutex_);
-    read_.wait(lock, [&] { return missing_[slot] == 0; });
-  }
-  error_.rethrow();
-  return memory_[slot].data();
 }
 
 }  // namespace tiering

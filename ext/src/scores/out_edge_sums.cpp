@@ -5,7 +5,6 @@
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/prefetch.hpp>
-#include <tiering/read_stream.hpp>
 #include <utility>
 
 namespace tiering {
@@ -27,6 +26,10 @@ void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& n
   TIERING_EXPECT(columns == expected, "a relation has " + std::to_string(columns) +
                                           " columns, its node type has " + std::to_string(expected) +
                                           " nodes");
+}
+
+bool readable_past_the_cache(const std::string& file) {
+  return !file.empty() && ImageFile(file, DirectMode::automatic).direct();
 }
 
 /// From this degree on a column is dense: then a bin uses about every line of such columns' values.
@@ -60,8 +63,8 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   std::vector<PlannedRelation> planned;
   for (const auto& r : relations) {
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
-    auto file = r.file.empty() ? nullptr : DirectFile::open(r.file);
-    BinnedEdges edges(r.csc, file.get(), grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
+    std::string file = readable_past_the_cache(r.file) ? r.file : std::string();
+    BinnedEdges edges(r.csc, file, grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
                       memory.poll);
     relations_.push_back(
         std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
@@ -73,8 +76,8 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   first_pieces_.push_back(static_cast<int64_t>(plan_->pieces().size()));
   // The allocator may keep what the indices were read into.
   const bool from_file =
-      std::any_of(relations_.begin(), relations_.end(), [](auto& r) { return r->file != nullptr; });
-  place(relations, memory.bytes - (from_file ? chunks * ReadStream::kMemoryBytes : 0), own_bytes);
+      std::any_of(relations_.begin(), relations_.end(), [](auto& r) { return !r->file.empty(); });
+  place(relations, memory.bytes - (from_file ? chunks * kStepMemory : 0), own_bytes);
   take_memory();
 }
 
@@ -112,7 +115,7 @@ void OutEdgeSums::place(const std::vector<ScoreRelation>& relations, int64_t byt
     behind = stage(bytes);
   }
   for (size_t r = 0; r < relations_.size(); ++r)
-    relations_[r]->edges.write(relations[r].csc, relations_[r]->file.get(), plan_->extents(r), behind.get(),
+    relations_[r]->edges.write(relations[r].csc, relations_[r]->file, plan_->extents(r), behind.get(),
                                memory_.poll);
   if (behind) behind->finish();
 }
@@ -133,7 +136,6 @@ std::unique_ptr<WriteBehind> OutEdgeSums::stage(int64_t bytes) const {
 
 /// Takes the memory of the sweeps.
 void OutEdgeSums::take_memory() {
-  for (auto& r : relations_) r->file.reset();
   for (auto& r : relations_)
     for (const ColumnKind kind : kColumnKinds)
       r->values[static_cast<size_t>(kind)] = Buffer<double>(r->edges.columns().size(kind));
@@ -150,13 +152,13 @@ void OutEdgeSums::take_memory() {
   own_sums_ =
       Buffer<double>(std::max<int64_t>(threads_ * plan_->sum_stride(), 2 * kHugePageBytes / sizeof(double)));
   if (disk == 0) return;
-  aside_ = std::make_unique<ReadAside>(*scratch_, disk, 2, kIoThreads);
-  request(0, 0);
+  from_scratch_ = std::make_unique<DoubleBuffer>(scratch_->to_read(), disk);
+  request(0);
 }
 
-void OutEdgeSums::request(size_t g, int slot) {
+void OutEdgeSums::request(size_t g) {
   const SumGroup& group = plan_->groups()[g];
-  aside_->request(slot, group.disk_offset, group.disk_bytes);
+  from_scratch_->request(group.disk_offset, group.disk_bytes);
 }
 
 /// Writes the value of every sparse edge of the group, in the order of the edges.
@@ -307,10 +309,9 @@ void OutEdgeSums::sweep(const Use& use) {
   for (size_t g = 0; g < groups; ++g) {
     memory_.poll();
     const char* from_disk = nullptr;
-    if (aside_) {
-      from_disk = aside_->wait(slot_);
-      slot_ = 1 - slot_;
-      request((g + 1) % groups, slot_);  // behind the last group, the first of the next sweep
+    if (from_scratch_) {
+      from_disk = from_scratch_->take();
+      request((g + 1) % groups);  // behind the last group, the first of the next sweep
     }
     sum_group(g, from_disk, use);
   }

@@ -29,6 +29,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <tiering/io/double_buffer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <vector>
@@ -75,7 +77,8 @@ class OutEdgeSums {
   struct Relation {
     int src_type;
     bool active;
-    std::unique_ptr<DirectFile> file;  ///< of the indices, while the edges are binned
+    std::string
+        file;  ///< of the indices, to be read past the page cache; empty: they are read as they are mapped
     BinnedEdges edges;
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
@@ -85,7 +88,7 @@ class OutEdgeSums {
   void place(const std::vector<ScoreRelation>& relations, int64_t bytes, int64_t own_bytes);
   std::unique_ptr<WriteBehind> stage(int64_t bytes) const;
   void take_memory();
-  void request(size_t g, int slot);
+  void request(size_t g);
   void expand(const SumGroup& group, const char* from_disk);
   void sum_group(size_t g, const char* from_disk, const Use& use);
   void sum_piece(size_t g, const SumPiece& piece, const char* from_disk, double* own, const Use& use);
@@ -108,8 +111,7 @@ class OutEdgeSums {
   Buffer<double> piece_sums_;                     ///< two that go on in the next group, then those of a group
   Buffer<double> expanded_;                       ///< values of a group's sparse edges
   std::unique_ptr<ScratchFile> scratch_;
-  std::unique_ptr<ReadAside> aside_;  ///< behind scratch_: its threads end first
-  int slot_ = 0;                      ///< buffer of the group that is summed next
+  std::unique_ptr<DoubleBuffer> from_scratch_;  ///< the group that is summed next is under way
 };
 
 template <typename F>

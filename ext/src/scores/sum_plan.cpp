@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tiering/io/double_buffer.hpp>
 
 namespace tiering {
 namespace {
@@ -174,9 +175,9 @@ int64_t SumPlan::buffer_bytes(const std::vector<SumGroup>& groups, int64_t sum_s
     sums = std::max(sums, group.num_sums);
     disk = std::max(disk, group.disk_bytes);
   }
-  const int64_t carried = sums > 0 ? 2 : 0, slots = disk > 0 ? 2 : 0;
+  const int64_t carried = sums > 0 ? 2 : 0;
   return (values + (sums + carried) * sum_stride) * static_cast<int64_t>(sizeof(double)) +
-         slots * (disk + kScratchAlignment);
+         (disk > 0 ? DoubleBuffer::memory_bytes(disk) : 0);
 }
 
 /// Bytes of all edges.

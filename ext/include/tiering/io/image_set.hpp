@@ -14,6 +14,9 @@ enum class DirectMode { automatic, on, off };
 class ImageFile {
  public:
   ImageFile(std::string path, DirectMode mode);
+  /// A file that is open already and is known by `name`; keeps a descriptor of its own. `alignment` is that of its
+  /// direct reads, or 1.
+  ImageFile(std::string name, int fd, int64_t alignment);
   ImageFile(ImageFile&& other) noexcept;
   ImageFile& operator=(ImageFile&&) = delete;
   ~ImageFile();
@@ -49,6 +52,8 @@ struct ImageSet {
   int64_t memory_alignment = 1;
 
   static ImageSet open(const std::vector<std::string>& paths, DirectMode mode);
+  static ImageSet of(ImageFile image);
+  void add(ImageFile image);
   /// True when every image is read with O_DIRECT.
   bool direct() const noexcept;
   /// The first reason for buffered reads; empty when there is none.

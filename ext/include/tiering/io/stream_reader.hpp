@@ -33,7 +33,9 @@ class StreamReader final : private ReadSink {
   static constexpr int64_t kAlignment = 4096;
   static constexpr int64_t kPadding = 2 * kAlignment;
 
-  StreamReader(const std::vector<std::string>& paths, const std::string& engine, DirectMode mode);
+  StreamReader(ImageSet files, const std::string& engine);
+  StreamReader(const std::vector<std::string>& paths, const std::string& engine, DirectMode mode)
+      : StreamReader(ImageSet::open(paths, mode), engine) {}
   StreamReader(const StreamReader&) = delete;
   StreamReader& operator=(const StreamReader&) = delete;
   ~StreamReader() override;
