@@ -152,6 +152,8 @@ class RowForecast:
     """The rows are read from the disk that the result is written to."""
     threads: int = 1
     """Threads that load."""
+    chunk_share: float = 0.0
+    """Share of the rows that a chunk has."""
 
     @property
     def how(self) -> str:
@@ -161,7 +163,8 @@ class RowForecast:
     def seconds_with(self, writing: float, compute: float = 0.0) -> float:
         """Seconds in all, where writing keeps the disk busy so long, and one thread has so much to compute for it."""
         disk = self.reading + writing if self.one_disk else max(self.reading, writing)
-        return self.before + max(disk, compute, self.loading + compute / self.threads)
+        ends = (self.loading + self.reading + writing) * self.chunk_share  # nothing is beside the first and the last
+        return self.before + max(disk, compute, self.loading + compute / self.threads) + ends
 
 
 def predict_rows(
@@ -180,6 +183,7 @@ def predict_rows(
         As `plan_rows`.
     """
     plan = plan_rows(table, in_order, budget)
+    share = min(1.0, CHUNK_BYTES / max(1, table.bytes))
     once = 0 if cached else _uncached(table, plan)
     reading = read_seconds(once, rates.source)
     moving = kernel_seconds("row", table.rows, rates, table.rows, table.row_bytes)
@@ -187,20 +191,20 @@ def predict_rows(
     if plan.strategy == "random":
         speed = measure_rows(table.path, table.offset, table.rows, table.row_bytes)
         reading = table.rows / speed.rows
-        return RowForecast(plan, plan.bytes_read, 0.0, moving, reading, rates.one_disk, rates.threads)
+        return RowForecast(plan, plan.bytes_read, 0.0, moving, reading, rates.one_disk, rates.threads, share)
     if plan.strategy in ("in order", "gather"):
-        return RowForecast(plan, once, 0.0, moving, reading, rates.one_disk, rates.threads)
+        return RowForecast(plan, once, 0.0, moving, reading, rates.one_disk, rates.threads, share)
     if plan.strategy == "passes":
         passes = plan.passes
         streaming = kernel_seconds("row", passes * table.rows, rates) + moving
         copying = kernel_seconds("row byte", table.bytes, rates)
         return RowForecast(
-            plan, passes * once, max(passes * reading, streaming), copying, 0.0, rates.one_disk, rates.threads
+            plan, passes * once, max(passes * reading, streaming), copying, 0.0, rates.one_disk, rates.threads, share
         )
     scratch = write_seconds(plan.bytes_scratch, rates.target)
     first = max(reading + scratch if rates.one_disk else max(reading, scratch), moving)
     return RowForecast(
-        plan, once, first, 2 * moving, read_seconds(plan.bytes_scratch, rates.target), True, rates.threads
+        plan, once, first, 2 * moving, read_seconds(plan.bytes_scratch, rates.target), True, rates.threads, share
     )
 
 

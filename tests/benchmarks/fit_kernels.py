@@ -1,9 +1,10 @@
 """Fits the constants of `tiering.execution.costs.KERNELS` on this machine, with R-MAT graphs of several sizes.
 
-``python tests/benchmarks/fit_kernels.py [--edges N,N,..] [--threads N,N] [NAME ...]`` prints, per kernel, the fitted
-`work` and `accesses`, and how far predictions are off at each size. A kernel and the reference (`Rates.edge`) are timed
-in turn and the best of several turns counts, so that what else runs on the machine matters little. Bytes streamed and
-touched are counted by hand in the table; what is left of the time is fitted by least squares of the relative error.
+``python tests/benchmarks/fit_kernels.py [--edges N,N,..] [--large N,N,..] [--threads N,N] [NAME ...]`` prints, per
+kernel, the fitted `work` and `accesses`, and how far predictions are off at each size. A kernel and the reference
+(`Rates.edge`) are timed in turn and the best of several turns counts, so that what else runs on the machine matters
+little. Bytes streamed and touched are counted by hand in the table; what is left of the time is fitted by least squares
+of the relative error.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from tiering.graph.bucket_sort import _BucketSort
 from tiering.graph.scatter import scatter
 from tiering.graph.scatter_plan import plan_scatter
 from tiering.graph.sizes import CscSizes
+from tiering.reorder.windows import WIDEST_CHUNK
 
 TURNS = 4
-BYTEWISE = ("append", "row byte")
-"""Kernels that access nothing at random: an item is a byte."""
+WITHOUT_ACCESSES = ("append", "row byte", "relabel by parts")
+"""Kernels that access nothing at random; of the first two an item is a byte."""
 CLOCK = time.process_time
 """Time of the processor, so that what else runs counts as little as possible; one thread, therefore."""
 Work = Callable[[], object]
@@ -108,16 +110,39 @@ def _edges(scale: int, edges: int, threads: int) -> Iterator[Measured]:
     order = native.sort_by_score(native.out_degrees(indices, nodes, threads).astype(np.float64), threads)
     inverse = native.invert_permutation(order, threads)
     yield "relabel column", nodes, nodes, 8, lambda: native.relabel_indptr(indptr, inverse, threads)
-    starts, out = native.relabel_indptr(indptr, inverse, threads), np.empty(edges * 4, np.uint8)
-    none = np.empty(0, np.uint8)
-
-    def relabel(window: Any, first: int, column: int) -> None:
-        begins = starts[column:-1].copy()
-        native.place_relabelled(indices, 0, indptr, inverse, inverse, first, column, begins, window, none, threads)
-
-    yield "relabel pass", edges, nodes, 8, lambda: relabel(none, edges, nodes)
-    yield "relabel", edges, nodes, 4, lambda: relabel(out, 0, 0)
+    relabel, none = _relabel(indptr, indices, inverse, inverse, threads), np.empty(0, np.uint8)
+    out = np.empty(edges * 4, np.uint8)
+    yield "relabel pass", edges, nodes, 8, lambda: relabel(none, edges, nodes, none)
+    yield "relabel", edges, nodes, 4, lambda: relabel(out, 0, 0, none)
     yield from _sweeps([(0, 0, indptr, indices)], nodes, edges, threads)
+
+
+def _relabel(
+    indptr: Any, indices: Any, columns: Any, sources: Any, threads: int
+) -> Callable[[Any, int, int, Any], None]:
+    """Relabels all entries into a window that begins at an entry and a column, with space to look up by parts."""
+    starts = native.relabel_indptr(indptr, columns, threads)
+
+    def relabel(window: Any, first: int, column: int, space: Any) -> None:
+        native.place_relabelled(
+            indices, 0, indptr, columns, sources, 0, sources.size, first, column, starts[column:-1].copy(), window,
+            space, threads,
+        )  # fmt: skip
+
+    return relabel
+
+
+def _large_map(scale: int, threads: int) -> Iterator[Measured]:
+    """Entries that are looked up by parts in a map that no cache holds; twelve to a column."""
+    nodes, edges = 1 << scale, (1 << scale) * 3 // 2
+    src, dst = native.rmat_edges(scale, edges, 0, threads, True)
+    indptr, indices = native.coo_to_csc(src, dst >> 3, nodes, nodes >> 3, threads)[:2]
+    del src, dst
+    random = np.random.default_rng(0)
+    sources, columns = (native.sort_by_score(random.random(n), threads) for n in (nodes, nodes >> 3))
+    relabel, out = _relabel(indptr, indices, columns, sources, threads), np.empty(edges * 4, np.uint8)
+    space = np.empty(min(edges * 4, WIDEST_CHUNK), np.uint8)
+    yield "relabel by parts", edges, nodes, 4, lambda: relabel(out, 0, 0, space)
 
 
 def _sweeps(relations: Any, nodes: int, edges: int, threads: int) -> Iterator[Measured]:
@@ -162,15 +187,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="kernels to fit; all by default")
     parser.add_argument("--edges", default="1000000,4000000,16000000,50000000")
+    parser.add_argument("--large", default="26,27", help="powers of two: nodes of maps that are looked up by parts")
     parser.add_argument("--threads", default="1")
     given = parser.parse_args()
     found: dict[str, list[tuple[int, int, float, float, float, Rates]]] = {}
     for threads in map(int, given.threads.split(",")):
         rates = Rates(threads, *measure_memory(threads, CLOCK))
-        for edges in map(int, given.edges.split(",")):
-            scale = int(np.log2(edges / 12)) + 1
+        sizes = [(int(np.log2(edges / 12)) + 1, edges) for edges in map(int, given.edges.split(","))]
+        works = [(edges, measure(scale, edges, threads)) for scale, edges in sizes]
+        if not given.names or "relabel by parts" in given.names:
+            works += [(3 << int(scale) >> 1, _large_map(int(scale), threads)) for scale in given.large.split(",")]
+        for edges, kernels in works:
             base: float = 0.0
-            for name, items, entries, entry_bytes, work in measure(scale, edges, threads):
+            for name, items, entries, entry_bytes, work in kernels:
                 if given.names and name not in given.names and name not in ("bin",):
                     continue
                 seconds, edge = timed(work, threads)
@@ -199,7 +228,7 @@ def _report(name: str, measured: list[tuple[int, int, float, float, float, Rates
         (edge, access, max(seconds / items - each, 0.1 * seconds / items))
         for (items, _, seconds, access, edge, _), each in zip(measured, fixed, strict=True)
     ]
-    work, accesses = fit(rows, (0,) if name in BYTEWISE else (0, 1))
+    work, accesses = fit(rows, (0,) if name in WITHOUT_ACCESSES else (0, 1))
     off = []
     for (items, edges, seconds, access, edge, rates), each in zip(measured, fixed, strict=True):
         predicted = items * (work * edge + accesses * access + each)

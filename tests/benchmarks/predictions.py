@@ -74,6 +74,9 @@ def one(stage: str, folder: Path, memory: str, cold: bool) -> dict[str, Any]:
     if cold:
         drop(folder)
     forecast = predict()
+    for place in forecast.plans[0].left:
+        shutil.rmtree(place, ignore_errors=True)  # what is there already would be removed in the time of the run
+    os.sync()
     if cold:
         drop(folder)
     before, base = _io(), own_memory()

@@ -85,10 +85,13 @@ def test_a_map_larger_than_the_caches_is_looked_up_by_parts(
     assert files(tmp_path / "direct") == files(tmp_path / "parts")
 
 
-def big_graph(folder: Path, edges: int, scale: int, **options: Any) -> tuple[Graph, Scores]:
-    """A power-law graph with ids in no order, and scores."""
+def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: Any) -> tuple[Graph, Scores]:
+    """A power-law graph with ids in no order, and scores; leaves have an edge from one node each."""
     src, dst = native.rmat_edges(scale, edges, 1, 2, True)
-    nodes = NodeData(1 << scale, splits={"train": np.arange(100)}, labels=np.arange(1 << scale) % 7)
+    count = leaves + (1 << scale)
+    src = np.append(src, np.zeros(leaves, src.dtype))
+    dst = np.append(dst, np.arange(1 << scale, count, dtype=dst.dtype))
+    nodes = NodeData(count, splits={"train": np.arange(100)}, labels=np.arange(count) % 7)
     data = Dataset("big", "npy", {"node": nodes}, [EdgeData(("node", "to", "node"), src, dst)])
     graph = build_graph(data, folder / "graph", **options)
     return graph, pipeline.score(graph, folder / "scores", "degree")
@@ -103,6 +106,15 @@ def test_a_real_size_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -
     assert peak.bytes < budget
     whole = pipeline.reorder(graph, scores, tmp_path / "memory", memory="4GiB")
     assert Graph.open(tmp_path / "windows").digest == whole.digest
+
+
+def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
+    """The last window has few entries, but nearly all columns, and the start of each."""
+    graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
+    budget = own_memory() + 260 * MIB
+    with peak_memory() as peak:
+        pipeline.reorder(graph, scores, tmp_path / "windows", memory=budget)
+    assert peak.bytes < budget
 
 
 def test_the_formula_is_what_a_relation_takes(tmp_path: Path, peak_memory: Any) -> None:

@@ -31,9 +31,10 @@ KERNELS: dict[str, Kernel] = {
     "value": Kernel(0.0, 16, 1.04),
     "rank": Kernel(1.98, 40, 0.0, 12),
     "invert": Kernel(0.0, 12, 0.21, 4),
-    "relabel column": Kernel(0.02, 16, 0.05, 8),
+    "relabel column": Kernel(0.05, 16, 0.15, 8),
     "relabel pass": Kernel(0.02, 4),
-    "relabel": Kernel(0.15, 4, 0.45),
+    "relabel": Kernel(0.19, 4, 0.49),
+    "relabel by parts": Kernel(1.8, 24),
     "degree": Kernel(0.41, 4, 0.04),
     "bin": Kernel(0.32, 12, 0.0, 4),
     "sweep": Kernel(0.02, 8, 0.05),
@@ -42,12 +43,15 @@ KERNELS: dict[str, Kernel] = {
     "append": Kernel(0.02, 1),
 }
 """By name. Bytes are counted by hand from the kernels; `work` and `accesses` were fitted to R-MAT graphs of 1, 4, 16
-and 48 M edges, on one thread and by the clock of the processor (least squares of the relative error, not negative), by
-``tests/benchmarks/fit_kernels.py``. With more threads every rate is measured with as many.
+and 48 M edges (`relabel by parts`: to maps of 64 and 128 M nodes), on one thread and by the clock of the processor
+(least squares of the relative error, not negative), by ``tests/benchmarks/fit_kernels.py``. With more threads every
+rate is measured with as many.
 """
 
 SYNCS_OF_FILE, SYNCS_OF_STAGE = 3, 8
 """Small writes that are waited for: of a file (its space, its end, its line in the journal), and of an artifact."""
+STAGE_SECONDS = 0.03
+"""Of every stage: modules that it needs, its input opened and checked."""
 
 
 def kernel_seconds(name: str, items: float, rates: Rates, entries: int = 0, entry_bytes: int = 4) -> float:
@@ -71,6 +75,11 @@ def write_seconds(nbytes: float, disk: Disk) -> float:
 def put_seconds(nbytes: float, rates: Rates, files: int = 1) -> float:
     """Seconds of writing whole arrays as files, hashed, through the page cache; see `ArtifactWriter.put`."""
     return nbytes / rates.target.put + hash_seconds(nbytes, rates) + files * SYNCS_OF_FILE * rates.target.sync
+
+
+def stage_seconds(rates: Rates) -> float:
+    """Seconds that a stage takes for nothing: it begins, and commits an artifact."""
+    return STAGE_SECONDS + SYNCS_OF_STAGE * rates.target.sync
 
 
 def hash_seconds(nbytes: float, rates: Rates) -> float:

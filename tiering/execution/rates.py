@@ -167,13 +167,16 @@ def _measure_disk(folder: Path) -> Disk:
             os.pwrite(file.fileno(), small, offset)
         os.fdatasync(file.fileno())
         put = size // 4 / (time.perf_counter() - begun)
-        sync = _typical(lambda: _synced(file.fileno(), small[:4096]), 5)
+    with storage_errors(folder):
+        sync = _typical(lambda: _put_small(folder, small[:4096]), 5)
     return Disk(read, write, put, sync)
 
 
-def _synced(fd: int, data: memoryview) -> None:
-    os.pwrite(fd, data, 0)
-    os.fsync(fd)
+def _put_small(folder: Path, data: memoryview) -> None:
+    """A file that is new: its name and its place go to disk too, which takes longer than its bytes."""
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".rates.", buffering=0) as file:
+        file.write(data)
+        os.fsync(file.fileno())
 
 
 def _write_seconds(path: Path, plain: int, size: int) -> float:

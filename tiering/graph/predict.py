@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiering.execution import Budget
-from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
+from tiering.execution.costs import kernel_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
 from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
@@ -144,5 +144,5 @@ def _nodes(dataset: Dataset, shape: GraphShape, rates: Rates) -> Step:
     copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
     files = sum(len(node.arrays) for node in shape.nodes.values())
     seconds = read_seconds(read, rates.source) + put_seconds(written, rates, files)
-    seconds += SYNCS_OF_STAGE * rates.target.sync
+    seconds += stage_seconds(rates)
     return Step("nodes", "in memory", copied, read, written, 0, seconds, shape.num_nodes(), "node")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiering.execution import Budget
-from tiering.execution.costs import SYNCS_OF_STAGE, hash_seconds, read_seconds, write_seconds
+from tiering.execution.costs import hash_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES
@@ -49,7 +49,7 @@ def predict_layout(
     left = tiers.reading_budget(budget)
     steps = [_rows(entry, tables[name], tiers, left, rates) for name, entry in tiers.entries.items()]
     seconds = read_seconds(copied, rates.source) + write_seconds(copied, rates.target)
-    seconds += SYNCS_OF_STAGE * rates.target.sync
+    seconds += stage_seconds(rates)
     steps.append(Step("graph", "copied" if copied else "hard links", 0, copied, copied, 0, seconds))
     places = tiers.places(out, ssd)
     places[out] += copied
@@ -68,7 +68,8 @@ def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget,
         rows.disk_read,
         written,
         rows.plan.bytes_scratch,
-        rows.seconds_with(write_seconds(written, rates.target), hash_seconds(written, rates)),
+        rows.seconds_with(write_seconds(written, rates.target), hash_seconds(written, rates))
+        + put_seconds(0, rates, sum(entry.rows(tier) > 0 for tier in ("gpu", "peer", "cpu")) + tiers.num_images),
         table.rows,
         "row",
     )

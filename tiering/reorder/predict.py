@@ -12,6 +12,7 @@ from tiering.execution.costs import (
     kernel_seconds,
     put_seconds,
     read_seconds,
+    stage_seconds,
     write_seconds,
 )
 from tiering.execution.executor import count_windows
@@ -69,7 +70,7 @@ def predict_reorder(
     if features:
         steps += [_features(name, table, budget, rates) for name, table in shape.tables.items()]
         left += sum(table.bytes for table in shape.tables.values())
-    steps.append(Step("manifests", "", seconds=2 * SYNCS_OF_STAGE * rates.target.sync))
+    steps.append(Step("manifests", "", seconds=stage_seconds(rates) + SYNCS_OF_STAGE * rates.target.sync))
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory())
 
 
@@ -184,7 +185,8 @@ def _windows(
     if large:
         chunks = BUFFERS * widened(room - window - starts, written)
     read = round(count * written * max(uncached, 0.0)) + again
-    passing = kernel_seconds("relabel", sizes.num_edges, rates, sizes.num_src if again or held else 0, sizes.id_bytes)
+    kernel, entries = "relabel by parts" if large else "relabel", sizes.num_src if again or held else 0
+    passing = kernel_seconds(kernel, sizes.num_edges, rates, entries, sizes.id_bytes)
     passing += kernel_seconds("relabel pass", count * sizes.num_edges, rates)
     seconds = max(read_seconds(read, rates.source), passing) + window / rates.touch + held / rates.touch
     seconds += _blocks_seconds(written, 1, rates)

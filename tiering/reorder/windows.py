@@ -230,20 +230,23 @@ class _Windows:
         """Fill a window and write it."""
         window = Window.of(file, blocks, item, self._indptr)
         nbytes = (window.end - window.first) * item
-        room = self._left() - nbytes
-        out = self._room(nbytes)
-        self._widen(values, room - (self._memory_of(window, item) - nbytes))
+        left = self._left()
+        room, starts = left - nbytes, self._memory_of(window, item) - nbytes
+        out = self._room(nbytes, left - starts)
+        self._widen(values, room - starts)
         desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-        for column, starts in self._starts(window.columns, room):
+        for column, begins in self._starts(window.columns, room):
             if values is None:
-                self._pass_ids(desc, out, window.first, column, starts)
+                self._pass_ids(desc, out, window.first, column, begins)
             else:
-                self._pass_values(desc, values, out, window.first, column, starts)
+                self._pass_values(desc, values, out, window.first, column, begins)
         file.write(blocks.start, window.bytes_of(out, item))
 
-    def _room(self, nbytes: int) -> Bytes:
-        """Memory for a window; that of the window before is used again where it is enough."""
-        if self._memory.size < nbytes:
+    def _room(self, nbytes: int, most: int) -> Bytes:
+        """Memory for a window; that of the window before is used again where it is enough, and not more than `most`:
+        the last windows may have few entries and the starts of very many columns.
+        """
+        if self._memory.size < nbytes or self._memory.size > max(nbytes, most):
             self._memory = aligned_bytes(0)  # goes before the next is taken
             self._memory = aligned_bytes(nbytes)
         return self._memory[:nbytes]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tiering.execution.costs import SYNCS_OF_STAGE, kernel_seconds, put_seconds, read_seconds, write_seconds
+from tiering.execution.costs import kernel_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.graph import Graph
@@ -57,7 +57,7 @@ def predict_score(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape
     if plan.name in ("presample", "vip", "hybrid"):
         columns += 8 * sum(shape.num_nodes(relation[2]) for relation in shape.relations)
     files = len(shape.nodes) + (len(shape.edges) if columns > 8 * shape.num_nodes() else 0)
-    put = put_seconds(columns, rates, files) + SYNCS_OF_STAGE * rates.target.sync
+    put = put_seconds(columns, rates, files) + stage_seconds(rates)
     seconds += read_seconds(read, rates.source)
     steps = (
         Step(plan.name, how, memory, read, 0, scratch, seconds, shape.num_edges(), "edge"),
