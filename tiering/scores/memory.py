@@ -91,10 +91,12 @@ class Need:
     """More makes it no faster."""
     what: str
     """What needs it, for people."""
+    kept: int = 0
+    """Of sweeps: of both, what stays however many edges are in memory."""
 
     def beside(self, nbytes: int, what: str) -> Need:
         """With `nbytes` that are held all the while."""
-        return Need(self.least + nbytes, self.plenty + nbytes, what)
+        return Need(self.least + nbytes, self.plenty + nbytes, what, self.kept + nbytes)
 
 
 def sum_bins(nodes: int) -> int:
@@ -130,7 +132,7 @@ def sums(sizes: Sizes) -> Need:
     quarter = max(LEAST_PIECE, sizes.edges // 4) + piece
     plenty = 4 * (sizes.edges + len(sizes.relations) * padding) + 8 * quarter + 66 * 8 * BIN_NODES
     least = always + min(max(group, binning), plenty)
-    return Need(least, always + max(plenty, binning), "")
+    return Need(least, always + max(plenty, binning), "", always)
 
 
 def degree_need(sizes: Sizes) -> Need:
@@ -185,7 +187,7 @@ def hybrid_need(graph: Graph, sizes: Sizes, sampling: SamplingOptions, squares: 
     before = prior.beside(counts, "")
     what = f"hybrid: counters, prior and order of {format_count(sizes.all_nodes)} nodes and their lists"
     steps = (counting, before, Need(weighing, weighing, ""))
-    return Need(max(step.least for step in steps), max(step.plenty for step in steps), what)
+    return Need(max(step.least for step in steps), max(step.plenty for step in steps), what, before.kept)
 
 
 def kernel_memory(budget: Budget | None) -> int | None:
@@ -201,10 +203,14 @@ def direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[str]:
     """
     if budget is None:
         return []
-    cache = max(0, available_memory() - min(need.plenty, budget.left()))
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
-    large = sum(indices.nbytes for indices in arrays) > cache
+    large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
     return [_whole_file(indices) if large else "" for indices in arrays]
+
+
+def past_the_cache(nbytes: int, budget: Budget, need: Need) -> bool:
+    """Whether so many bytes of indices are more than a method leaves to the page cache."""
+    return nbytes > max(0, available_memory() - min(need.plenty, budget.left()))
 
 
 def _whole_file(array: np.ndarray[Any, Any]) -> str:

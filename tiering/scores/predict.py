@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tiering.execution.costs import kernel_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
+from tiering.execution.costs import kernel_seconds, put_seconds, read_seconds, stage_seconds
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.graph import Graph
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.sampling import make_sampler, resolve_fanouts
-from tiering.scores.memory import Need
+from tiering.scores.memory import past_the_cache
 from tiering.scores.plan import ScorePlan
+from tiering.scores.predict_sweeps import SweepPlan
 from tiering.scores.presample import tally_epochs
 from tiering.scores.request import ScoreRequest
 from tiering.scores.vip import SAMPLERS
@@ -48,17 +49,28 @@ def predict_score(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape
     if request.budget is not None:
         request.budget.require(need.least, need.what)
         left = request.budget.left()
-    scratch = _scratch(shape, plan, need, left)
-    read = sum(round(4 * each.num_edges * each.uncached) for each in shape.edges)
-    seconds, notes = _seconds(graph, plan, shape, scratch, rates)
-    how = "in memory" if not scratch else f"at most {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
+    seconds, notes = _seconds(graph, plan, shape, rates)
+    read, scratch = sum(round(4 * each.num_edges * each.uncached) for each in shape.edges), 0
+    if count := _sweeps(plan):
+        sweeps = SweepPlan.choose(graph, shape, need, left, request.threads)
+        direct = request.budget is not None and past_the_cache(4 * shape.num_edges(), request.budget, need)
+        read, binning = sweeps.binning(shape, direct, rates)
+        seconds, scratch = seconds + binning + count * sweeps.sweep(rates), sweeps.scratch
+    else:
+        seconds += read_seconds(read, rates.source)
+    offsets = sum(
+        round(8 * (shape.num_nodes(each.relation[2]) + 1) * each.uncached)
+        for each in shape.edges
+        if _reads_offsets(plan)
+    )
+    read, seconds = read + offsets, seconds + read_seconds(offsets, rates.source)
+    how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
     memory = min(need.plenty, max(need.least, left))
     columns = 8 * shape.num_nodes()
     if plan.name in ("presample", "vip", "hybrid"):
         columns += 8 * sum(shape.num_nodes(relation[2]) for relation in shape.relations)
     files = len(shape.nodes) + (len(shape.edges) if columns > 8 * shape.num_nodes() else 0)
     put = put_seconds(columns, rates, files) + stage_seconds(rates)
-    seconds += read_seconds(read, rates.source)
     steps = (
         Step(plan.name, how, memory, read, 0, scratch, seconds, shape.num_edges(), "edge"),
         Step("columns", "in memory", columns, 0, columns, 0, put, shape.num_nodes(), "node"),
@@ -79,27 +91,19 @@ def _sweeps(plan: ScorePlan) -> int:
     return 0
 
 
-def _scratch(shape: GraphShape, plan: ScorePlan, need: Need, left: int) -> int:
-    """Bytes of the binned edges that do not fit."""
-    edges = 4 * shape.num_edges()
-    return max(0, min(edges, edges - (left - need.least))) if _sweeps(plan) and need.plenty > left else 0
+def _reads_offsets(plan: ScorePlan) -> bool:
+    return plan.name != "degree"
 
 
-def _seconds(
-    graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape, scratch: int, rates: Rates
-) -> tuple[float, list[str]]:
-    """Seconds of the computation, and what they rest on."""
-    notes, seconds, sweeps = list(plan.notes), 0.0, _sweeps(plan)
-    for each in shape.edges:
-        entries = shape.num_nodes(each.relation[0])
-        if plan.name == "degree":
+def _seconds(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape, rates: Rates) -> tuple[float, list[str]]:
+    """Seconds of the computation, sweeps apart, and what all of them rest on."""
+    notes, seconds = list(plan.notes), 0.0
+    if plan.name == "degree":
+        for each in shape.edges:
+            entries = shape.num_nodes(each.relation[0])
             seconds += kernel_seconds("degree", each.num_edges, rates, entries, 8)
-        elif sweeps:
-            seconds += kernel_seconds("bin", each.num_edges, rates, entries, 8)
-            seconds += kernel_seconds("sweep", sweeps * each.num_edges, rates, entries, 8)
-    seconds += write_seconds(scratch, rates.target) + sweeps * read_seconds(scratch, rates.target)
     if plan.name == "rpr":
-        notes.append(f"at most {sweeps} sweeps, fewer where scores stand still before")
+        notes.append(f"at most {_sweeps(plan)} sweeps, fewer where scores stand still before")
     if plan.method.counts:
         epoch, note = _epoch_seconds(graph, plan.request, rates)
         seconds += epoch * plan.request.options.epochs
