@@ -37,6 +37,7 @@ KERNELS: dict[str, Kernel] = {
     "relabel by parts": Kernel(1.8, 24),
     "degree": Kernel(0.41, 4, 0.04),
     "bin": Kernel(0.45, 12, 0.0, 4),
+    "column": Kernel(2.0, 8),
     "sweep": Kernel(0.0, 8, 0.05),
     "sweep run": Kernel(90),
     "row": Kernel(0.33, 0, 0.5),

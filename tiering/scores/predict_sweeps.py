@@ -103,7 +103,9 @@ class SweepPlan:
         seconds = sum(
             kernel_seconds("bin", each.num_edges, rates, shape.num_nodes(each.relation[0]), 8) for each in shape.edges
         )
-        return read, max(seconds, read_seconds(read, rates.source)) + write_seconds(self.scratch, rates.target)
+        ranking = kernel_seconds("column", sum(shape.num_nodes(each.relation[2]) for each in shape.edges), rates)
+        writing = write_seconds(self.scratch, rates.target)
+        return read, ranking + max(seconds, read_seconds(read, rates.source)) + writing
 
     def sweep(self, rates: Rates) -> float:
         """Seconds of a sweep."""
