@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering import ranked_rows
 from tiering.errors import BudgetError, StorageError
 from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
 from tiering.io import random_rows
-from tiering.ranked_rows import RankedRows, plan_rows
+from tiering.ranked_rows import RankedRows, plan, plan_rows
 
 MIB = 1 << 20
 
@@ -45,8 +44,8 @@ def tight(monkeypatch):
 
     def set_up(window: int) -> Budget:
         monkeypatch.setattr(feature_rows, "CHUNK_BYTES", 4096)
-        monkeypatch.setattr(ranked_rows, "CHUNK_BYTES", 4096)
-        monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+        monkeypatch.setattr(plan, "CHUNK_BYTES", 4096)
+        monkeypatch.setattr(plan, "available_memory", lambda: 0)
         monkeypatch.setattr(Budget, "left", lambda self: window + 4 * 4096)
         monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
         return Budget(1, "test")
@@ -65,14 +64,14 @@ def test_every_way_gives_the_same_rows(rows, row_bytes, windows, cuts, multiple,
         folder = Path(name)
         table, content, order = make_table(folder, rows, row_bytes, offset, seed)
         patch.setattr(feature_rows, "CHUNK_BYTES", 4096)
-        patch.setattr(ranked_rows, "CHUNK_BYTES", 4096)
+        patch.setattr(plan, "CHUNK_BYTES", 4096)
         patch.setattr(Budget, "require", lambda self, needed, what: None)
         bounds = sorted({0, rows, *(min(cut, rows) for cut in cuts)})
         some = -(-rows // windows) * row_bytes
         for free, left, expected in ((1 << 60, 0, "gather"), (0, some, None), (0, some, "random")):
-            patch.setattr(ranked_rows, "_random_is_faster", lambda *table, wanted=expected: wanted == "random")
-            patch.setattr(ranked_rows, "available_memory", lambda free=free: free)
-            patch.setattr(Budget, "left", lambda self, left=left: left + ranked_rows.BUFFERS * max(4096, row_bytes))
+            patch.setattr(plan, "_random_is_faster", lambda *table, wanted=expected: wanted == "random")
+            patch.setattr(plan, "available_memory", lambda free=free: free)
+            patch.setattr(Budget, "left", lambda self, left=left: left + plan.BUFFERS * max(4096, row_bytes))
             options = {"budget": Budget(1, "test"), "scratch": folder / "scratch", "threads": threads}
             with RankedRows(table, order, inverse(order), **options) as source:
                 count = -(-rows // source.plan.window_rows)
@@ -108,11 +107,9 @@ def test_no_rows(tmp_path, tight):
 def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows):
     """400 MB of rows; 256 or 64 MiB of window."""
     table, content, order = make_table(tmp_path, 400_000, 1000)
-    monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+    monkeypatch.setattr(plan, "available_memory", lambda: 0)
     back = inverse(order)
-    budget = Budget(
-        own_memory() + ranked_rows.BUFFERS * feature_rows.CHUNK_BYTES + 400_000_000 // windows + MIB, "test"
-    )
+    budget = Budget(own_memory() + plan.BUFFERS * feature_rows.CHUNK_BYTES + 400_000_000 // windows + MIB, "test")
     with (
         peak_memory() as peak,
         RankedRows(table, order, back, budget=budget, scratch=tmp_path / "s", threads=2) as source,
@@ -129,15 +126,15 @@ def test_memory_and_disk_as_planned(tmp_path, monkeypatch, peak_memory, windows)
 
 def test_the_disk_is_asked_whether_rows_are_read_at_random(tmp_path, monkeypatch):
     table, content, order = make_table(tmp_path, 3000, 600, 100)
-    monkeypatch.setattr(ranked_rows, "_WORTH_MEASURING", 0)
+    monkeypatch.setattr(plan, "_WORTH_MEASURING", 0)
     speed = random_rows.measure_rows(table.path, table.offset, table.rows, table.row_bytes)
     assert speed.rows > 0 and speed.stream > 0
     for rows_per_second, expected in ((3000.0, True), (1000.0, False)):
         measured = random_rows.RowSpeed(rows_per_second, table.bytes)
-        monkeypatch.setattr(ranked_rows, "measure_rows", lambda *table, measured=measured: measured)
-        assert ranked_rows._random_is_faster(table, 2) == expected  # twice the table takes 2 s
-    monkeypatch.setattr(ranked_rows, "SMALL_ROW", 601)
-    assert not ranked_rows._random_is_faster(table, 2)
+        monkeypatch.setattr(plan, "measure_rows", lambda *table, measured=measured: measured)
+        assert plan._random_is_faster(table, 2) == expected  # twice the table takes 2 s
+    monkeypatch.setattr(plan, "SMALL_ROW", 601)
+    assert not plan._random_is_faster(table, 2)
     rows, out = random_rows.open_rows(table.path, table.offset, table.row_bytes), np.empty((3000, 600), np.uint8)
     rows.read(order, out)
     np.testing.assert_array_equal(out, content[order])
@@ -150,7 +147,7 @@ def test_the_disk_is_asked_whether_rows_are_read_at_random(tmp_path, monkeypatch
 
 def test_too_little_memory(tmp_path, monkeypatch):
     table, _, order = make_table(tmp_path, 1000, 1000)
-    monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+    monkeypatch.setattr(plan, "available_memory", lambda: 0)
     with pytest.raises(BudgetError, match=r"rows of table: eight chunks of 32 MiB need 256 MiB .* give --memory"):
         plan_rows(table, False, Budget(own_memory() + 50 * MIB, "50MiB"))
     assert order.size

@@ -56,6 +56,6 @@ def test_a_segment_stays_while_the_next_is_taken(tmp_path):
 def test_a_file_that_was_cut(tmp_path):
     file, _ = fill(tmp_path / "file", [9000, 9000])
     os.truncate(tmp_path / "file", 10_000)
-    with pytest.raises(StorageError, match="ends early"):
+    with pytest.raises(StorageError, match="ends at byte 10000"):
         list(file.read(0))
     file.remove()

@@ -97,7 +97,7 @@ def test_memory_and_what_is_left(large, tmp_path, peak_memory, monkeypatch, name
     Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
     """
     if budget is not None:
-        monkeypatch.setattr("tiering.ranked_rows.available_memory", lambda: 0)
+        monkeypatch.setattr("tiering.ranked_rows.plan.available_memory", lambda: 0)
     predict, run = stage(name, large, tmp_path / "out")
     with peak_memory() as peak:
         before = own_memory()

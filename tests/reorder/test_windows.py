@@ -11,7 +11,7 @@ import pytest
 from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
-from tiering import native, pipeline, ranked_rows
+from tiering import native, pipeline
 from tiering.errors import BudgetError, FormatError
 from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
@@ -21,6 +21,7 @@ from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.io import blocks, checksum
 from tiering.order import by_score, external
+from tiering.ranked_rows import plan
 from tiering.reorder import arrays, nodes, reorder_graph, windows
 from tiering.reorder.windows import RelabelSizes
 
@@ -40,9 +41,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Budget]:
         monkeypatch.setattr(arrays, "CHUNK_BYTES_PER_ENTRY", 10)
         monkeypatch.setattr(by_score, "CHUNK_BYTES", 1000)
         monkeypatch.setattr(by_score, "LEAST_PIECE", 20)
-        for module in (feature_rows, ranked_rows):
+        for module in (feature_rows, plan):
             monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
-        monkeypatch.setattr(ranked_rows, "available_memory", lambda: 0)
+        monkeypatch.setattr(plan, "available_memory", lambda: 0)
         monkeypatch.setattr(Budget, "left", lambda self: left)
         monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
         return Budget(left, "test")

@@ -177,10 +177,10 @@ def _half_line(plain: Callable[..., object], journal: Any, document: dict[str, A
 
 
 def _small_rows() -> None:
-    from tiering import ranked_rows
     from tiering.formats import feature_rows
+    from tiering.ranked_rows import plan
 
-    feature_rows.CHUNK_BYTES = ranked_rows.CHUNK_BYTES = 8192
+    feature_rows.CHUNK_BYTES = plan.CHUNK_BYTES = 8192
 
 
 def _windows() -> None:
@@ -217,11 +217,11 @@ def _no_relation_fits() -> None:
 
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
-    from tiering import ranked_rows
     from tiering.execution import Budget
+    from tiering.ranked_rows import plan
 
-    ranked_rows.available_memory = lambda: 0
-    Budget.left = lambda self: window + 4 * ranked_rows.CHUNK_BYTES  # type: ignore[method-assign]
+    plan.available_memory = lambda: 0
+    Budget.left = lambda self: window + 4 * plan.CHUNK_BYTES  # type: ignore[method-assign]
     Budget.require = lambda self, needed, what: None  # type: ignore[method-assign]
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.io.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.io.storage import reserve, storage_errors
+from tiering.io.streaming import open_stream
+from tiering.native import StreamReader
 
 Bytes = npt.NDArray[np.uint8]
 
-_READERS = 4
-"""Segments read side by side: enough for an SSD."""
+Batch: TypeAlias = tuple[int, int, list[int]]
+"""Segments that are read together: where they begin, bytes of all, padded, and bytes of each."""
 
 
 def padded(nbytes: int) -> int:
@@ -67,31 +68,43 @@ class SegmentFile:
         Parameters
         ----------
         memory
-            Bytes to read ahead at the most, where that is more than two segments.
+            Bytes to take at the most, where that is more than two segments.
         """
-        largest = padded(max(self._sizes, default=0))
-        depth = max(2, min(2 * _READERS, memory // max(1, largest)))
-        buffers = [aligned_bytes(largest) for _ in range(depth)]
-        with ThreadPoolExecutor(min(_READERS, depth)) as pool:
-            jobs: deque[Future[Bytes]] = deque()
-            offset = 0
-            for number, nbytes in enumerate(self._sizes):
-                if len(jobs) == depth - 1:  # the buffer after those in flight is the caller's
-                    yield jobs.popleft().result()
-                jobs.append(pool.submit(self._read_segment, buffers[number % depth], offset, nbytes))
-                offset += padded(nbytes)
-            while jobs:
-                yield jobs.popleft().result()
-
-    def _read_segment(self, buffer: Bytes, offset: int, nbytes: int) -> Bytes:
-        wanted, done = padded(nbytes), 0
+        batches = list(self._batches(memory // 2))
+        if not batches:
+            return
+        room = max(nbytes for _, nbytes, _ in batches)
+        buffers = [aligned_bytes(room) for _ in range(min(2, len(batches)))]
+        reader = open_stream([self.path], buffers)
         with storage_errors(self.path):
-            while done < nbytes:
-                got = os.preadv(self._descriptor(), [buffer[done:wanted].data], offset + done)
-                if got == 0:
-                    raise OSError(5, "the scratch file ends early")
-                done += got
-        return buffer[:nbytes]
+            self._ask(reader, batches, 0)
+            for number, (_, _, sizes) in enumerate(batches):
+                reader.finish()
+                at = 0
+                for place, nbytes in enumerate(sizes):
+                    yield buffers[number % 2][at : at + nbytes]
+                    at += padded(nbytes)
+                    if place == 0:  # now the buffer of the batch before is free
+                        self._ask(reader, batches, number + 1)
+
+    def _ask(self, reader: StreamReader, batches: list[Batch], number: int) -> None:
+        """Begin to read a batch, if there is one of that number."""
+        if number < len(batches):
+            offset, nbytes, _ = batches[number]
+            reader.start([(0, offset, nbytes, number % 2, 0)])
+
+    def _batches(self, most: int) -> Iterator[Batch]:
+        """Segments that are read together: of `most` bytes, or one."""
+        offset = nbytes = 0
+        sizes: list[int] = []
+        for size in self._sizes:
+            if sizes and nbytes + padded(size) > most:
+                yield offset, nbytes, sizes
+                offset, nbytes, sizes = offset + nbytes, 0, []
+            sizes.append(size)
+            nbytes += padded(size)
+        if sizes:
+            yield offset, nbytes, sizes
 
     def _descriptor(self) -> int:
         if self._fd is None:

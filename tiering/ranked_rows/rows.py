@@ -1,0 +1,119 @@
+"""Rows of a feature table in rank order, chunk after chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.execution import Budget
+from tiering.formats.feature_rows import chunk_rows, map_rows
+from tiering.formats.features import FeatureTable
+from tiering.io.random_rows import open_rows
+from tiering.ranked_rows.plan import plan_rows
+from tiering.ranked_rows.windows import Windows
+
+Bytes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[Any]
+
+
+class RankedRows:
+    """Rows by rank; a context manager that removes its scratch files.
+
+    Parameters
+    ----------
+    table
+        Where the rows lie.
+    new_to_old, old_to_new
+        Row of the table for each rank and the other way round, int32 or int64, shape (rows,); ``None`` if the table is
+        in rank order.
+    budget
+        What to stay within.
+    scratch
+        Directory for files that are needed for a while; made and removed here.
+    threads
+        Threads that copy rows; the rows are the same for any number.
+    """
+
+    def __init__(
+        self,
+        table: FeatureTable,
+        new_to_old: Ids | None,
+        old_to_new: Ids | None,
+        *,
+        budget: Budget,
+        scratch: Path,
+        threads: int,
+    ) -> None:
+        none = np.empty(0, np.int64)
+        self.table, self._in_order = table, new_to_old is None or old_to_new is None
+        self._new_to_old = none if new_to_old is None else new_to_old
+        self._old_to_new = none if old_to_new is None else old_to_new
+        self.plan = plan_rows(table, self._in_order, budget)
+        """How the rows are brought into order."""
+        self._threads = threads
+        self._windows = Windows(table, self.plan, self._old_to_new, scratch, threads) if self.plan.windows else None
+
+    def chunks(self, begin: int, end: int, multiple: int = 1) -> Iterator[tuple[int, Bytes]]:
+        """Rows `begin`..`end` in pieces of whole multiples of `multiple` rows: (first rank, uint8 (n, row_bytes)).
+
+        Ranges must come in ascending order. A piece is valid until the next is asked for.
+        """
+        if begin == end:
+            return
+        step = chunk_rows(self.table.row_bytes, multiple)
+        fill = self._filler()
+        shape = (min(step, end - begin), self.table.row_bytes)
+        buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
+
+        def load(first: int) -> Bytes:
+            return fill(first, buffers[(first - begin) // step % len(buffers)][: min(step, end - first)], step)
+
+        with ThreadPoolExecutor(1) as reader:
+            pending = reader.submit(load, begin)
+            for first in range(begin, end, step):
+                chunk = pending.result()
+                if first + step < end:
+                    pending = reader.submit(load, first + step)
+                yield first, chunk
+
+    def _filler(self) -> Callable[[int, Bytes, int], Bytes]:
+        """A function that returns the rows from a rank on: the chunk that it is given, or where they lie."""
+        if self._windows is not None:
+            return self._windows.rows
+        if self.plan.strategy == "random":
+            rows = open_rows(self.table.path, self.table.offset, self.table.row_bytes)
+
+            def read(first: int, chunk: Bytes, _: int) -> Bytes:
+                rows.read(self._new_to_old[first : first + chunk.shape[0]], chunk)
+                return chunk
+
+            return read
+        table = map_rows(self.table, random=not self._in_order)
+
+        def copy(first: int, chunk: Bytes, _: int) -> Bytes:
+            chunk[:] = table[first : first + chunk.shape[0]]
+            return chunk
+
+        def gather(first: int, chunk: Bytes, _: int) -> Bytes:
+            native.gather_rows(table, self._new_to_old[first : first + chunk.shape[0]], chunk, self._threads)
+            return chunk
+
+        return copy if self._in_order else gather
+
+    def close(self) -> None:
+        """Remove the scratch files and give the memory back."""
+        if self._windows is not None:
+            self._windows.close()
+
+    def __enter__(self) -> RankedRows:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,87 @@
+"""The file of a window: its rows in no order, each with its place in the window.
+
+A segment, one for each piece of the table that had rows of the window, has the places, int32 (int64 for windows of 2^31
+rows and more), padded to 64 bytes, and the rows behind them; it ends at a multiple of 4096 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.formats.feature_rows import CHUNK_BYTES
+from tiering.io.blocks import ALIGNMENT
+from tiering.io.segments import SegmentFile, padded
+
+Bytes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[Any]
+
+LINE_BYTES = 64
+"""Rows begin at a multiple of this."""
+
+
+def place_bytes(window_rows: int) -> int:
+    """Bytes of a place."""
+    return 4 if window_rows < 2**31 else 8
+
+
+def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
+    """Bytes of so many rows in so many segments, at the most."""
+    return rows * (row_bytes + place_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)
+
+
+class WindowFile:
+    """A scratch file.
+
+    Parameters
+    ----------
+    path
+        File to create.
+    rows, row_bytes
+        Rows of the window.
+    segments
+        Segments at the most.
+    """
+
+    def __init__(self, path: Path, rows: int, row_bytes: int, segments: int) -> None:
+        self._row_bytes, self._place = row_bytes, np.dtype(f"i{place_bytes(rows)}")
+        self._file = SegmentFile(path, segment_bytes(rows, row_bytes, rows, segments))
+        self._counts: list[int] = []
+
+    def _rows_at(self, count: int) -> int:
+        """Where the rows of a segment begin."""
+        return -(-count * self._place.itemsize // LINE_BYTES) * LINE_BYTES
+
+    def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
+        """Places and rows of a segment of `count` rows."""
+        begin = self._rows_at(count)
+        places = segment[: count * self._place.itemsize].view(self._place)
+        return places, segment[begin : begin + count * self._row_bytes].reshape(count, self._row_bytes)
+
+    def segment(self, memory: Bytes, count: int) -> tuple[Bytes, Ids, Bytes]:
+        """A segment at the begin of aligned memory, and in it the places and rows to be filled in."""
+        segment = memory[: padded(self._rows_at(count) + count * self._row_bytes)]
+        return segment, *self._parts(segment, count)
+
+    def add(self, count: int) -> int:
+        """Offset of the next segment, of `count` rows."""
+        self._counts.append(count)
+        return self._file.add(self._rows_at(count) + count * self._row_bytes)
+
+    def write(self, segment: Bytes, offset: int) -> None:
+        """Write an added segment; from any thread."""
+        self._file.write(segment, offset)
+
+    def read(self) -> Iterator[tuple[Bytes, Ids]]:
+        """Rows and their places, of one segment after the other; valid until the next but one is asked for."""
+        for count, segment in zip(self._counts, self._file.read(2 * CHUNK_BYTES), strict=True):
+            places, rows = self._parts(segment, count)
+            yield rows, places
+
+    def remove(self) -> None:
+        """Close and delete the file."""
+        self._file.remove()

@@ -1,0 +1,187 @@
+"""Windows of ranks, filled while the table streams past: by a pass for each, or from a file that was scattered to."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.formats.feature_rows import map_rows
+from tiering.formats.features import FeatureTable
+from tiering.io.blocks import aligned_bytes
+from tiering.io.storage import storage_errors
+from tiering.io.streaming import Streamed
+from tiering.progress import progress
+from tiering.ranked_rows.plan import RowPlan, piece_rows
+from tiering.ranked_rows.window_file import WindowFile, segment_bytes
+
+Bytes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[Any]
+
+_WRITERS = 4
+"""Files written side by side."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    start: int
+    """First rank."""
+    rows: Bytes
+    memory: Bytes
+    """What the rows lie in."""
+
+
+class Windows:
+    """The rows of a table in rank order, window after window; ranks are asked for in ascending order.
+
+    Parameters
+    ----------
+    table, plan
+        What lies where, and how it is brought into order.
+    old_to_new
+        Rank of each row of the table, int32 or int64, shape (rows,).
+    scratch
+        Directory for the files of a scatter.
+    threads
+        Threads that copy rows.
+    """
+
+    def __init__(self, table: FeatureTable, plan: RowPlan, old_to_new: Ids, scratch: Path, threads: int) -> None:
+        self._table, self._plan, self._old_to_new = table, plan, old_to_new
+        self._scratch, self._threads = scratch, threads
+        self._window: _Window | None = None
+        self._ahead: Future[_Window] | None = None
+        self._reader = ThreadPoolExecutor(1)
+        self._files: list[WindowFile] = []
+        self._unused: list[Bytes] = []  # memory of windows
+
+    def rows(self, first: int, out: Bytes, step: int) -> Bytes:
+        """The rows from rank `first` on, as many as `out` has: copied to it, or where they lie.
+
+        Where they lie they stay while the next `step` rows are asked for.
+        """
+        window, done = self._of(first), 0
+        rows = window.rows[first - window.start :]
+        if rows.shape[0] >= 2 * step:  # not the last of a window: its memory goes to the window after the next
+            return rows[: out.shape[0]]
+        while True:
+            part = window.rows[first + done - window.start :][: out.shape[0] - done]
+            out[done : done + part.shape[0]] = part
+            done += part.shape[0]
+            if done == out.shape[0]:
+                return out
+            window = self._of(first + done)
+
+    def _of(self, rank: int) -> _Window:
+        """The window of a rank."""
+        start = rank - rank % self._plan.window_rows
+        if self._window is None or self._window.start != start:
+            if self._window is not None:
+                self._unused.append(self._window.memory)  # for the next
+                self._window = None
+            self._window = self._load(start)
+        return self._window
+
+    def _load(self, start: int) -> _Window:
+        """The window that begins at a rank. With files per window the next one is read while this one is used."""
+        if self._plan.strategy == "passes":
+            return self._pass(start)
+        if not self._files:
+            self._scatter()
+        ahead, self._ahead = self._ahead, None
+        window = ahead.result() if ahead is not None else None
+        if window is None or window.start != start:
+            window = self._collect(start)
+        if (following := start + self._plan.window_rows) < self._table.rows:
+            self._ahead = self._reader.submit(self._collect, following)
+        return window
+
+    def _new_window(self, start: int) -> _Window:
+        """Memory for the window that begins at a rank: that of an earlier one if there is any."""
+        row_bytes = self._table.row_bytes
+        memory = self._unused.pop() if self._unused else aligned_bytes(self._plan.window_rows * row_bytes)
+        rows = min(self._plan.window_rows, self._table.rows - start)
+        return _Window(start, memory[: rows * row_bytes].reshape(rows, row_bytes), memory)
+
+    def _stream(self, desc: str) -> Iterator[tuple[Bytes, Ids]]:
+        """Rows and their ranks, of every piece of the table."""
+        table = map_rows(self._table, random=False)
+        with (
+            Streamed([table, self._old_to_new], piece_rows(self._table)) as stream,
+            progress(self._table.bytes, desc, "B", scale=True) as bar,
+        ):
+            for _, _, (rows, ranks) in stream:
+                yield rows, np.ascontiguousarray(ranks)
+                bar.update(rows.nbytes)
+
+    def _pass(self, start: int) -> _Window:
+        """Fill a window while the table streams past."""
+        window = self._new_window(start)
+        for rows, ranks in self._stream(f"rows from rank {start}"):
+            native.scatter_rows(rows, ranks, start, window.rows, self._threads)
+        return window
+
+    def _collect(self, start: int) -> _Window:
+        """Fill a window from its file, which goes."""
+        window, file = self._new_window(start), self._files[start // self._plan.window_rows]
+        for rows, places in file.read():
+            native.scatter_rows(rows, places, 0, window.rows, self._threads)
+        file.remove()
+        return window
+
+    def _scatter(self) -> None:
+        """Send every row to the file of its window, in the table's order; a piece of the table is a segment of each."""
+        step, count = piece_rows(self._table), -(-self._table.rows // self._plan.window_rows)
+        with storage_errors(self._scratch):
+            self._scratch.mkdir(parents=True, exist_ok=True)
+        for k in range(count):
+            size = min(self._plan.window_rows, self._table.rows - k * self._plan.window_rows)
+            path, pieces = self._scratch / f"window-{k}", -(-self._table.rows // step)
+            self._files.append(WindowFile(path, size, self._table.row_bytes, min(size, pieces)))
+        room = segment_bytes(step, self._table.row_bytes, self._plan.window_rows, min(step, count))
+        staging = [aligned_bytes(room) for _ in range(2)]
+        jobs: list[list[Future[None]]] = [[], []]  # of the buffers: one is filled while the other is written
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            for turn, (rows, ranks) in enumerate(self._stream("scatter rows")):
+                for job in jobs[turn % 2]:
+                    job.result()
+                jobs[turn % 2] = [
+                    pool.submit(file.write, segment, offset)
+                    for file, segment, offset in self._sort(rows, ranks, staging[turn % 2])
+                ]
+            for job in jobs[0] + jobs[1]:
+                job.result()
+
+    def _sort(self, rows: Bytes, ranks: Ids, memory: Bytes) -> Iterator[tuple[WindowFile, Bytes, int]]:
+        """The rows of a piece by file: file, segment and its offset, made one after the other in `memory`."""
+        window, count, at = self._plan.window_rows, len(self._files), 0
+        owner = (ranks // window).astype(np.uint16 if count < 1 << 16 else np.int64)
+        order = np.argsort(owner, kind="stable")
+        ends = np.cumsum(np.bincount(owner, minlength=count))
+        for k, file in enumerate(self._files):
+            chosen = order[ends[k - 1] if k else 0 : ends[k]]
+            if chosen.size == 0:
+                continue
+            segment, places, target = file.segment(memory[at:], chosen.size)
+            places[:] = ranks[chosen] - k * window
+            native.gather_rows(rows, chosen, target, self._threads)
+            yield file, segment, file.add(chosen.size)
+            at += segment.size
+
+    def close(self) -> None:
+        """Remove the files and give the memory back."""
+        self._reader.shutdown()
+        self._window = self._ahead = None
+        self._unused = []
+        for file in self._files:
+            file.remove()
+        self._files = []
+        if self._plan.strategy == "scatter":
+            shutil.rmtree(self._scratch, ignore_errors=True)
