@@ -26,6 +26,10 @@ def fill(path, sizes, seed=0):
     return file, contents
 
 
+def buffers_of(sizes, memory=0):
+    return [aligned_bytes(max([padded(size) for size in sizes] + [memory // 4096 * 4096])) for _ in range(2)]
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 20_000), max_size=20), memory=st.integers(0, 200_000), direct=st.booleans())
 def test_read_again_in_order(tmp_path, sizes, memory, direct):
@@ -33,7 +37,7 @@ def test_read_again_in_order(tmp_path, sizes, memory, direct):
         if not direct:
             patch.setattr(segments, "open_direct", lambda path: None)
         file, contents = fill(tmp_path / "file", sizes)
-        found = [segment.copy() for segment in file.read(memory)]
+        found = [segment.copy() for segment in file.read(buffers_of(sizes, memory))]
     assert [each.size for each in found] == sizes
     for one, other in zip(found, contents, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -45,7 +49,7 @@ def test_read_again_in_order(tmp_path, sizes, memory, direct):
 def test_a_segment_stays_while_the_next_is_taken(tmp_path):
     file, contents = fill(tmp_path / "file", [5000] * 9)
     before = None
-    for number, segment in enumerate(file.read(0)):
+    for number, segment in enumerate(file.read(buffers_of([9000]))):
         np.testing.assert_array_equal(segment, contents[number])
         if before is not None:
             np.testing.assert_array_equal(before, contents[number - 1])
@@ -57,5 +61,5 @@ def test_a_file_that_was_cut(tmp_path):
     file, _ = fill(tmp_path / "file", [9000, 9000])
     os.truncate(tmp_path / "file", 10_000)
     with pytest.raises(StorageError, match="ends at byte 10000"):
-        list(file.read(0))
+        list(file.read(buffers_of([9000])))
     file.remove()

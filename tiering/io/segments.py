@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.io.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
+from tiering.io.blocks import ALIGNMENT, open_direct, write_all
 from tiering.io.storage import reserve, storage_errors
 from tiering.io.streaming import open_stream
 from tiering.native import StreamReader
@@ -62,19 +62,17 @@ class SegmentFile:
         with storage_errors(self.path, offset + data.size):
             write_all(self._descriptor(), data, offset)
 
-    def read(self, memory: int) -> Iterator[Bytes]:
+    def read(self, buffers: Sequence[Bytes]) -> Iterator[Bytes]:
         """The segments in order, some read ahead; each is valid until the next but one is asked for.
 
         Parameters
         ----------
-        memory
-            Bytes to take at the most, where that is more than two segments.
+        buffers
+            Two of aligned memory, of one size: as many segments as fit, one at least, are read into each.
         """
-        batches = list(self._batches(memory // 2))
+        batches = list(self._batches(buffers[0].size))
         if not batches:
             return
-        room = max(nbytes for _, nbytes, _ in batches)
-        buffers = [aligned_bytes(room) for _ in range(min(2, len(batches)))]
         reader = open_stream([self.path], buffers)
         with storage_errors(self.path):
             self._ask(reader, batches, 0)

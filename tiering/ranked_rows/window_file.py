@@ -6,14 +6,13 @@ rows and more), padded to 64 bytes, and the rows behind them; it ends at a multi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.io.blocks import ALIGNMENT
 from tiering.io.segments import SegmentFile, padded
 
@@ -76,9 +75,9 @@ class WindowFile:
         """Write an added segment; from any thread."""
         self._file.write(segment, offset)
 
-    def read(self) -> Iterator[tuple[Bytes, Ids]]:
-        """Rows and their places, of one segment after the other; valid until the next but one is asked for."""
-        for count, segment in zip(self._counts, self._file.read(2 * CHUNK_BYTES), strict=True):
+    def read(self, buffers: Sequence[Bytes]) -> Iterator[tuple[Bytes, Ids]]:
+        """Rows and their places, of one segment after the other; see `SegmentFile.read`."""
+        for count, segment in zip(self._counts, self._file.read(buffers), strict=True):
             places, rows = self._parts(segment, count)
             yield rows, places
 

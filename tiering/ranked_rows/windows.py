@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.blocks import aligned_bytes
+from tiering.io.blocks import ALIGNMENT, aligned_bytes
 from tiering.io.storage import storage_errors
 from tiering.io.streaming import Streamed
 from tiering.progress import progress
@@ -61,6 +61,7 @@ class Windows:
         self._reader = ThreadPoolExecutor(1)
         self._files: list[WindowFile] = []
         self._unused: list[Bytes] = []  # memory of windows
+        self._buffers: list[Bytes] = []  # what files are read into
 
     def rows(self, first: int, out: Bytes, step: int) -> Bytes:
         """The rows from rank `first` on, as many as `out` has: copied to it, or where they lie.
@@ -129,11 +130,10 @@ class Windows:
         return window
 
     def _collect(self, start: int) -> _Window:
-        """Fill a window from its file, which goes."""
+        """Fill a window from its file, which stays: the disk does nothing else while a large file is removed."""
         window, file = self._new_window(start), self._files[start // self._plan.window_rows]
-        for rows, places in file.read():
+        for rows, places in file.read(self._buffers):
             native.scatter_rows(rows, places, 0, window.rows, self._threads)
-        file.remove()
         return window
 
     def _scatter(self) -> None:
@@ -147,6 +147,7 @@ class Windows:
             self._files.append(WindowFile(path, size, self._table.row_bytes, min(size, pieces)))
         room = segment_bytes(step, self._table.row_bytes, self._plan.window_rows, min(step, count))
         staging = [aligned_bytes(room) for _ in range(2)]
+        touched = self._reader.submit(self._touch_windows)
         jobs: list[list[Future[None]]] = [[], []]  # of the buffers: one is filled while the other is written
         with ThreadPoolExecutor(_WRITERS) as pool:
             for turn, (rows, ranks) in enumerate(self._stream("scatter rows")):
@@ -158,6 +159,15 @@ class Windows:
                 ]
             for job in jobs[0] + jobs[1]:
                 job.result()
+        touched.result()
+        self._buffers = staging  # there is none that is larger than a segment
+
+    def _touch_windows(self) -> None:
+        """Take the memory of two windows: meanwhile the disk is busy, later it would wait for that."""
+        for _ in range(2):
+            memory = aligned_bytes(self._plan.window_rows * self._table.row_bytes)
+            memory[::ALIGNMENT] = 0
+            self._unused.append(memory)
 
     def _sort(self, rows: Bytes, ranks: Ids, memory: Bytes) -> Iterator[tuple[WindowFile, Bytes, int]]:
         """The rows of a piece by file: file, segment and its offset, made one after the other in `memory`."""
@@ -179,9 +189,9 @@ class Windows:
         """Remove the files and give the memory back."""
         self._reader.shutdown()
         self._window = self._ahead = None
-        self._unused = []
-        for file in self._files:
-            file.remove()
+        self._unused, self._buffers = [], []
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            list(pool.map(WindowFile.remove, self._files))
         self._files = []
         if self._plan.strategy == "scatter":
             shutil.rmtree(self._scratch, ignore_errors=True)
