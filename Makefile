@@ -9,15 +9,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext -type f 2>/dev/null)
-CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
+CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' 2>/dev/null)
 
-.PHONY: help demo test fast-test long-test gates format cpp-test bench notebooks clean
+.PHONY: help demo test fast-test long-test gates format cpp-test cuda bench notebooks clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       all tests (fast-test: without the slow ones)"
 	@echo "make long-test  stages killed, interrupted and starved at hundreds of random moments; half an hour"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
+	@echo "make cuda       compile the CUDA kernels where nvcc is found, and test them where there is a GPU"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
@@ -56,6 +57,14 @@ cpp-test: $(VENV)/.dev
 	  $(BIN)/cmake --build $$build || exit 1; \
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
+
+cuda: $(VENV)/.dev
+	@if command -v nvcc >/dev/null; then \
+	  $(BIN)/cmake -S ext -B build/cuda -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DTIERING_CUDA=ON \
+	    -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }; \
+	  $(BIN)/cmake --build build/cuda --target cuda_tests && \
+	  $(BIN)/ctest --test-dir build/cuda -R '^cuda_' --output-on-failure; \
+	else echo "no nvcc: the CUDA kernels are not compiled"; fi
 
 bench: $(VENV)/.dev
 	@$(BIN)/tiering bench

@@ -84,7 +84,8 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
         return RowPlan("passes", window, memory, count * table.bytes, 0, count)
     window = max(1, window // 2)  # one is used, the next is read
     count = -(-table.rows // window)
-    scratch = segment_bytes(table.rows, table.row_bytes, window, count * -(-table.rows // piece_rows(table)))
+    pieces = -(-table.rows // piece_rows(table)) + 1  # as if every file, which ends with a page, had one more
+    scratch = segment_bytes(table.rows, table.row_bytes, window, count * pieces)
     return RowPlan("scatter", window, held + 2 * window * table.row_bytes, table.bytes + scratch, scratch)
 
 

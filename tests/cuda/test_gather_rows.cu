@@ -1,0 +1,154 @@
+// The combined gather on a device, against the same rows found on the CPU. Without a device it is skipped (exit 77).
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <tiering/cuda/check.hpp>
+#include <tiering/cuda/gather_rows.hpp>
+#include <vector>
+
+#include "../cpp/check.hpp"
+
+using namespace tiering;
+
+namespace {
+
+/// Memory that the device can read, filled from the host.
+class Shared {
+ public:
+  Shared(const std::vector<std::byte>& content, bool on_device, size_t offset = 0) {
+    const size_t bytes = content.size() + offset + 1;
+    void* memory = nullptr;
+    if (on_device) {
+      cuda::check(cudaMalloc(&memory, bytes), "memory of the device");
+      memory_ = {memory, [](void* p) { cudaFree(p); }};
+    } else {
+      cuda::check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                  "pinned memory");
+      memory_ = {memory, [](void* p) { cudaFreeHost(p); }};
+    }
+    data_ = static_cast<std::byte*>(memory) + offset;
+    cuda::check(cudaMemcpy(data_, content.data(), content.size(), cudaMemcpyDefault), "filling memory");
+  }
+  std::byte* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::shared_ptr<void> memory_;
+  std::byte* data_;
+};
+
+template <typename T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  std::vector<std::byte> bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+struct Case {
+  int64_t row_bytes;
+  size_t offset;  ///< of all tables and of the result from an aligned address
+  int most_sms;
+  bool captured;
+};
+
+void test_rows(const Case& c) {
+  constexpr int64_t kGpu = 100, kPeer = 251, kCpu = 500, kAll = 700, kPeers = 3;
+  std::mt19937_64 random(static_cast<uint64_t>(c.row_bytes));
+  const auto size = static_cast<size_t>(c.row_bytes);
+  std::vector<std::byte> all(kAll * size);
+  for (auto& byte : all) byte = static_cast<std::byte>(random());
+  auto rows = [&](int64_t begin, int64_t end) {
+    return std::vector<std::byte>(all.begin() + begin * c.row_bytes, all.begin() + end * c.row_bytes);
+  };
+  std::vector<Shared> tables;
+  RowTable table;
+  table.row_bytes = c.row_bytes;
+  table.ranges = {kGpu, kPeer, kCpu, kAll};
+  table.num_peers = kPeers;
+  table.local = tables.emplace_back(rows(0, kGpu), true, c.offset).data();
+  for (int64_t p = 0; p < kPeers; ++p) {
+    std::vector<std::byte> share;
+    for (int64_t i = p; i < kPeer - kGpu; i += kPeers) {
+      const auto row = rows(kGpu + i, kGpu + i + 1);
+      share.insert(share.end(), row.begin(), row.end());
+    }
+    table.peers[p] = tables.emplace_back(share, true, c.offset).data();
+  }
+  table.host = tables.emplace_back(rows(kPeer, kCpu), false, c.offset).data();
+
+  std::vector<int64_t> ids(5000);
+  std::vector<int32_t> slots(ids.size(), -1);
+  std::vector<std::byte> staged, expected;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<int64_t>(random() % kAll);
+    const auto row = rows(ids[i], ids[i] + 1);
+    expected.insert(expected.end(), row.begin(), row.end());
+    if (ids[i] < kCpu) continue;
+    slots[i] = static_cast<int32_t>(staged.size() / size);
+    staged.insert(staged.end(), row.begin(), row.end());
+  }
+  table.staged = tables.emplace_back(staged, false, c.offset).data();
+  const std::vector<std::byte> empty(expected.size(), std::byte{0xee});
+  const Shared ids_there(bytes_of(ids), true), slots_there(bytes_of(slots), true), out(empty, true, c.offset);
+
+  cudaStream_t stream = nullptr;
+  cuda::check(cudaStreamCreate(&stream), "a stream");
+  const cuda::GatherRequest request{ids_there.as<int64_t>(), slots_there.as<int32_t>(),
+                                    static_cast<int64_t>(ids.size()), out.data(), nullptr};
+  if (c.captured) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t ready = nullptr;
+    cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capturing");
+    cuda::gather_rows(table, request, c.most_sms, stream);
+    cuda::check(cudaStreamEndCapture(stream, &graph), "capturing");
+    cuda::check(cudaGraphInstantiate(&ready, graph, 0), "a graph");
+    cuda::check(cudaGraphLaunch(ready, stream), "launching a graph");
+    cuda::check(cudaStreamSynchronize(stream), "running a graph");
+    cudaGraphExecDestroy(ready);
+    cudaGraphDestroy(graph);
+  } else {
+    cuda::gather_rows(table, request, c.most_sms, stream);
+    cuda::check(cudaStreamSynchronize(stream), "gathering");
+  }
+  std::vector<std::byte> found(expected.size());
+  cuda::check(cudaMemcpy(found.data(), out.data(), found.size(), cudaMemcpyDefault), "reading the rows");
+  CHECK(found == expected);
+
+  // Ids outside the table: the first is named, their rows are left alone, the others come.
+  ids[40] = kAll;
+  ids[17] = -1;
+  unsigned long long first_bad = ~0ULL;
+  const Shared worse(bytes_of(ids), true), bad(bytes_of(std::vector{first_bad}), true),
+      again(empty, true, c.offset);
+  cuda::gather_rows(table,
+                    {worse.as<int64_t>(), slots_there.as<int32_t>(), request.count, again.data(),
+                     bad.as<unsigned long long>()},
+                    c.most_sms, stream);
+  cuda::check(cudaStreamSynchronize(stream), "gathering");
+  cuda::check(cudaMemcpy(&first_bad, bad.data(), sizeof first_bad, cudaMemcpyDefault), "reading the place");
+  cuda::check(cudaMemcpy(found.data(), again.data(), found.size(), cudaMemcpyDefault), "reading the rows");
+  CHECK(first_bad == 17);
+  for (size_t i : {17, 40})
+    std::fill_n(expected.begin() + static_cast<int64_t>(i * size), size, std::byte{0xee});
+  CHECK(found == expected);
+  cudaStreamDestroy(stream);
+}
+
+}  // namespace
+
+int main() {
+  int devices = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&devices); code != cudaSuccess || devices == 0) {
+    std::cout << "test_gather_rows: skipped, no device: " << cudaGetErrorString(code) << "\n";
+    return 77;
+  }
+  for (const int64_t row_bytes : {1, 2, 4, 12, 64, 96, 128, 512, 602, 1204, 1536, 2408, 4096, 5000})
+    for (const size_t offset : {size_t{0}, size_t{16}, size_t{4}, size_t{1}})
+      for (const int sms : {0, 3}) test_rows({row_bytes, offset, sms, sms == 3 && offset == 0});
+  std::cout << "test_gather_rows: ok\n";
+  return 0;
+}
