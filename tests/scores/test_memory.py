@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
-from tiering import native
+from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
 from tiering.execution import Budget, own_memory, parse_memory
 from tiering.formats.graph import Graph
@@ -70,28 +70,26 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return build_graph(Dataset("typed", "npy", nodes, edges), tmp_path_factory.mktemp("typed") / "graph")
 
 
-def nameless_files(folder: Path) -> list[str]:
-    """Files in a directory that this process has open and that have no name any more."""
+def nameless_files(folder: Path) -> list[int]:
+    """Bytes of the files in a directory that this process has open and that have no name any more."""
     found = []
     for each in Path("/proc/self/fd").iterdir():
-        try:
+        with suppress(FileNotFoundError):
             target = str(each.readlink())
-        except FileNotFoundError:
-            continue
-        if target.startswith(str(folder)) and target.endswith("(deleted)"):
-            found.append(target)
+            if target.startswith(str(folder)) and target.endswith("(deleted)"):
+                found.append(each.stat().st_size)
     return found
 
 
 @contextmanager
-def seen_files(folder: Path) -> Iterator[list[int]]:
-    """How many nameless files of a directory are open, now and then, while something runs."""
+def seen_files(folder: Path, what: Callable[[list[int]], int] = len) -> Iterator[list[int]]:
+    """How many nameless files of a directory are open, or their bytes, now and then, while something runs."""
     counts = [0]
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.005):
-            counts.append(len(nameless_files(folder)))
+            counts.append(what(nameless_files(folder)))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -104,6 +102,19 @@ def seen_files(folder: Path) -> Iterator[list[int]]:
 
 def budgets(least: int, plenty: int) -> list[int]:
     return [least, (3 * least + plenty) // 4, plenty + 64 * MIB]
+
+
+@pytest.mark.parametrize(("share", "on_disk"), [(0.0, True), (0.05, True), (0.4, False)])
+def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None, share: float, on_disk: bool) -> None:
+    """By the rule of the core, without its counts of every bin."""
+    need = plan_score(rmat, "wrpr", threads=2, train="1%").need
+    pipeline.predict_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
+    limit = own_memory() + MARGIN + int(need.least + share * (need.plenty - need.least))
+    forecast = pipeline.predict_score(rmat, tmp_path / "out", "wrpr", threads=2, memory=limit, train="1%")
+    with seen_files(tmp_path, lambda sizes: max(sizes, default=0)) as sizes:
+        score_graph(rmat, "wrpr", tmp_path / "out", threads=2, memory=limit, train="1%")
+    assert (max(sizes) > 0) == on_disk
+    assert forecast.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
 
 
 @settings(max_examples=15, deadline=None)

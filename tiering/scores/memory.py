@@ -104,6 +104,12 @@ def sum_bins(nodes: int) -> int:
     return max(min(LEAST_BINS, nodes), -(-nodes // BIN_NODES))
 
 
+def most_dense(bins: int, nodes: int, edges: int) -> int:
+    """Columns of high in-degree at the most."""
+    columns = min(nodes, edges)
+    return columns if nodes <= CACHED_COLUMNS or bins < 16 else min(columns, edges // (bins // 8))
+
+
 def sums(sizes: Sizes) -> Need:
     """Memory of sweeps over the edges (`tiering.native.reverse_pagerank`, `inclusion_probability`).
 
@@ -121,8 +127,7 @@ def sums(sizes: Sizes) -> Need:
     for source, destination, edges in sizes.relations:
         bins, nodes = sum_bins(sizes.nodes[source]), sizes.nodes[destination]
         columns = min(nodes, edges)
-        few = nodes <= CACHED_COLUMNS or bins < 16
-        dense = columns if few else min(columns, edges // (bins // 8))
+        dense = most_dense(bins, nodes, edges)
         blocks = columns // BIN_NODES + 2 + 4 * sizes.threads
         always += 10 * columns + 6 * dense + nodes // 4 + nodes // 256 + 8 * bins * blocks + 5 * HUGE_PAGE
         binning = max(binning, 2 * bins * (LINE_BYTES * sizes.threads + STAGED_BYTES))

@@ -52,8 +52,8 @@ def predict_score(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape
     seconds, notes = _seconds(graph, plan, shape, rates)
     read, scratch = sum(round(4 * each.num_edges * each.uncached) for each in shape.edges), 0
     if count := _sweeps(plan):
-        sweeps = SweepPlan.choose(graph, shape, need, left, request.threads)
         direct = request.budget is not None and past_the_cache(4 * shape.num_edges(), request.budget, need)
+        sweeps = SweepPlan.choose(graph, shape, need, left, request.threads, direct)
         read, binning = sweeps.binning(shape, direct, rates)
         seconds, scratch = seconds + binning + count * sweeps.sweep(rates), sweeps.scratch
     else:

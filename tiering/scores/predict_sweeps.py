@@ -11,7 +11,7 @@ from tiering.execution.costs import kernel_seconds, read_seconds, write_seconds
 from tiering.execution.rates import Rates
 from tiering.formats.graph import Graph
 from tiering.formats.shape import EdgeShape, FutureGraph, GraphShape
-from tiering.scores.memory import BIN_NODES, CACHED_COLUMNS, Need, sum_bins
+from tiering.scores.memory import BIN_NODES, CACHED_COLUMNS, READ_BYTES, SLACK, Need, most_dense, sum_bins
 
 FEWEST_GROUPS, MOST_GROUPS = 4, 1024
 EDGE_SECONDS, VALUE_BYTES_PER_SECOND, DISK_BYTES_PER_SECOND = 2.5e-9, 5e9, 1.2e9
@@ -70,15 +70,20 @@ class SweepPlan:
     """Bytes of edges on disk."""
 
     @classmethod
-    def choose(cls, graph: Graph | FutureGraph, shape: GraphShape, need: Need, left: int, threads: int) -> SweepPlan:
-        """The fastest groups and share on disk that fit the memory, by the core's own estimate."""
+    def choose(
+        cls, graph: Graph | FutureGraph, shape: GraphShape, need: Need, left: int, threads: int, direct: bool
+    ) -> SweepPlan:
+        """The fastest groups and share on disk that fit the memory, by the core's own estimate.
+
+        `need` is what holds for any graph of these sizes; what this one takes less is room.
+        """
         columns = [Columns.of(graph, each, shape) for each in shape.edges]
         edges, values = shape.num_edges(), 8 * sum(each.sparse for each in columns)
-        unfilled = sum(
-            min(shape.num_nodes(each.relation[2]), each.num_edges) - found.filled
-            for each, found in zip(shape.edges, columns, strict=True)
-        )
-        room = left - need.kept + 10 * unfilled
+        room = left - need.kept + SLACK // 2 + (0 if direct else threads * READ_BYTES)
+        for each, found in zip(shape.edges, columns, strict=True):
+            source, destination = shape.num_nodes(each.relation[0]), shape.num_nodes(each.relation[2])
+            most = most_dense(sum_bins(source), destination, each.num_edges)
+            room += 10 * (min(destination, each.num_edges) - found.filled) + 6 * (most - found.filled + found.sparse)
         sparse = sum(each.sparse_edges for each in columns)
         runs = sum(
             sum_bins(shape.num_nodes(each.relation[0])) * -(-found.sparse // BIN_NODES)
