@@ -160,7 +160,7 @@ class Windows:
             for job in jobs[0] + jobs[1]:
                 job.result()
         touched.result()
-        self._buffers = staging  # there is none that is larger than a segment
+        self._buffers = staging  # each has room for any segment
 
     def _touch_windows(self) -> None:
         """Take the memory of two windows: meanwhile the disk is busy, later it would wait for that."""
