@@ -37,14 +37,14 @@ class Columns:
         dense = 1 if count <= CACHED_COLUMNS or bins < 16 else bins // 8
         if isinstance(graph, FutureGraph):
             degrees = np.full(1, edges.num_edges / max(1, count))
-            filled, share = min(count, edges.num_edges), 1.0
+            filled = min(count, edges.num_edges)
         else:
             degrees = np.concatenate(list(_sample(graph, edges, count)))
-            filled, share = round(count * float((degrees > 0).mean())) if degrees.size else 0, 1.0
+            filled = round(count * float((degrees > 0).mean())) if degrees.size else 0
         few = (degrees > 0) & (degrees < dense)
         sparse = filled * few.sum() / max(1, (degrees > 0).sum())
-        share = float(degrees[few].sum() / max(1.0, float(degrees.sum())))
-        return cls(filled, round(sparse), round(share * edges.num_edges))
+        sparse_edges = edges.num_edges * degrees[few].sum() / max(1.0, float(degrees.sum()))
+        return cls(filled, round(sparse), round(sparse_edges))
 
 
 def _sample(graph: Graph, edges: EdgeShape, count: int) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]]]:
