@@ -97,8 +97,9 @@ class Windows:
         if not self._files:
             self._scatter()
         ahead, self._ahead = self._ahead, None
-        window = ahead.result() if ahead is not None else None
-        if window is None or window.start != start:
+        window = ahead.result() if ahead is not None else self._collect(start)
+        if window.start != start:  # ranks were passed over
+            self._unused.append(window.memory)
             window = self._collect(start)
         if (following := start + self._plan.window_rows) < self._table.rows:
             self._ahead = self._reader.submit(self._collect, following)

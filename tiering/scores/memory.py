@@ -104,10 +104,14 @@ def sum_bins(nodes: int) -> int:
     return max(min(LEAST_BINS, nodes), -(-nodes // BIN_NODES))
 
 
+def dense_degree(bins: int, nodes: int) -> int:
+    """In-degree from which a column is dense."""
+    return 1 if nodes <= CACHED_COLUMNS or bins < 16 else bins // 8
+
+
 def most_dense(bins: int, nodes: int, edges: int) -> int:
-    """Columns of high in-degree at the most."""
-    columns = min(nodes, edges)
-    return columns if nodes <= CACHED_COLUMNS or bins < 16 else min(columns, edges // (bins // 8))
+    """Columns that are dense at the most."""
+    return min(nodes, edges // dense_degree(bins, nodes))
 
 
 def sums(sizes: Sizes) -> Need:

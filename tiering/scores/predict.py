@@ -54,16 +54,14 @@ def predict_score(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape
     if count := _sweeps(plan):
         direct = request.budget is not None and past_the_cache(4 * shape.num_edges(), request.budget, need)
         sweeps = SweepPlan.choose(graph, shape, need, left, request.threads, direct)
-        read, binning = sweeps.binning(shape, direct, rates)
-        seconds, scratch = seconds + binning + count * sweeps.sweep(rates), sweeps.scratch
+        read *= 2 if direct else 1  # edges are counted, then put in bins
+        seconds += sweeps.binning(shape, read, rates) + count * sweeps.sweep(rates)
+        scratch = sweeps.scratch
     else:
         seconds += read_seconds(read, rates.source)
-    offsets = sum(
-        round(8 * (shape.num_nodes(each.relation[2]) + 1) * each.uncached)
-        for each in shape.edges
-        if _reads_offsets(plan)
-    )
-    read, seconds = read + offsets, seconds + read_seconds(offsets, rates.source)
+    if plan.name != "degree":
+        offsets = sum(round(8 * (shape.num_nodes(each.relation[2]) + 1) * each.uncached) for each in shape.edges)
+        read, seconds = read + offsets, seconds + read_seconds(offsets, rates.source)
     how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
     memory = min(need.plenty, max(need.least, left))
     columns = 8 * shape.num_nodes()
@@ -89,10 +87,6 @@ def _sweeps(plan: ScorePlan) -> int:
         hops = len(request.sampled.fanouts)
         return hops if request.sampled.sampler in SAMPLERS else 5
     return 0
-
-
-def _reads_offsets(plan: ScorePlan) -> bool:
-    return plan.name != "degree"
 
 
 def _seconds(graph: Graph | FutureGraph, plan: ScorePlan, shape: GraphShape, rates: Rates) -> tuple[float, list[str]]:

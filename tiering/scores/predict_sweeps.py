@@ -11,7 +11,7 @@ from tiering.execution.costs import kernel_seconds, read_seconds, write_seconds
 from tiering.execution.rates import Rates
 from tiering.formats.graph import Graph
 from tiering.formats.shape import EdgeShape, FutureGraph, GraphShape
-from tiering.scores.memory import BIN_NODES, CACHED_COLUMNS, READ_BYTES, SLACK, Need, most_dense, sum_bins
+from tiering.scores.memory import BIN_NODES, READ_BYTES, SLACK, Need, dense_degree, most_dense, sum_bins
 
 FEWEST_GROUPS, MOST_GROUPS = 4, 1024
 EDGE_SECONDS, VALUE_BYTES_PER_SECOND, DISK_BYTES_PER_SECOND = 2.5e-9, 5e9, 1.2e9
@@ -34,7 +34,7 @@ class Columns:
         """From a sample of the offsets; of a graph that is not there yet, as if every column were like any other."""
         source, _, destination = edges.relation
         count, bins = shape.num_nodes(destination), sum_bins(shape.num_nodes(source))
-        dense = 1 if count <= CACHED_COLUMNS or bins < 16 else bins // 8
+        dense = dense_degree(bins, count)
         if isinstance(graph, FutureGraph):
             degrees = np.full(1, edges.num_edges / max(1, count))
             filled = min(count, edges.num_edges)
@@ -101,16 +101,14 @@ class SweepPlan:
             groups += (groups + 3) // 4
         return cls(edges, max(map(shape.num_nodes, shape.node_types)), runs, values, *best)
 
-    def binning(self, shape: GraphShape, direct: bool, rates: Rates) -> tuple[int, float]:
-        """Bytes read, and seconds, until the edges are in bins: they are counted first, then written."""
-        once = sum(round(4 * each.num_edges * each.uncached) for each in shape.edges)
-        read = 2 * once if direct else once
+    def binning(self, shape: GraphShape, read: int, rates: Rates) -> float:
+        """Seconds until the edges are in bins, with so many bytes of them read from disk."""
         seconds = sum(
             kernel_seconds("bin", each.num_edges, rates, shape.num_nodes(each.relation[0]), 8) for each in shape.edges
         )
         ranking = kernel_seconds("column", sum(shape.num_nodes(each.relation[2]) for each in shape.edges), rates)
         writing = write_seconds(self.scratch, rates.target)
-        return read, ranking + max(seconds, read_seconds(read, rates.source)) + writing
+        return ranking + max(seconds, read_seconds(read, rates.source)) + writing
 
     def sweep(self, rates: Rates) -> float:
         """Seconds of a sweep."""

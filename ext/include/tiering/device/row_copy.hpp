@@ -7,7 +7,7 @@
 //             0 of every step stands at the begin of a line, and the lanes that would stand before the row take its
 //             last words.
 // Source:     circular shift: Min et al., "Large Graph Convolutional Network Training with GPU-Oriented Data
-//             Communication Architecture" (VLDB'21), section 4.5.
+//             Communication Architecture" (VLDB'21).
 #pragma once
 
 #include <cstdint>

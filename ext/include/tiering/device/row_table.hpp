@@ -15,8 +15,8 @@ struct RowTable {
   TierRanges ranges;
   int64_t row_bytes = 0;
   const std::byte* local = nullptr;  ///< the gpu tier
-  const std::byte* peers[kMostPeers] =
-      {};  ///< the peer tier, interleaved: row i is the i / P-th of peer i % P
+  /// The peer tier, interleaved: row i is the i / P-th of peer i % P.
+  const std::byte* peers[kMostPeers] = {};
   int64_t num_peers = 0;
   const std::byte* host = nullptr;    ///< the cpu tier
   const std::byte* staged = nullptr;  ///< rows of the ssd tier that were read into memory, by slot
