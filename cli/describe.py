@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tiering.units import format_bytes, format_count
+from tiering.units import format_bytes, format_count, format_small_seconds
 
 from .output import print_fields, print_json, print_table, share
 
@@ -100,6 +100,8 @@ def _layout(summary: Mapping[str, Any]) -> None:
     rows = [row for node_type, entry in summary["node_types"].items() for row in _tier_rows(node_type, entry)]
     if rows:
         print_table("What lies where", ("type", "tier", "ranks", "rows", "share", "bytes"), rows, left=2)
+    if "split" in summary:
+        _split(summary)
     fields: dict[str, object] = {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
     for node_type, entry in summary["node_types"].items():
         if entry["ssd_padding_bytes"]:
@@ -108,6 +110,40 @@ def _layout(summary: Mapping[str, Any]) -> None:
     if fields:
         print_fields(fields)
     _graph(summary["graph"])
+
+
+def _split(summary: Mapping[str, Any]) -> None:
+    """How the memory of each GPU was divided, and what that is expected to bring."""
+    split = summary["split"]
+    rows = [
+        (
+            what,
+            format_bytes(split[size]),
+            format_count(round(split["predicted"][name]["reads"])),
+            share(split["predicted"][name]["served"], split["predicted"][name]["reads"]),
+            format_small_seconds(split["predicted"][name]["saved"]),
+            format_small_seconds(split["predicted"][name]["seconds"]),
+        )
+        for what, name, size in (
+            ("feature rows", "features", "feature_bytes"),
+            ("adjacency lists", "adjacency", "adjacency_bytes"),
+        )
+    ]
+    columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
+    print_table(f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}", columns, rows)
+    lists = [
+        (
+            key,
+            format_count(entry["columns"]),
+            share(entry["columns"], entry["of_columns"]),
+            format_count(entry["edges"]),
+            share(entry["edges"], entry["of_edges"]),
+            format_bytes(entry["bytes"]),
+        )
+        for key, entry in summary["adjacency"].items()
+    ]
+    if lists:
+        print_table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
 
 
 def _tier_rows(node_type: str, entry: Mapping[str, Any]) -> list[tuple[object, ...]]:

@@ -28,19 +28,36 @@ def layout_command(
     ] = None,
     ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
     page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
+    split: Annotated[
+        str,
+        typer.Option(
+            "--split",
+            metavar="none|auto|SHARE",
+            help="What the hottest adjacency lists get of --gpu: a share such as 30%, or auto: what saves most time.",
+        ),
+    ] = "none",
+    scores: Annotated[Path | None, _size("--scores", "S", "For --split: the scores that R was ordered by.")] = None,
+    gpu_times: Annotated[
+        Path | None,
+        _size("--gpu-times", "FILE", "For --split: measured access times, JSON. [default: assumed ones, PCIe 4.0]"),
+    ] = None,
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from."""
+    """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
+
+    With --split, the GPU's memory is shared with the hottest adjacency lists.
+    """
     from tiering import pipeline
 
-    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd or [], "page": page}
+    sizes: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd or [], "page": page}
+    sizes |= {"split": split, "scores": scores, "gpu_times": gpu_times}
     if dry_run:
-        forecast = pipeline.predict_layout(reordered, out, threads=threads, memory=memory, **sizes)  # type: ignore[arg-type]
+        forecast = pipeline.predict_layout(reordered, out, threads=threads, memory=memory, **sizes)
         print_forecast(forecast, json)
         return
-    layout = pipeline.layout(reordered, out, memory=memory, threads=parse_threads(threads), force=force, **sizes)  # type: ignore[arg-type]
+    layout = pipeline.layout(reordered, out, memory=memory, threads=parse_threads(threads), force=force, **sizes)
     print_artifact(layout, json)

@@ -116,8 +116,11 @@ def make_reordered(out: Path, graph: Graph) -> Graph:
     return Graph.open(out)
 
 
-def make_layout(out: Path, reordered: Graph) -> None:
-    """One row on gpu, one on a peer, one in cpu memory, one on SSD (two images of 512-byte pages, inside)."""
+def make_layout(out: Path, reordered: Graph, **more: object) -> None:
+    """One row on gpu, one on a peer, one in cpu memory, one on SSD (two images of 512-byte pages, inside).
+
+    `more` are further fields of the body.
+    """
     rows = PAPER[RANK["paper"]]
     with ArtifactWriter(out, "layout") as writer:
         writer.adopt(reordered, "graph")
@@ -132,7 +135,21 @@ def make_layout(out: Path, reordered: Graph) -> None:
         types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(ssd)}
         ranges = {"gpu": [0, 1], "peer": [1, 2], "cpu": [2, 3], "ssd": [3, 4]}
         body = {"page_bytes": 512, "num_images": 2, "num_peers": 2, "node_types": {"paper": {**types, **ranges}}}
-        writer.commit(body, _stage("layout", graph=reordered.digest))
+        writer.commit({**body, **more}, _stage("layout", graph=reordered.digest))
+
+
+def make_split_layout(out: Path, reordered: Graph) -> None:
+    """The same with 96 bytes of the gpu tier split: three lists of author writes paper, two of paper cites paper."""
+    adjacency = {
+        "author:writes:paper": {"columns": 3, "edges": 2, "bytes": 8 * 4 + 4 * 2},
+        "paper:cites:paper": {"columns": 2, "edges": 3, "bytes": 8 * 3 + 4 * 3},
+    }
+    predicted = {
+        "adjacency": {"reads": 4.25, "served": 2.75, "seconds": 2.125e-8, "saved": 1.375e-8},
+        "features": {"reads": 2.75, "served": 2.0, "seconds": 8.25e-9, "saved": 6e-9},
+    }
+    split = {"mode": "auto", "budget_bytes": 96, "adjacency_bytes": 76, "feature_bytes": 12, "predicted": predicted}
+    make_layout(out, reordered, adjacency=adjacency, split=split)
 
 
 def make_examples(folder: Path) -> None:
@@ -141,7 +158,9 @@ def make_examples(folder: Path) -> None:
     make_features(folder / "features")
     make_scores(folder / "scores", graph)
     make_order(folder / "order", graph)
-    make_layout(folder / "layout", make_reordered(folder / "graph-reordered", graph))
+    reordered = make_reordered(folder / "graph-reordered", graph)
+    make_layout(folder / "layout", reordered)
+    make_split_layout(folder / "layout-split", reordered)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def test_make_targets_exist():
         "docs/sampling.md",
         "docs/evaluate.md",
         "docs/planning.md",
+        "docs/split.md",
     ],
 )
 def test_links_and_paths_exist(document):

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiering.errors import InputError
-from tiering.units import format_bytes, format_seconds, parse_bytes, parse_fanouts, parse_size, parse_threads
+from tiering.units import (
+    format_bytes,
+    format_seconds,
+    format_small_seconds,
+    parse_bytes,
+    parse_fanouts,
+    parse_size,
+    parse_threads,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +27,21 @@ from tiering.units import format_bytes, format_seconds, parse_bytes, parse_fanou
 )  # fmt: skip
 def test_format_seconds(seconds, text):
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (3.1e-7, "310 ns"),
+        (2.234e-5, "22.3 us"),
+        (0.00103, "1.03 ms"),
+        (0.9999, "1.0 s"),
+        (90, "1 min 30 s"),
+    ],
+)
+def test_format_small_seconds(seconds, text):
+    assert format_small_seconds(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -322,6 +322,11 @@ class Sampler:
         threads: int,
     ) -> NDArray[np.int64]: ...
 
+def cumulative_weights(
+    indptr: NDArray[np.int64], weights: NDArray[np.floating], what: str, threads: int = 1
+) -> NDArray[np.uint64]:
+    """Per column running sums of its weights in whole numbers, which the weighted rule draws by; shape (edges,)."""
+
 def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """A permutation of 0..n-1 that depends on (n, seed, epoch) alone."""
 

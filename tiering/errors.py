@@ -50,5 +50,9 @@ class CapabilityError(TieringError, RuntimeError):
     """Something optional that was asked for is not available here (engine, GPU, an extra package)."""
 
 
+class DeviceError(TieringError, RuntimeError):
+    """A GPU, its driver, or a process that shares the memory of its GPU failed while it was in use."""
+
+
 class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""

@@ -52,6 +52,7 @@ scatter_rows = _native.scatter_rows
 
 # sampling
 Sampler = _native.Sampler
+cumulative_weights = _native.cumulative_weights
 epoch_order = _native.epoch_order
 
 # io
@@ -75,6 +76,7 @@ __all__ = [
     "coo_to_csc",
     "count_buckets",
     "count_destinations",
+    "cumulative_weights",
     "epoch_order",
     "gather_rows",
     "inclusion_probability",

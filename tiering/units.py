@@ -118,6 +118,14 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 60} h {whole % 60:02} min"
 
 
+def format_small_seconds(seconds: float) -> str:
+    """Render a time that may be tiny: ``310 ns``, ``22.3 us``, ``1.03 ms``; a second and more as `format_seconds`."""
+    for unit, scale in (("ms", 1e3), ("us", 1e6), ("ns", 1e9)):
+        if seconds * scale >= 0.9995:
+            return format_seconds(seconds) if seconds >= 0.9995 else f"{seconds * scale:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def parse_threads(threads: int | str | None) -> int:
     """Number of threads to use: ``None`` or ``auto`` is every processor this process may run on."""
     if threads is None or threads == "auto":
@@ -213,3 +221,20 @@ def _fanout(value: Any, what: str, least: int) -> int:
     if number != -1 and not least <= number < 2**31:
         raise InputError(f"{what}: each entry is at least {least}, or -1 for all neighbours; found {number}")
     return number
+
+
+def parse_device(device: Any) -> int | None:
+    """Number of a GPU from ``cuda``, ``cuda:1`` or a ``torch.device``; ``None`` for the processor; -1: the current GPU.
+
+    Raises
+    ------
+    InputError
+        If it is none of these.
+    """
+    text = str(device)
+    kind, _, number = text.partition(":")
+    if kind == "cpu":
+        return None
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise InputError(f"device: expected cpu, cuda or cuda:N, found {text!r}")
+    return int(number) if number else -1

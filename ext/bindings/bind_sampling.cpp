@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray_types.hpp"
 #include "tiering/errors.hpp"
+#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/sampler.hpp"
 
 namespace nb = nanobind;
@@ -241,6 +243,17 @@ nb::object bound_epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
   return to_numpy(std::move(order));
 }
 
+/// Running sums of a relation's weights, as the weighted rule draws by them.
+nb::object bound_cumulative_weights(const LongIds& indptr, const AnyWeights& weights, const std::string& what,
+                                    int threads) {
+  TIERING_EXPECT(indptr.shape(0) > 0, "indptr: expected at least one entry");
+  const WeightArray view = view_weights(weights);
+  const RelationView relation{.indptr = indptr.data(), .indices = {.size = view.size}, .weights = view};
+  const auto columns = static_cast<int64_t>(indptr.shape(0)) - 1;
+  return bind::to_numpy(
+      bind::without_gil([&] { return CumulativeWeights(relation, columns, what, threads).take(); }));
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
@@ -258,5 +271,7 @@ void bind_sampling(nb::module_& m) {
       .def("count_marks", &BoundSampler::count_marks, nb::arg("seeds"), nb::arg("epoch"), nb::arg("first"),
            nb::arg("last"), nb::arg("maps"), nb::arg("num_marks"), nb::arg("features"), nb::arg("adjacency"),
            nb::arg("threads"));
+  m.def("cumulative_weights", &bound_cumulative_weights, nb::arg("indptr"), nb::arg("weights"), nb::arg("what"),
+        nb::arg("threads") = 1);
   m.def("epoch_order", &bound_epoch_order, nb::arg("n"), nb::arg("seed"), nb::arg("epoch"));
 }

@@ -1,4 +1,4 @@
-# Sets TIERING_HAVE_CUDA (0/1): CUDA kernels are compiled where TIERING_CUDA asks for them and nvcc is there.
+# Sets TIERING_HAVE_CUDA (0/1): the CUDA part is built where TIERING_CUDA asks for it and nvcc is there.
 set(TIERING_HAVE_CUDA 0)
 if(NOT TIERING_CUDA STREQUAL "OFF")
   include(CheckLanguage)

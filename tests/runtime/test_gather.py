@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tiering
-from tiering import native
+from tiering import cuda, native
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.runtime import MemoryFeatures, TieredFeatures
@@ -189,20 +189,23 @@ def test_host_tiers_are_announced_once(kit, build, caplog):
         features = layout.features()
         layout.features(threads=1)
     assert sum("live in host memory" in r.message for r in caplog.records) == 1
-    assert "no GPU module" in features.placement()["gpu"]["where"]
-    assert "gpu 10 rows in host memory (no GPU module in this build)" in repr(features)
+    assert "device='cpu'" in features.placement()["gpu"]["where"]
+    assert "gpu 10 rows in host memory (opened with device='cpu')" in repr(features)
 
 
-@pytest.mark.parametrize("call", ["features", "gather", "loader"])
-def test_cuda_is_refused(kit, build, call):
+@pytest.mark.parametrize("call", ["features", "loader"])
+def test_a_gpu_is_refused_where_there_is_none(kit, build, call, monkeypatch):
+    monkeypatch.setattr(cuda, "_found", None)
+    monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
     layout = build(kit.small_graph())
-    with pytest.raises(CapabilityError, match="no GPU module"):
-        if call == "features":
-            layout.features(device="cuda")
-        elif call == "gather":
-            layout.features().gather(np.array([1]), device="cuda")
-        else:
-            layout.loader(device="cuda")
+    with pytest.raises(CapabilityError, match="this build has no CUDA part, because nvcc was not found"):
+        getattr(layout, call)(device="cuda")
+
+
+def test_rows_on_the_host_stay_there(kit, build):
+    layout = build(kit.small_graph())
+    with pytest.raises(CapabilityError, match="rows arrive in host memory; open it with features"):
+        layout.features().gather(np.array([1]), device="cuda")
 
 
 def test_auto_falls_back_and_says_why(kit, build, monkeypatch, caplog):

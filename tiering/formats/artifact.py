@@ -276,7 +276,7 @@ class ArtifactWriter:
             If what was written would not open: a bug in the caller, found before anything is replaced.
         """
         manifest = Manifest(
-            self.path, self.kind, written_version(self.kind), self._files, self._parts, self.external,
+            self.path, self.kind, written_version(self.kind, body), self._files, self._parts, self.external,
             {"package": f"tiering {__version__}", **provenance}, body,
         )  # fmt: skip
         self._sweep()

@@ -15,9 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import MissingError
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import storage_dtype
+from tiering.formats.manifest import (
+    Relation,
+    document_problems,
+    parse_document,
+    read_document,
+    relation_key,
+    storage_dtype,
+)
 from tiering.formats.problems import Problem
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
@@ -185,6 +193,33 @@ class Layout(Artifact):
             node_type, entry["num_nodes"], entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"])
         )
 
+    @property
+    def split(self) -> Mapping[str, Any] | None:
+        """How the memory of each GPU was divided between feature rows and adjacency lists; ``None``: all for rows."""
+        found: Mapping[str, Any] | None = self.manifest.body.get("split")
+        return found
+
+    def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
+        """Adjacency lists of a relation that the gpu tier holds; one of nothing where it holds none.
+
+        Parameters
+        ----------
+        relation
+            As in `Graph.relation`.
+
+        Raises
+        ------
+        MissingError
+            If there is no such relation.
+        """
+        key = relation_key(self.graph.relation(relation))
+        entry = self.manifest.body.get("adjacency", {}).get(key)
+        return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
+
+    def adjacency_columns(self, relation: Relation | str | None = None) -> int:
+        """How many columns of a relation the gpu tier holds the lists of, from rank 0 on; see `adjacency_prefix`."""
+        return self.adjacency_prefix(relation).columns
+
     def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
         """File of a memory tier (``gpu``, ``peer``, ``cpu``)."""
         return self.path / tier_file(node_type, tier, peer, self.num_peers)
@@ -222,7 +257,24 @@ class Layout(Artifact):
                 found.append(
                     Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
                 )
+        if self.split is not None and (graph := self._listed_graph()) is not None:
+            found += prefix_problems(self.manifest.body, graph)
         return found
+
+    def _structure_problems(self, threads: int) -> list[Problem]:
+        graph = None if self.split is None else self._listed_graph()
+        if graph is None or graph.problems("header"):
+            return []
+        return prefix_entry_problems(self.manifest.body, graph)
+
+    def _listed_graph(self) -> Graph | None:
+        """The graph as its manifest says it is, its files not looked at; ``None`` where the manifest is wrong.
+
+        What is wrong with the graph itself is found where it is checked as a part.
+        """
+        where = self.path / "graph"
+        document, data = read_document(where)
+        return None if document_problems(document, "graph") else Graph(parse_document(where, document, data))
 
     def _type_problems(self, entry: TypeLayout) -> list[Problem]:
         where = f"manifest.json: body.node_types.{entry.node_type}"
@@ -258,7 +310,7 @@ class Layout(Artifact):
         return found
 
     def summary(self) -> dict[str, Any]:
-        """Rows and bytes per tier and type, images, the graph's summary."""
+        """Rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
         types = {}
         for node_type in self.feature_types:
             entry = self.type_layout(node_type)
@@ -285,5 +337,17 @@ class Layout(Artifact):
             "num_peers": self.num_peers,
             "images": [str(path) for path in self.images],
             "node_types": types,
+            **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),
+        }
+
+    def _adjacency_summary(self) -> dict[str, dict[str, int]]:
+        """What the gpu tier holds of each relation's lists, beside what there is."""
+        return {
+            relation_key(relation): {
+                **self.adjacency_prefix(relation).to_json(),
+                "of_columns": self.graph.num_nodes(relation[2]),
+                "of_edges": self.graph.num_edges(relation),
+            }
+            for relation in self.graph.relations
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ KINDS = ("graph", "features", "scores", "order", "layout")
 MAJOR = 1
 MINORS = {"scores": 1}
 """Minor version of the kinds that have gained something since 1.0."""
+MINOR_FIELDS = {"layout": {"split": 1}}
+"""Optional fields of a body, and the minor version that they came with: a manifest without them has the one before."""
 SUPPORTED_FEATURES: frozenset[str] = frozenset()
 """Names allowed in a manifest's ``requires``; any other is refused."""
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
@@ -34,9 +37,10 @@ Relation = tuple[str, str, str]
 """(source type, name, destination type)."""
 
 
-def written_version(kind: str) -> tuple[int, int]:
-    """Format version, (major, minor), that this package writes."""
-    return MAJOR, MINORS.get(kind, 0)
+def written_version(kind: str, body: Mapping[str, Any]) -> tuple[int, int]:
+    """Format version, (major, minor), that this package writes for a body."""
+    fields = MINOR_FIELDS.get(kind, {})
+    return MAJOR, max([MINORS.get(kind, 0), *(minor for name, minor in fields.items() if name in body)])
 
 
 def valid_name(name: str) -> bool:

@@ -35,6 +35,15 @@ class TierPlan:
         """Logical pages of the ssd tier."""
         return sum(entry.ssd_rows.num_pages for entry in self.entries.values())
 
+    def to_body(self) -> dict[str, Any]:
+        """Fields of a layout's body."""
+        return {
+            "page_bytes": self.page_bytes,
+            "num_images": self.num_images,
+            "num_peers": self.num_peers,
+            "node_types": {name: entry.to_json() for name, entry in self.entries.items()},
+        }
+
     def images(self) -> list[int]:
         """Bytes of each SSD image."""
         return [image_bytes(self.pages, k, self.num_images, self.page_bytes) for k in range(self.num_images)]

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tiering.errors import InputError, TieringError
+from tiering.errors import TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import AppendedEntry, ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
@@ -20,10 +20,12 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout, TypeLayout, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
+from tiering.formats.scores import Scores
 from tiering.io.checksum import digest_bytes
 from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
+from tiering.layout.split import order_of, parse_request, split_gpu
 from tiering.layout.tiers import plan_layout
 from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
@@ -44,6 +46,9 @@ def write_layout(
     cpu: str | int | None = None,
     ssd: Sequence[str | os.PathLike[str]] = (),
     page: str | int = "4KiB",
+    split: str | None = None,
+    scores: Scores | None = None,
+    gpu_times: str | os.PathLike[str] | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
@@ -65,6 +70,14 @@ def write_layout(
         Directories, one per SSD; created if missing. The rest of the rows goes there, striped page by page.
     page
         Unit of SSD I/O, a power of two.
+    split
+        How `gpu` is divided between feature rows and adjacency lists (the first columns of each relation, without
+        edge data): ``none``, all of it for rows; the share that lists get, such as ``30%``; ``auto``, what saves most
+        time (`tiering.placement.plan_split`). With it, `gpu` may be as large as all rows and lists.
+    scores
+        With `split`: those that the graph was ordered by, of a method that knows the sampler.
+    gpu_times
+        With `split`: file of measured access times (`tiering.placement.read_access_times`); assumed ones without.
     threads
         Worker threads; the result is the same bytes for any number.
     memory
@@ -75,8 +88,8 @@ def write_layout(
     Raises
     ------
     InputError
-        If the graph is not reordered, sizes do not fit (see `plan_tiers`), two `ssd` are one directory, or a feature
-        file changed since the import.
+        If the graph is not reordered, sizes do not fit (see `plan_tiers`), two `ssd` are one directory, a feature
+        file changed since the import, or the split lacks what it needs (see `tiering.layout.split`).
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
@@ -90,21 +103,17 @@ def write_layout(
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     order = order_of(graph)
-    options = layout_options(gpu, peer, cpu, ssd, page)
+    options = layout_options(gpu, peer, cpu, ssd, page, split, gpu_times)
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
-    tables = checked_tables(graph)
+    tables, request = checked_tables(graph), parse_request(split, gpu_times)
+    divided, capacities = split_gpu(graph, tables, capacities, request, scores, budget)
     tiers = plan_layout(graph.path, order.score, tables, capacities, page_bytes, len(folders))
-    body = {
-        "page_bytes": page_bytes,
-        "num_images": tiers.num_images,
-        "num_peers": capacities.num_peers,
-        "node_types": {name: entry.to_json() for name, entry in tiers.entries.items()},
-    }
-    provenance = {"stage": "layout", "options": options, "inputs": {"graph": graph.digest}}
+    body = {**tiers.to_body(), **({} if divided is None else divided.to_body())}
+    recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
+    provenance = {"stage": "layout", "options": options, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
-    inputs = {"graph": graph.digest, **table_states(tables)}
-    identity = {**provenance, "inputs": inputs, "package": __version__}
+    identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "layout", force=force, identity=identity) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
@@ -129,19 +138,14 @@ def layout_options(
     cpu: str | int | None = None,
     ssd: Sequence[str | os.PathLike[str]] = (),
     page: str | int = "4KiB",
+    split: str | None = None,
+    gpu_times: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """The options of a layout as they are recorded."""
+    """The options of a layout as they are recorded; ``split`` and ``gpu_times`` only where there is a split."""
     folders = [str(folder) for folder in resolve_directories(ssd)]
-    return {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": folders, "page_bytes": parse_page(page)}
-
-
-def order_of(graph: Graph) -> Order:
-    """The order of a reordered graph; others are refused."""
-    if graph.order is None:
-        raise InputError(
-            f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
-        )
-    return graph.order
+    request = parse_request(split, gpu_times)
+    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": folders, "page_bytes": parse_page(page)}
+    return {**sizes, **({} if request is None else request.options())}
 
 
 def _token(graph: Graph, body: dict[str, Any], out: Path) -> str:

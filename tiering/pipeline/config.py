@@ -16,7 +16,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
     "reorder": ("features",),
-    "layout": ("gpu", "peer", "cpu", "ssd", "page"),
+    "layout": ("gpu", "peer", "cpu", "ssd", "page", "split", "gpu_times"),
     "output": ("dir",),
     "run": ("memory",),
 }
@@ -50,6 +50,13 @@ class ChainConfig:
     memory: str | int | None = None
     """What every stage stays within."""
 
+    @property
+    def splits(self) -> bool:
+        """Whether the layout splits the GPU's memory: then it needs the scores."""
+        from tiering.placement import parse_split
+
+        return parse_split(self.layout.get("split")) is not None
+
 
 def read_config(path: Path) -> ChainConfig:
     """Read a configuration; paths in it are relative to the file.
@@ -66,6 +73,9 @@ def read_config(path: Path) -> ChainConfig:
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
     folders = layout.get("ssd", [])
+    if "gpu_times" in layout:
+        layout["gpu_times"] = base / str(layout["gpu_times"])
+    _check_split(path, layout, score)
     layout["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
     return ChainConfig(
         source=base / str(dataset.pop("path")),
@@ -119,6 +129,24 @@ def _check_score(path: Path, section: Mapping[str, Any]) -> None:
         check_options({name: value for name, value in section.items() if name in OPTIONS})
     except InputError as error:
         raise InputError(f"{path}: [score] {error}") from None
+
+
+def _check_split(path: Path, layout: Mapping[str, Any], score: Mapping[str, Any]) -> None:
+    """Refuse now a split that the layout would refuse after the other stages; paths in `layout` are absolute."""
+    from tiering.layout.split import parse_request
+    from tiering.scores.methods import AUTO, METHODS
+
+    try:
+        request = parse_request(layout.get("split"), layout.get("gpu_times"))
+    except (InputError, MissingError) as error:
+        raise type(error)(f"{path}: [layout] {error}") from None
+    sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
+    method = score.get("method", AUTO)
+    if request is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
+        raise InputError(
+            f"{path}: [layout] split: needs scores that know the sampler; give [score] fanouts, such as [10, 10], and "
+            f"method {', '.join(sampled)} or none"
+        )
 
 
 def _check_memory(path: Path, memory: Any) -> None:

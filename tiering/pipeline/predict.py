@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +24,10 @@ from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.formats.train_set import Train
 from tiering.io.streaming import uncached_bytes
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
-from tiering.units import parse_threads
+from tiering.units import Size, parse_threads
+
+if TYPE_CHECKING:
+    from tiering.placement import Capacities
 
 Memory = str | int | Budget | None
 PARSED = ("edgelist", "parquet")
@@ -168,20 +173,25 @@ def predict_layout(
     cpu: str | int | None = None,
     ssd: Sequence[Pathlike] = (),
     page: str | int = "4KiB",
+    split: str | None = None,
+    scores: Scores | Pathlike | None = None,
+    gpu_times: Pathlike | None = None,
     threads: int | str | None = None,
     memory: Memory = None,
 ) -> Forecast:
-    """What `tiering.pipeline.layout` would take."""
+    """What `tiering.pipeline.layout` would take; how it would split the GPU's memory stands among the notes."""
     from tiering.formats.feature_rows import checked_tables
 
     graph, target = opened(graph, Graph), Path(out).absolute()
+    known = None if scores is None else opened(scores, Scores)
     tables = checked_tables(graph)
     paths = [table.path for table in tables.values()]
     rates = measure_rates(parse_threads(threads), max(paths, key=lambda p: p.stat().st_size, default=None), target)
     shape = GraphShape.of_graph(graph)
     copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
-    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page}
-    return Forecast((layout_plan(graph, tables, target, parse_memory(memory), rates, sizes, copied),), rates)
+    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page, "split": split, "gpu_times": gpu_times}
+    budget = parse_memory(memory)
+    return Forecast((layout_plan(graph, tables, target, budget, rates, sizes, known, copied),), rates)
 
 
 def layout_plan(
@@ -191,24 +201,81 @@ def layout_plan(
     budget: Budget,
     rates: Rates,
     sizes: Mapping[str, Any],
+    scores: Scores | None = None,
     copied: int = 0,
 ) -> StagePlan:
-    """Plan of a layout of a graph, or of one that does not exist yet (its path): then all scores count as equal."""
+    """Plan of a layout of a graph, or of one that does not exist yet (its path): then all scores count as equal.
+
+    Parameters
+    ----------
+    sizes
+        Arguments of `tiering.layout.writer.layout_options`.
+    scores
+        Those the graph was ordered by, for a split.
+    """
     from tiering.layout.predict import predict_layout as predict
+    from tiering.layout.split import order_of
     from tiering.layout.tiers import plan_layout
-    from tiering.layout.writer import layout_options, order_of
+    from tiering.layout.writer import layout_options
     from tiering.placement import parse_capacities
 
     options = layout_options(**sizes)
     folders = [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(sizes.get("gpu"), sizes.get("peer"), sizes.get("cpu"), ssd=bool(folders))
-    known = isinstance(graph, Graph)
-    path = graph.path if isinstance(graph, Graph) else graph
-    score = order_of(graph).score if isinstance(graph, Graph) else lambda name: np.broadcast_to(0.0, tables[name].rows)
-    tiers = plan_layout(path, score, tables, capacities, options["page_bytes"], len(folders))
+    if isinstance(graph, Graph):
+        where, score = graph.path, order_of(graph).score
+        capacities, steps, notes = _split(graph, tables, capacities, sizes, scores, budget)
+    else:
+        where, score = graph, partial(_equal_scores, tables)
+        capacities, steps, notes = _future_split(tables, capacities, "split" in options)
+    tiers = plan_layout(where, score, tables, capacities, options["page_bytes"], len(folders))
     plan = predict(tiers, tables, out, folders, budget, rates, copied=copied)
-    notes = () if known or len(tables) < 2 else ("rows of several types: how they share the tiers depends on scores",)
-    return StagePlan(plan.stage, out, plan.steps, plan.left, plan.held, notes)
+    return StagePlan(plan.stage, out, (*steps, *plan.steps), plan.left, plan.held, notes)
+
+
+Divided = tuple["Capacities", tuple[Step, ...], tuple[str, ...]]
+"""Sizes of the tiers of feature rows once the GPU's memory is divided, what that takes, and what there is to say."""
+
+
+def _split(
+    graph: Graph,
+    tables: Mapping[str, FeatureTable],
+    capacities: Capacities,
+    sizes: Mapping[str, Any],
+    scores: Scores | None,
+    budget: Budget,
+) -> Divided:
+    """Divide the GPU's memory as the layout would: done just now, and timed."""
+    from tiering.layout.split import parse_request, split_gpu, split_need
+
+    begun, request = time.perf_counter(), parse_request(sizes.get("split"), sizes.get("gpu_times"))
+    divided, left = split_gpu(graph, tables, capacities, request, scores, budget)
+    if divided is None:
+        return left, (), ()
+    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    need, seconds = split_need(graph, tables), time.perf_counter() - begun
+    step = Step("split", "measured now", need, seconds=seconds, amount=lists, unit="list")
+    return left, (step,), (str(divided),)
+
+
+def _future_split(tables: Mapping[str, FeatureTable], capacities: Capacities, split: bool) -> Divided:
+    """Without scores: rows get all of the GPU's memory, as far as other tiers keep some."""
+    notes: list[str] = []
+    if split and capacities.gpu is not None:
+        total = sum(table.rows * table.row_bytes for table in tables.values())
+        nbytes = min(total, capacities.gpu.of(total))
+        kept = nbytes >= max((table.row_bytes for table in tables.values()), default=1) and not (
+            capacities.ssd and nbytes == total
+        )
+        capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
+        notes.append("split: what adjacency lists get of the GPU's memory depends on scores; counted as none")
+    if len(tables) > 1:
+        notes.append("rows of several types: how they share the tiers depends on scores")
+    return capacities, (), tuple(notes)
+
+
+def _equal_scores(tables: Mapping[str, FeatureTable], node_type: str | None = None) -> np.ndarray[Any, Any]:
+    return np.broadcast_to(0.0, tables[str(node_type)].rows)
 
 
 def _one_file_system(one: Path, other: Path) -> bool:

@@ -52,7 +52,7 @@ class _Chain:
         graph, first = self._import()
         scores, second = self._score(graph)
         reordered, third = self._reorder(graph, scores)
-        return Forecast((first, second, third, self._layout(graph, reordered)), self._rates)
+        return Forecast((first, second, third, self._layout(graph, scores, reordered)), self._rates)
 
     def _out(self, name: str) -> Path:
         target = self._config.out / name
@@ -91,9 +91,10 @@ class _Chain:
         shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
         return None, reorder_plan(shape, out, self._budget, self._rates, features)
 
-    def _layout(self, graph: Graph | FutureGraph, reordered: Graph | None) -> StagePlan:
+    def _layout(self, graph: Graph | FutureGraph, scores: Scores | None, reordered: Graph | None) -> StagePlan:
         out, sizes = self._out("layout"), self._config.layout
-        if reordered is not None and not self._force and current_layout(out, reordered, sizes) is not None:
+        known = scores if self._config.splits else None
+        if reordered is not None and not self._force and current_layout(out, reordered, known, sizes) is not None:
             return self._kept("layout", "layout")
         shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
         tables = shape.tables
@@ -101,4 +102,4 @@ class _Chain:
             folder = self._out("reordered") / "features" / "tables"
             tables = {t: replace(each, path=folder / t, offset=0, row_order="rank") for t, each in tables.items()}
         where = self._out("reordered") if reordered is None else reordered
-        return layout_plan(where, tables, out, self._budget, self._rates, sizes)
+        return layout_plan(where, tables, out, self._budget, self._rates, sizes, known)

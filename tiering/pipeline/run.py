@@ -40,9 +40,10 @@ def run_config(
     ----------
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
-        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page), ``output`` (dir;
-        default: beside the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``,
-        ``scores``, ``reordered`` and ``layout`` in the output directory.
+        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, split, gpu_times;
+        a split gets the chain's own scores), ``output`` (dir; default: beside the file), ``run`` (memory). Paths in it
+        are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered`` and ``layout`` in the output
+        directory.
     memory
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
     force
@@ -86,10 +87,11 @@ def run_config(
             graph, scores, target, features=config.features, threads=threads, memory=budget, force=replace
         ),
     )  # fmt: skip
+    known = scores if config.splits else None
     chain.stage(
-        "layout", "layout", Layout, lambda found: _layout_current(found, reordered, config.layout),
+        "layout", "layout", Layout, lambda found: _layout_current(found, reordered, known, config.layout),
         lambda target, replace: layout(
-            reordered, target, threads=threads, memory=budget, force=replace, **config.layout
+            reordered, target, scores=known, threads=threads, memory=budget, force=replace, **config.layout
         ),
     )  # fmt: skip
     return chain.report
@@ -190,11 +192,11 @@ def _reorder_current(found: Graph, graph: Graph, scores: Scores, features: bool)
     return _recorded(found, "reorder") == ({"features": features}, inputs)
 
 
-def _layout_current(found: Layout, graph: Graph, tiers: Mapping[str, Any]) -> bool:
+def _layout_current(found: Layout, graph: Graph, scores: Scores | None, tiers: Mapping[str, Any]) -> bool:
     from tiering.layout.writer import layout_options
 
-    options = layout_options(**tiers)
-    return _recorded(found, "layout") == (options, {"graph": graph.digest})
+    inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
+    return _recorded(found, "layout") == (layout_options(**tiers), inputs)
 
 
 def current_import(target: Path, config: ChainConfig) -> Graph | None:
@@ -213,6 +215,6 @@ def current_reorder(target: Path, graph: Graph, scores: Scores, features: bool) 
     return _current(target, Graph, lambda found: _reorder_current(found, graph, scores, features))
 
 
-def current_layout(target: Path, graph: Graph, tiers: Mapping[str, Any]) -> Layout | None:
-    """The layout at `target` if `run_config` would keep it."""
-    return _current(target, Layout, lambda found: _layout_current(found, graph, tiers))
+def current_layout(target: Path, graph: Graph, scores: Scores | None, tiers: Mapping[str, Any]) -> Layout | None:
+    """The layout at `target` if `run_config` would keep it; `scores` where it splits the GPU's memory."""
+    return _current(target, Layout, lambda found: _layout_current(found, graph, scores, tiers))

@@ -164,6 +164,9 @@ def layout(
     cpu: str | int | None = None,
     ssd: Sequence[Pathlike] = (),
     page: str | int = "4KiB",
+    split: str | None = None,
+    scores: Scores | Pathlike | None = None,
+    gpu_times: Pathlike | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
@@ -171,9 +174,10 @@ def layout(
     """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`."""
     from tiering.layout import write_layout
 
+    known = None if scores is None else opened(scores, Scores)
     return write_layout(
-        opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, threads=threads, memory=memory,
-        force=force,
+        opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
+        gpu_times=gpu_times, threads=threads, memory=memory, force=force,
     )  # fmt: skip
 
 

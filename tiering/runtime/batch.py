@@ -39,7 +39,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Batch:
-    """Sampled nodes and edges, features of the nodes, labels of the seeds. Everything in host memory."""
+    """Sampled nodes and edges, features of the nodes, labels of the seeds: all in host memory, or all on one GPU."""
 
     epoch: int
     """Epoch the batch belongs to."""
@@ -132,7 +132,10 @@ def make_batch(
     """Turn the sampler's arrays into tensors: local ids become int64, as torch's index operations want them."""
     import torch
 
-    hops = [{relation: _edge_tensor(edges.src, edges.dst) for relation, edges in hop.items()} for hop in sampled.hops]
+    hops = [
+        {relation: torch.from_numpy(edge_array(edges.src, edges.dst)) for relation, edges in hop.items()}
+        for hop in sampled.hops
+    ]
     weights = [
         {relation: torch.from_numpy(edges.weights) for relation, edges in hop.items() if edges.weights is not None}
         for hop in sampled.hops
@@ -151,10 +154,9 @@ def make_batch(
     )
 
 
-def _edge_tensor(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> torch.Tensor:
-    import torch
-
-    edges = torch.empty((2, src.size), dtype=torch.int64)
-    edges[0] = torch.from_numpy(src)
-    edges[1] = torch.from_numpy(dst)
+def edge_array(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """int64, shape (2, edges)."""
+    edges = np.empty((2, src.size), np.int64)
+    edges[0] = src
+    edges[1] = dst
     return edges

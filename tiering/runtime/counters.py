@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,21 @@ class Counters:
             self.ssd_direct_reads += stats.direct_reads
             for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
                 self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
+
+    def add_tally(self, rows: Sequence[int], row_bytes: int) -> None:
+        """Count one gather by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
+        with self._lock:
+            self.gathers += 1
+            for tier, number in zip(TIERS, rows, strict=True):
+                self.tiers[tier].add(int(number), int(number) * row_bytes, 0.0)
+
+    def add_reads(self, stats: native.GatherStats) -> None:
+        """Count reads of SSD images for rows that a tally holds already."""
+        with self._lock:
+            self.ssd_reads += stats.reads
+            self.ssd_read_bytes += stats.read_bytes
+            self.ssd_direct_reads += stats.direct_reads
+            self.tiers["ssd"].add(0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
 
     def reset(self) -> None:
         """Begin again at zero."""

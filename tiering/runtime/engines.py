@@ -7,21 +7,18 @@ or an error with the reason.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from tiering import native
 from tiering.errors import CapabilityError, InputError
 from tiering.io.storage import storage_errors
+from tiering.runtime.warn import warn_once
 
 ENGINES = ("auto", "io_uring", "threads", "mmap")
 DIRECT_MODES = ("auto", "on", "off")
 DEFAULT_DEPTH = 128
 """Reads in flight: enough to saturate one NVMe SSD."""
-
-log = logging.getLogger("tiering.runtime")
-_told: set[str] = set()
 
 
 def io_uring_unavailable() -> str:
@@ -73,17 +70,11 @@ def open_reader(
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     name = engine if engine != "auto" else "threads" if reason else "io_uring"
     if reason:
-        _warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {reason}")
+        warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {reason}")
     reader = _open(images, page_bytes, name, int(depth), direct)
     if reader.note:
-        _warn_once(f"ssd rows are read through the page cache: {reader.note}")
+        warn_once(f"ssd rows are read through the page cache: {reader.note}")
     return reader
-
-
-def _warn_once(message: str) -> None:
-    """Log a warning the first time; later only for debugging."""
-    log.log(logging.DEBUG if message in _told else logging.WARNING, message)
-    _told.add(message)
 
 
 def _open(images: Sequence[Path], page_bytes: int, name: str, depth: int, direct: str) -> native.SsdReader:

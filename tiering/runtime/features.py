@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import native
-from tiering.errors import CapabilityError, FormatError, InputError, MissingError
+from tiering import cuda, native
+from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats.layout import TIERS, Layout, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.manifest import storage_dtype
 from tiering.runtime.engines import DEFAULT_DEPTH, open_reader
 from tiering.runtime.memory import ResidentRows, anonymous, load_rows
-from tiering.runtime.rows import FeatureRows
+from tiering.runtime.rows import HostRows
+from tiering.runtime.warn import warn_once
 from tiering.units import format_count, parse_threads
 
 _LOAD_BYTES = 64 * 1024 * 1024
 
-log = logging.getLogger("tiering.runtime")
-_told: set[str] = set()
 
-
-class TieredFeatures(FeatureRows):
+class TieredFeatures(HostRows):
     """Feature rows of one node type over the four tiers of a layout.
 
-    On a machine without a GPU, or in a build without the GPU module, the gpu and peer tiers live in host memory; a
-    warning says so once.
+    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. On a GPU:
+    `tiering.runtime.gpu.features.GpuFeatures`.
 
     Parameters
     ----------
@@ -43,8 +40,6 @@ class TieredFeatures(FeatureRows):
         ``auto``, ``on`` or ``off``: O_DIRECT reads.
     threads
         Threads that copy rows from memory.
-    device
-        Where the gpu tier lives; only ``cpu`` in this build.
     """
 
     def __init__(
@@ -56,15 +51,12 @@ class TieredFeatures(FeatureRows):
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
         threads: int | str | None = "auto",
-        device: str = "cpu",
     ) -> None:
-        if device != "cpu":
-            raise CapabilityError(f"device={device!r}: this build has no GPU module; use device='cpu'")
         entry = layout.type_layout(node_type)
         self.reader = None
         """Open SSD images; ``None`` where the ssd tier is empty."""
         if entry.rows("ssd"):
-            _check_images(layout, entry)
+            check_images(layout, entry)
             self.reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
         gpu, peers, cpu = _load_tiers(layout, entry)
         ssd = entry.ssd_rows
@@ -114,17 +106,11 @@ class TieredFeatures(FeatureRows):
             if self.reader is None:
                 return "closed"
             return f"{self.reader.engine}, {'direct' if self.reader.direct else 'buffered'} reads"
-        return "host memory" if tier == "cpu" else "host memory (no GPU module in this build)"
+        return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
     def _warn_host_tiers(self) -> None:
-        rows = self._entry.rows("gpu") + self._entry.rows("peer")
-        if not rows or self._where in _told:
-            return
-        _told.add(self._where)
-        log.warning(
-            "%s: the gpu and peer tiers live in host memory, because this build has no GPU module",
-            self._where,
-        )
+        if self._entry.rows("gpu") + self._entry.rows("peer"):
+            warn_once(f"{self._where}: the gpu and peer tiers live in host memory, because {_why_host()}")
 
     def __repr__(self) -> str:
         if self.closed:
@@ -137,7 +123,7 @@ class TieredFeatures(FeatureRows):
         return f"<TieredFeatures {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
 
 
-class MemoryFeatures(FeatureRows):
+class MemoryFeatures(HostRows):
     """The same rows, all in host memory: the yardstick for the tiers, and what small graphs use.
 
     Parameters
@@ -168,7 +154,7 @@ class MemoryFeatures(FeatureRows):
         super().__init__("features in memory", entry, native_table, parse_threads(threads))
 
     @classmethod
-    def load(cls, features: FeatureRows) -> MemoryFeatures:
+    def load(cls, features: HostRows) -> MemoryFeatures:
         """Copy all rows of `features` into memory. Cost: every row is read once, in order, 64 MiB at a time."""
         rows, dim = features.shape
         dtype = storage_dtype(features.dtype)
@@ -199,7 +185,12 @@ def _load_tiers(
     return load("gpu", entry.rows("gpu")), peers, load("cpu", entry.rows("cpu"))
 
 
-def _check_images(layout: Layout, entry: TypeLayout) -> None:
+def _why_host() -> str:
+    reason = cuda.unavailable()
+    return f"no GPU can be used: {reason}" if reason else "they were opened with device='cpu'"
+
+
+def check_images(layout: Layout, entry: TypeLayout) -> None:
     """Existence and size again: images lie outside the layout and may have changed since it was opened."""
     last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
     for index, path in enumerate(layout.images):

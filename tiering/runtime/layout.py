@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from tiering.formats.manifest import Manifest, Relation
 from tiering.formats.problems import Problem
 from tiering.runtime.engines import DEFAULT_DEPTH
 from tiering.sampling import Fanout, FrontierRule, SamplingOptions
-from tiering.units import parse_fanouts
+from tiering.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
     from tiering.runtime.features import TieredFeatures
+    from tiering.runtime.gpu.features import GpuFeatures
+    from tiering.runtime.gpu.peers import PeerGroup
     from tiering.runtime.loader import Loader
-    from tiering.runtime.rows import Gatherable
+    from tiering.runtime.rows import FeatureRows, Gatherable
+
+Table = TypeVar("Table", bound="FeatureRows")
 
 
 class TieredLayout:
@@ -35,7 +39,7 @@ class TieredLayout:
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
-        self._tables: dict[tuple[Any, ...], TieredFeatures] = {}
+        self._tables: dict[tuple[Any, ...], FeatureRows] = {}
         self._lock = threading.Lock()
 
     @property
@@ -117,8 +121,10 @@ class TieredLayout:
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
         threads: int | str | None = "auto",
-        device: str = "cpu",
-    ) -> TieredFeatures:
+        device: Any = "cpu",
+        most_sms: int | str = "auto",
+        peers: PeerGroup | str | None = "auto",
+    ) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.
 
         Parameters
@@ -134,7 +140,13 @@ class TieredLayout:
         threads
             Threads that copy rows from memory.
         device
-            Where the gpu tier lives; only ``cpu`` in this build.
+            ``cpu``: rows arrive in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a
+            ``torch.device``: rows arrive in the memory of that GPU, where the gpu tier lives.
+        most_sms
+            With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth).
+        peers
+            With a GPU: processes that share the peer tier. ``auto``: those that ``torchrun`` started on this machine;
+            ``off``: none; or a `tiering.runtime.PeerGroup`.
 
         Raises
         ------
@@ -142,26 +154,45 @@ class TieredLayout:
             If the type has no features, or an image is gone.
         CapabilityError
             If an engine or device was named that is not available; the message says why.
+        BudgetError
+            If memory of the GPU, or host memory to lock, does not suffice.
         """
-        from tiering.runtime.features import TieredFeatures
-
         if node_type is None:
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
-        key = (node_type, engine, depth, direct, threads, device)
+        group = peers if isinstance(peers, str) else id(peers)
+        index = parse_device(device)
+        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads}
+        if index is None:
+            return self.host_features(node_type, **reading)
+        key = (node_type, *reading.values(), index, most_sms, group)
+        return self._opened(key, lambda: self._gpu_features(node_type, index, most_sms, peers, reading))
+
+    def host_features(self, node_type: str, **reading: Any) -> TieredFeatures:
+        """`features` on the host; `reading`: engine, depth, direct, threads."""
+        from tiering.runtime.features import TieredFeatures
+
+        key = (node_type, *sorted(reading.items()), None)
+        return self._opened(key, lambda: TieredFeatures(self.artifact, node_type, **reading))
+
+    def _opened(self, key: tuple[Any, ...], open_table: Callable[[], Table]) -> Table:
+        """The table that goes by `key`, opened if it is not."""
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:
-                table = TieredFeatures(
-                    self.artifact,
-                    node_type,
-                    engine=engine,
-                    depth=depth,
-                    direct=direct,
-                    threads=threads,
-                    device=device,
-                )
-                self._tables[key] = table
-            return table
+                self._tables[key] = table = open_table()
+            return cast("Table", table)
+
+    def _gpu_features(
+        self, node_type: str, index: int, most_sms: int | str, peers: PeerGroup | str | None, reading: dict[str, Any]
+    ) -> GpuFeatures:
+        from tiering.runtime.gpu.device import open_device
+        from tiering.runtime.gpu.features import GpuFeatures
+        from tiering.runtime.gpu.peers import find_group
+
+        group = find_group(peers)
+        return GpuFeatures(
+            self.artifact, node_type, open_device(index), most_sms=most_sms, group=group, **reading
+        )  # fmt: skip
 
     def loader(
         self,
@@ -186,7 +217,10 @@ class TieredLayout:
         direct: str = "auto",
         workers: int = 2,
         prefetch: int = 2,
-        device: str = "cpu",
+        device: Any = "cpu",
+        sample_on: str = "auto",
+        peers: PeerGroup | str | None = "auto",
+        most_sms: int | str = "auto",
     ) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
 
@@ -228,7 +262,13 @@ class TieredLayout:
         prefetch
             Batches kept ready beyond those being worked on.
         device
-            Where batches arrive; only ``cpu`` in this build.
+            Where batches arrive: ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``. On a GPU, sampling and gathering
+            run on streams of their own, ahead of training; a batch is ready for the stream that torch works on.
+        sample_on
+            Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches
+            are the same.
+        peers, most_sms
+            As in `features`.
 
         Raises
         ------
@@ -239,18 +279,15 @@ class TieredLayout:
         CapabilityError
             If `device` or `engine` is not available.
         """
-        from tiering.errors import CapabilityError
         from tiering.runtime.loader import Loader
 
-        if device != "cpu":
-            raise CapabilityError(f"device={device!r}: this build has no GPU module; use device='cpu'")
         sampling = SamplingOptions(
             parse_fanouts(fanouts), batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
         )
         return Loader(
             self, split=split, node_type=node_type, seeds=seeds, sampling=sampling, shuffle=shuffle,
             drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, workers=workers,
-            prefetch=prefetch,
+            prefetch=prefetch, device=device, sample_on=sample_on, peers=peers, most_sms=most_sms,
         )  # fmt: skip
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:

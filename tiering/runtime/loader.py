@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tiering.errors import InputError
+from tiering.errors import CapabilityError, InputError
 from tiering.formats.manifest import Relation
-from tiering.runtime.batch import Batch, make_batch
+from tiering.runtime.batch import Batch
 from tiering.runtime.features import MemoryFeatures
+from tiering.runtime.host_batches import HostBatches
 from tiering.runtime.pipeline import Stage, run_stages
 from tiering.runtime.require_torch import require_torch
 from tiering.runtime.rows import FeatureRows, Gatherable
-from tiering.sampling import SampledBatch, SamplingOptions, make_sampler
-from tiering.units import format_count
+from tiering.sampling import EpochPlan, NeighborSampler, Sampler, SamplingOptions, make_sampler
+from tiering.units import format_count, parse_device
 
 if TYPE_CHECKING:
-    import torch
-
+    from tiering.runtime.gpu.peers import PeerGroup
+    from tiering.runtime.gpu.sampler import GpuSampler
     from tiering.runtime.layout import TieredLayout
+
+
+class _Batches(Protocol):
+    """Makes the batches of an epoch."""
+
+    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
+        """Steps in the background, for batch numbers."""
+
+    def receive(self, ready: Any) -> Batch:
+        """What the last step made, handed to the consumer in its own thread."""
 
 
 class Loader:
@@ -48,6 +59,10 @@ class Loader:
         direct: str,
         workers: int,
         prefetch: int,
+        device: Any = "cpu",
+        sample_on: str = "auto",
+        peers: PeerGroup | str | None = "auto",
+        most_sms: int | str = "auto",
     ) -> None:
         require_torch()
         for name, value, lowest in (("workers", workers, 1), ("prefetch", prefetch, 0)):
@@ -60,9 +75,12 @@ class Loader:
         self.workers, self.prefetch = int(workers), int(prefetch)
         self.sampling, self.sampler = sampling, make_sampler(layout.graph, sampling)
         """How batches are sampled, and what samples them."""
-        self.features = _find_features(layout, features, {"engine": engine, "depth": depth, "direct": direct})
+        reading = {"engine": engine, "depth": depth, "direct": direct}
+        there = {"device": device, "peers": peers, "most_sms": most_sms}
+        self.features = _find_features(layout, features, reading, there)
         """Where each node type's rows come from; types without features are absent."""
         self._labels = layout.labels(self.node_type)
+        self._batches = self._find_batches(device, sample_on, peers)
         self._next_epoch = 0
         self._plan(0)  # nonsense shows now, not in the first epoch
 
@@ -88,14 +106,12 @@ class Loader:
         StageError
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
-        plan = self._plan(epoch)
-        stages = [
-            Stage("sampling", lambda b: self.sampler.sample(plan[b], epoch=epoch, batch=b), self.workers),
-            Stage("extraction", self._extract),
-        ]
+        plan, batches = self._plan(epoch), self._batches
+        stages = batches.stages(plan, epoch)
         ahead = self.workers + self.prefetch
-        with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as batches:  # type: ignore[type-var]
-            yield from batches
+        with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as ready:  # type: ignore[type-var]
+            for each in ready:
+                yield batches.receive(each)
 
     def reset_counters(self) -> None:
         """Begin counting rows, bytes and seconds at zero in every table."""
@@ -116,16 +132,27 @@ class Loader:
             shuffle=self.shuffle,
         )
 
-    def _extract(self, sampled: SampledBatch) -> Batch:
-        rows = {t: source.gather(sampled.nodes[t]) for t, source in self.features.items()}
-        return make_batch(sampled, self.node_type, self.sampler.frontier, rows, self._labels_of(sampled))
+    def _find_batches(self, device: Any, sample_on: str, peers: PeerGroup | str | None) -> _Batches:
+        """Who makes the batches: the host, or a GPU."""
+        index, rule = parse_device(device), self.sampler.rule
+        if sample_on not in ("auto", "cpu", "gpu"):
+            raise InputError(f"sample_on: expected auto, cpu or gpu, found {sample_on!r}")
+        by_lists = isinstance(self.sampler, NeighborSampler)
+        if sample_on == "gpu" and (index is None or not by_lists):
+            what = "device='cpu'" if index is None else f"sampler {self.sampling.sampler!r} (rule {rule})"
+            raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
+        if index is None:
+            return HostBatches(self.sampler, self.features, self._labels, self.node_type, self.workers)
+        from tiering.runtime.gpu.batches import GpuBatches
+        from tiering.runtime.gpu.device import open_device
+        from tiering.runtime.gpu.peers import find_group
+        from tiering.runtime.gpu.sampler import GpuSampler
 
-    def _labels_of(self, sampled: SampledBatch) -> torch.Tensor | None:
-        import torch
-
-        if self._labels is None:
-            return None
-        return torch.from_numpy(np.asarray(self._labels[sampled.seeds[self.node_type]]))
+        there = open_device(index)
+        sampler: Sampler | GpuSampler = self.sampler
+        if by_lists and sample_on != "cpu" and isinstance(self.sampler, NeighborSampler):
+            sampler = GpuSampler(self.layout.artifact, self.sampler, there, shared=find_group(peers) is not None)
+        return GpuBatches(there, sampler, self.features, self._labels, self.node_type, self.workers)
 
     def __repr__(self) -> str:
         return (
@@ -158,15 +185,17 @@ def _find_seeds(
     return node_type, ids
 
 
-def _find_features(layout: TieredLayout, features: Any, options: dict[str, Any]) -> dict[str, Gatherable]:
+def _find_features(
+    layout: TieredLayout, features: Any, reading: dict[str, Any], there: dict[str, Any]
+) -> dict[str, Gatherable]:
     """Resolve the `features` argument of the loader to one source per node type."""
     if features is None:
         return {}
     if isinstance(features, str):
         if features == "tiers":
-            return {t: layout.features(t, **options) for t in layout.feature_types}
+            return {t: layout.features(t, **reading, **there) for t in layout.feature_types}
         if features == "memory":
-            return {t: MemoryFeatures.load(layout.features(t, **options)) for t in layout.feature_types}
+            return {t: MemoryFeatures.load(layout.host_features(t, **reading)) for t in layout.feature_types}
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):
         unknown = [t for t in features if t not in layout.node_types]

@@ -8,6 +8,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,28 +16,36 @@ import numpy.typing as npt
 
 from tiering.errors import FormatError, StorageError
 from tiering.io.storage import storage_errors
+from tiering.runtime.shared_memory import SharedBlock, shared_block
 from tiering.units import format_bytes
 
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
-_Key = tuple[int, int, int, int]
+_Key = tuple[int, int, int, int, bool]
 
 
 class ResidentRows:
-    """The bytes of one tier file in anonymous memory. Kept alive by whoever holds it; freed with the last holder."""
+    """The bytes of one file in memory. Kept alive by whoever holds it; freed with the last holder."""
 
-    def __init__(self, path: Path, array: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, path: Path | str, array: npt.NDArray[np.uint8]) -> None:
         self.path = path
         self.array = array
         """uint8, shape (bytes,), read-only."""
+        self.registration: Any = None
+        """Keeps the memory page-locked for GPUs; see `tiering.runtime.gpu.locked`."""
+        self.block: SharedBlock | None = None
+        """Memory of all processes, if it is that."""
+
+    def __del__(self) -> None:
+        self.registration = None  # before the memory itself goes
 
 
 _resident: WeakValueDictionary[_Key, ResidentRows] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def load_rows(path: Path, nbytes: int) -> ResidentRows:
-    """Read a tier file into memory, or share the copy that this process already holds.
+def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:
+    """Read a file into memory, or share the copy that this process already holds.
 
     Parameters
     ----------
@@ -44,6 +53,8 @@ def load_rows(path: Path, nbytes: int) -> ResidentRows:
         Raw rows.
     nbytes
         Size the manifest promises.
+    shared
+        Also share with the other processes of this user that say so: one copy for all.
 
     Raises
     ------
@@ -56,13 +67,27 @@ def load_rows(path: Path, nbytes: int) -> ResidentRows:
         status = path.stat()
     if status.st_size != nbytes:
         raise FormatError(f"{path}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
-    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes, shared)
     with _lock:
         rows = _resident.get(key)
         if rows is None:
-            rows = ResidentRows(path, _read_file(path, nbytes))
+            rows = _load_shared(path, key) if shared and nbytes else _load_private(path, nbytes)
+            rows.array.flags.writeable = False
             _resident[key] = rows
         return rows
+
+
+def _load_private(path: Path, nbytes: int) -> ResidentRows:
+    array = anonymous(nbytes)
+    _read_file(path, array)
+    return ResidentRows(path, array)
+
+
+def _load_shared(path: Path, key: _Key) -> ResidentRows:
+    block = shared_block("-".join(str(part) for part in key[:4]), key[3], lambda array: _read_file(path, array))
+    rows = ResidentRows(path, block.array)
+    rows.block = block
+    return rows
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
@@ -79,9 +104,8 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(block, np.uint8)
 
 
-def _read_file(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
-    array = anonymous(nbytes)
-    view = array.data
+def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:
+    view, nbytes = array.data, array.size
     with storage_errors(path), path.open("rb", buffering=0) as file:
 
         def read_chunk(start: int) -> None:
@@ -95,5 +119,3 @@ def _read_file(path: Path, nbytes: int) -> npt.NDArray[np.uint8]:
         with ThreadPoolExecutor(_READERS) as pool:
             list(pool.map(read_chunk, range(0, nbytes, _CHUNK)))
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the rows are ours now: drop the cached copy
-    array.flags.writeable = False
-    return array

@@ -1,4 +1,4 @@
-"""Rows that are gathered by rank: what tables spread over tiers and tables in memory have in common."""
+"""Rows that are gathered by rank: what all feature tables have in common, and what those in host memory have."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ class Gatherable(Protocol):
 class FeatureRows:
     """Rows of one node type that can be gathered by rank. Use as a context manager, or call `close`."""
 
-    def __init__(self, where: str, entry: TypeLayout, table: native.TieredTable, threads: int) -> None:
+    def __init__(self, where: str, entry: TypeLayout) -> None:
         self._where = where
         self._entry = entry
-        self._table: native.TieredTable | None = table
-        self._threads = threads
+        self._closed = False
         self.counters = Counters()
         """What each tier served since open or `reset_counters`."""
 
@@ -68,10 +67,38 @@ class FeatureRows:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._table is None
+        return self._closed
 
     def __len__(self) -> int:
         return self._entry.num_nodes
+
+    def reset_counters(self) -> None:
+        """Begin counting again at zero."""
+        self.counters.reset()
+
+    def close(self) -> None:
+        """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
+        self._closed = True
+
+    def _closed_error(self) -> InputError:
+        return InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class HostRows(FeatureRows):
+    """Rows that arrive in host memory."""
+
+    def __init__(self, where: str, entry: TypeLayout, table: native.TieredTable, threads: int) -> None:
+        super().__init__(where, entry)
+        self._table: native.TieredTable | None = table
+        self._threads = threads
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
         """Rows of `ids`, in request order, as a torch tensor.
@@ -83,7 +110,7 @@ class FeatureRows:
         out
             Contiguous CPU tensor of shape (n, dim) and this table's dtype to fill; a new one otherwise.
         device
-            Only ``cpu`` (the default) in this build.
+            ``cpu`` (the default): for rows in the memory of a GPU open the table with ``device="cuda"``.
 
         Raises
         ------
@@ -101,8 +128,10 @@ class FeatureRows:
         import torch
 
         if device is not None and torch.device(device).type != "cpu":
-            raise CapabilityError(f"device={device!r}: this build has no GPU module; rows arrive in host memory")
-        wanted = _as_ids(ids)
+            raise CapabilityError(
+                f"device={device!r}: this table's rows arrive in host memory; open it with features(device={device!r})"
+            )
+        wanted = as_ids(ids)
         dtype: torch.dtype = getattr(torch, self.dtype)
         if out is None:
             out = self._new_tensor(len(wanted), dtype)
@@ -118,7 +147,7 @@ class FeatureRows:
 
     def gather_numpy(self, ids: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Like `gather`, as a NumPy array; ``bfloat16`` comes as ``uint16``. Needs no torch."""
-        wanted = _as_ids(ids)
+        wanted = as_ids(ids)
         dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
         if out is None:
             nbytes = len(wanted) * self.row_bytes
@@ -132,12 +161,9 @@ class FeatureRows:
         self._fill(wanted, out.view(np.uint8).reshape(len(wanted), self.row_bytes))
         return out
 
-    def reset_counters(self) -> None:
-        """Begin counting again at zero."""
-        self.counters.reset()
-
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
+        super().close()
         self._table = None
 
     def _new_tensor(self, rows: int, dtype: torch.dtype) -> torch.Tensor:
@@ -153,7 +179,7 @@ class FeatureRows:
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
         table = self._table
         if table is None:
-            raise InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")
+            raise self._closed_error()
         try:
             stats = table.gather(ids, out, self._threads)
         except TieringError:
@@ -164,16 +190,8 @@ class FeatureRows:
             raise StorageError(error.errno, f"{error.strerror or error}") from error
         self.counters.add(stats)
 
-    def __enter__(self) -> Any:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _as_ids(ids: Any) -> npt.NDArray[np.int64]:
+def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Ranks as a contiguous int64 array; only the dtype and shape are checked here."""
     array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
     if array.ndim != 1:

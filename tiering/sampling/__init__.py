@@ -8,9 +8,9 @@ graph samples the images of the very same batches.
 from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.graph import Relation, SampledGraph, checked_weights
 from tiering.sampling.layer import LayerSampler
-from tiering.sampling.list_reads import list_read_bytes
+from tiering.sampling.list_reads import list_read_bytes, list_read_entries
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.plan import EpochPlan, batches, epoch_order
@@ -33,8 +33,10 @@ __all__ = [
     "SamplingOptions",
     "Seeds",
     "batches",
+    "checked_weights",
     "epoch_order",
     "list_read_bytes",
+    "list_read_entries",
     "make_sampler",
     "resolve_fanouts",
 ]

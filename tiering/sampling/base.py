@@ -70,6 +70,8 @@ class Sampler:
             raise InputError(f"frontier: expected 'all' or 'new', found {frontier!r}")
         self.graph = graph
         self.frontier = frontier
+        self.rule = rule
+        """Name of the rule in the core: ``uniform``, ``replacement``, ``weighted``, ``walks`` or ``layers``."""
         self.seed = key_word(seed, "seed")
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]

@@ -6,8 +6,8 @@
 // Memory:     none.
 // Determinism: every word of the result has one writer.
 #include <algorithm>
-#include <tiering/cuda/check.hpp>
 #include <tiering/cuda/gather_rows.hpp>
+#include <tiering/cuda/launch.hpp>
 #include <tiering/device/row_copy.hpp>
 
 namespace tiering::cuda {
@@ -19,42 +19,40 @@ constexpr int kInFlight = 4;    // accesses of a lane
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
     gather(const RowTable table, const RowCopy copy, const GatherRequest request) {
-  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  const int64_t groups = int64_t{gridDim.x} * blockDim.x / copy.lanes, group = thread / copy.lanes;
-  const int lane = static_cast<int>(thread % copy.lanes);
+  const int64_t groups = item_stride() / copy.lanes, group = first_item() / copy.lanes;
+  const int lane = static_cast<int>(first_item() % copy.lanes);
   const int64_t items = request.count * copy.steps;
   for (int64_t base = group; base < items; base += groups * kInFlight) {
     Word words[kInFlight];
     std::byte* places[kInFlight];
-#pragma unroll
+TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
       places[i] = nullptr;
       const int64_t item = base + i * groups;
       if (item >= items) continue;
       const int64_t at = copy.steps == 1 ? item : item / copy.steps, step = item - at * copy.steps;
-      const int64_t id = request.ids[at];
+      const int64_t id = request.ids == nullptr ? at : request.ids[at];
       if (!table.contains(id)) {
         if (request.first_bad != nullptr && lane == 0 && step == 0)
           atomicMin(request.first_bad, static_cast<unsigned long long>(at));
         continue;
       }
-      const std::byte* const row = table.row(id, request.slots == nullptr ? 0 : request.slots[at]);
+      int64_t slot = 0;
+      if (id >= table.ranges.cpu_end) {
+        if (request.slots == nullptr) continue;
+        slot = request.slots[at];
+      }
+      const std::byte* const row = table.row(id, slot);
       const int64_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));
       if (word < 0) continue;
       words[i] = __ldcs(reinterpret_cast<const Word*>(row) + word);
-      places[i] = request.out + at * table.row_bytes + word * static_cast<int64_t>(sizeof(Word));
+      const int64_t place = request.places == nullptr ? at : request.places[at];
+      places[i] = request.out + place * table.row_bytes + word * static_cast<int64_t>(sizeof(Word));
     }
-#pragma unroll
+TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
       if (places[i] != nullptr) *reinterpret_cast<Word*>(places[i]) = words[i];
   }
-}
-
-int multiprocessors() {
-  int device = 0, count = 0;
-  check(cudaGetDevice(&device), "finding the device");
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "counting multiprocessors");
-  return count;
 }
 
 }  // namespace
@@ -66,24 +64,22 @@ void gather_rows(const RowTable& table, const GatherRequest& request, int most_s
   const int64_t threads = request.count * copy.steps * copy.lanes;
   const int64_t wanted = (threads + kThreads - 1) / kThreads;
   const int64_t most = most_sms > 0 ? most_sms : multiprocessors();
-  const dim3 blocks(static_cast<unsigned>(std::min(wanted, most)));
+  const int64_t blocks = std::min(wanted, most);
+  auto run = [&](auto kernel) {
+    launch("launching the gather", kernel, blocks, kThreads, stream, table, copy, request);
+  };
   switch (copy.width) {
     case 16:
-      gather<uint4><<<blocks, kThreads, 0, stream>>>(table, copy, request);
-      break;
+      return run(gather<uint4>);
     case 8:
-      gather<uint2><<<blocks, kThreads, 0, stream>>>(table, copy, request);
-      break;
+      return run(gather<uint2>);
     case 4:
-      gather<unsigned><<<blocks, kThreads, 0, stream>>>(table, copy, request);
-      break;
+      return run(gather<unsigned>);
     case 2:
-      gather<unsigned short><<<blocks, kThreads, 0, stream>>>(table, copy, request);
-      break;
+      return run(gather<unsigned short>);
     default:
-      gather<unsigned char><<<blocks, kThreads, 0, stream>>>(table, copy, request);
+      return run(gather<unsigned char>);
   }
-  check(cudaGetLastError(), "launching the gather");
 }
 
 }  // namespace tiering::cuda

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "tiering/buffer.hpp"
 #include "tiering/sampling/sampler.hpp"
@@ -21,6 +22,8 @@ class CumulativeWeights {
   CumulativeWeights(const RelationView& relation, int64_t num_columns, const std::string& what, int threads);
 
   const uint64_t* data() const { return sums_.data(); }
+  /// Hands the sums over; nothing is left.
+  Buffer<uint64_t> take() { return std::move(sums_); }
 
  private:
   Buffer<uint64_t> sums_;

@@ -3,28 +3,18 @@
 // are separate neighbours. All arithmetic is in whole numbers, so any machine takes the same places.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
+#include "tiering/device/draws.hpp"
 #include "tiering/sampling/growing_array.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {
 
-/// Writes the places of a whole list, in its order.
-inline int64_t take_all(int64_t first, int64_t degree, int64_t* out) {
-  for (int64_t i = 0; i < degree; ++i) out[i] = first + i;
-  return degree;
-}
-
-/// Uniform draw without replacement by Floyd's algorithm (Bentley & Floyd, CACM 30(9), 1987): one step per
-/// neighbour, every subset equally likely.
+/// Uniform draw without replacement by Floyd's algorithm: one step per neighbour, every subset equally likely.
 class UniformDraw {
  public:
-  /// Neighbours taken from a list of `degree` when `fanout` are asked for (-1: all).
-  static int64_t most(int64_t degree, int64_t fanout) {
-    return fanout < 0 || degree < fanout ? degree : fanout;
-  }
+  static int64_t most(int64_t degree, int64_t fanout) { return most_distinct(degree, fanout); }
 
   /// Writes first + place for most(degree, fanout) places. A list that is taken whole comes in its own order.
   int64_t operator()(int64_t first, int64_t degree, int64_t fanout, Stream random, int64_t* out) {
@@ -32,7 +22,7 @@ class UniformDraw {
     if (taken == degree) {
       take_all(first, degree, out);
     } else if (taken <= kFew) {
-      draw_few(first, degree, taken, random, out);
+      draw_distinct(first, degree, taken, random, out);
     } else {
       draw_many(first, degree, taken, random, out);
     }
@@ -42,16 +32,7 @@ class UniformDraw {
  private:
   static constexpr int64_t kFew = 48;  // up to here comparing with all earlier draws beats hashing
 
-  static void draw_few(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
-    for (int64_t i = 0; i < taken; ++i) {
-      const int64_t last = degree - taken + i;
-      const int64_t place = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(last) + 1));
-      bool seen = false;
-      for (int64_t j = 0; j < i; ++j) seen |= out[j] == place;
-      out[i] = seen ? first + last : place;
-    }
-  }
-
+  /// draw_distinct() with a set: the same places.
   void draw_many(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
     start_set(taken);
     for (int64_t i = 0; i < taken; ++i) {
@@ -84,16 +65,12 @@ class UniformDraw {
 /// `fanout` independent uniform draws: the same neighbour may come several times. -1 takes the list once.
 class ReplacementDraw {
  public:
-  static int64_t most(int64_t degree, int64_t fanout) {
-    if (fanout < 0) return degree;
-    return degree > 0 ? fanout : 0;
-  }
+  static int64_t most(int64_t degree, int64_t fanout) { return most_replaced(degree, fanout); }
 
   int64_t operator()(int64_t first, int64_t degree, int64_t fanout, Stream random, int64_t* out) {
     if (fanout < 0) return take_all(first, degree, out);
     const int64_t taken = most(degree, fanout);
-    for (int64_t i = 0; i < taken; ++i)
-      out[i] = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
+    draw_replaced(first, degree, taken, random, out);
     return taken;
   }
 };
@@ -106,54 +83,16 @@ class WeightedDraw {
   /// Sums of weights, per relation as CumulativeWeights makes them; must be set before the first draw.
   void use(const uint64_t* sums) { sums_ = sums; }
 
-  static int64_t most(int64_t degree, int64_t fanout) { return UniformDraw::most(degree, fanout); }
+  static int64_t most(int64_t degree, int64_t fanout) { return most_distinct(degree, fanout); }
 
   int64_t operator()(int64_t first, int64_t degree, int64_t fanout, Stream random, int64_t* out) {
-    if (fanout < 0 || degree <= fanout) return take_positive(first, degree, out);
-    uint64_t left = sums_[first + degree - 1];
+    const ListWeights weights{sums_ + first};
+    if (fanout < 0 || degree <= fanout) return take_positive(first, degree, weights, out);
     taken_.resize(fanout);
-    int64_t count = 0;
-    for (; count < fanout && left > 0; ++count) {
-      const int64_t place = find(first, degree, skip_taken(first, count, random.below(left)));
-      left -= weight(first, place);
-      insert(place, count);
-      out[count] = place;
-    }
-    return count;
+    return draw_weighted(first, degree, fanout, weights, random, out, taken_.data());
   }
 
  private:
-  uint64_t before(int64_t first, int64_t place) const { return place > first ? sums_[place - 1] : 0; }
-  uint64_t weight(int64_t first, int64_t place) const { return sums_[place] - before(first, place); }
-
-  int64_t take_positive(int64_t first, int64_t degree, int64_t* out) const {
-    int64_t count = 0;
-    for (int64_t place = first; place < first + degree; ++place) {
-      out[count] = place;
-      count += weight(first, place) > 0;
-    }
-    return count;
-  }
-
-  /// Moves `point`, which counts only what is not taken, to where it lies on the whole list.
-  uint64_t skip_taken(int64_t first, int64_t count, uint64_t point) const {
-    for (int64_t i = 0; i < count && point >= before(first, taken_[i]); ++i)
-      point += weight(first, taken_[i]);
-    return point;
-  }
-
-  /// The place whose stretch of the sums holds `point`.
-  int64_t find(int64_t first, int64_t degree, uint64_t point) const {
-    return std::upper_bound(sums_ + first, sums_ + first + degree, point) - sums_;
-  }
-
-  /// Keeps the taken places ascending.
-  void insert(int64_t place, int64_t count) {
-    int64_t at = count;
-    for (; at > 0 && taken_[at - 1] > place; --at) taken_[at] = taken_[at - 1];
-    taken_[at] = place;
-  }
-
   const uint64_t* sums_ = nullptr;
   GrowingArray<int64_t> taken_;
 };

@@ -3,7 +3,7 @@
 //
 // The key is (seed, epoch, batch, hop, relation, node key, draw). The first five are folded once per hop and
 // relation, the node key once per node, and the draw is the counter of a SplitMix64 sequence (Steele, Lea,
-// Flood 2014).
+// Flood 2014). Everything is constexpr, so that the same header serves kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tiering {
 
 /// SplitMix64's finaliser: a bijection of 64 bits in which every input bit flips every output bit with
 /// probability close to one half.
-inline uint64_t mix64(uint64_t x) {
+constexpr uint64_t mix64(uint64_t x) {
   x ^= x >> 30;
   x *= 0xbf58476d1ce4e5b9ULL;
   x ^= x >> 27;
@@ -27,7 +27,7 @@ inline constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden rat
 enum class StreamUse : uint64_t { neighbours = 1, epoch_order = 2, walks = 3, layers = 4 };
 
 /// Folds the words of a key into one, in order.
-inline uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
+constexpr uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
   uint64_t key = mix64(static_cast<uint64_t>(use) * kGolden);
   for (const uint64_t word : words) key = mix64(key + kGolden + mix64(word + kGolden));
   return key;
@@ -36,17 +36,17 @@ inline uint64_t fold_key(StreamUse use, std::initializer_list<uint64_t> words) {
 /// The random numbers of one key.
 class Stream {
  public:
-  Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
+  constexpr Stream(uint64_t group, uint64_t member) : state_(mix64(group + kGolden * member)) {}
 
   /// Leaves out the next `count` numbers.
-  void skip(uint64_t count) { state_ += kGolden * count; }
+  constexpr void skip(uint64_t count) { state_ += kGolden * count; }
 
   /// Next 64 random bits.
-  uint64_t next() { return mix64(state_ += kGolden); }
+  constexpr uint64_t next() { return mix64(state_ += kGolden); }
 
   /// Next whole number in [0, bound), by multiply-shift; each value's probability is off by less than
   /// bound / 2^64 of itself.
-  uint64_t below(uint64_t bound) {
+  constexpr uint64_t below(uint64_t bound) {
     return static_cast<uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
   }
 

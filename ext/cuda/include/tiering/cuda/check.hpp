@@ -3,16 +3,41 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace tiering::cuda {
 
+/// A call of the CUDA runtime failed.
+class CudaError : public std::runtime_error {
+ public:
+  CudaError(cudaError_t code, const std::string& what)
+      : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")"),
+        code_(code) {}
+  cudaError_t code() const noexcept { return code_; }
+
+ private:
+  cudaError_t code_;
+};
+
+/// Memory of a device, or memory that a device may lock, does not suffice. Nothing was taken.
+class OutOfMemory : public CudaError {
+ public:
+  OutOfMemory(cudaError_t code, const std::string& what, int64_t wanted, int64_t free)
+      : CudaError(code, what), wanted_(wanted), free_(free) {}
+  int64_t wanted() const noexcept { return wanted_; }
+  int64_t free() const noexcept { return free_; }  ///< bytes that were left; -1 where nobody knows
+
+ private:
+  int64_t wanted_, free_;
+};
+
 /// Throws if a call failed: what was tried, and the runtime's words.
 inline void check(cudaError_t code, const char* what) {
-  if (code != cudaSuccess)
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code) + " (" +
-                             cudaGetErrorName(code) + ")");
+  if (code == cudaSuccess) return;
+  (void)cudaGetLastError();  // else the next launch would be blamed for it
+  throw CudaError(code, what);
 }
 
 }  // namespace tiering::cuda

@@ -11,10 +11,11 @@ namespace tiering::cuda {
 
 /// Where a gather reads and writes; all addresses are readable by the device.
 struct GatherRequest {
-  const int64_t* ids = nullptr;    ///< ranks, `count` of them
-  const int32_t* slots = nullptr;  ///< per id, where a row of the ssd tier was put; null if none is asked for
+  const int64_t* ids = nullptr;    ///< ranks, `count` of them; null: 0, 1, 2, ...
+  const int32_t* slots = nullptr;  ///< per id, where a row of the ssd tier was put; null: these rows are left as they are
+  const int64_t* places = nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
   int64_t count = 0;
-  std::byte* out = nullptr;  ///< count rows, one behind the other
+  std::byte* out = nullptr;  ///< rows, one behind the other
   /// If not null: the place of the first id outside the table is written here where it is less than what stands there.
   unsigned long long* first_bad = nullptr;
 };
@@ -23,7 +24,7 @@ struct GatherRequest {
 /// ids outside the table are left as they are.
 ///
 /// `most_sms` bounds the multiprocessors used, 0: all. A few saturate PCIe: a lane has four accesses in flight, a block
-/// 64 KiB. Throws std::runtime_error if the launch is refused.
+/// 64 KiB. Throws CudaError if the launch is refused.
 void gather_rows(const RowTable& table, const GatherRequest& request, int most_sms, cudaStream_t stream);
 
 }  // namespace tiering::cuda

@@ -1,7 +1,5 @@
 """Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
 
-`tiering layout` writes what is planned here; `tiering evaluate` says beforehand what such a plan would move.
-
 Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. The gpu
 tier takes the front of the line as far as its size goes, then peer, then cpu; the rest is ssd's. Within a type the line
 runs along the ranks, so each tier is a range of ranks.
@@ -159,6 +157,15 @@ def plan_tiers(
         table.node_type: {names[k + 1]: (ends[names[k]][i], ends[names[k + 1]][i]) for k in range(len(TIERS))}
         for i, table in enumerate(tables)
     }
+
+
+def longest_prefix(tables: Sequence[Table], nbytes: int) -> list[int]:
+    """Rows of each table at the front of the common line that fit into `nbytes` bytes; cost: as `plan_tiers`."""
+
+    def fits(ends: Sequence[int]) -> bool:
+        return sum(end * table.row_bytes for end, table in zip(ends, tables, strict=True)) <= nbytes
+
+    return _longest_prefix(tables, [0] * len(tables), fits)
 
 
 def _room(capacities: Capacities, total: int) -> int:

@@ -1,0 +1,354 @@
+// The Python module of the CUDA part: converts, releases the GIL, calls. Memory crosses as addresses, streams as handles,
+// so that neither torch nor any other array library is linked.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <tiering/cuda/device.hpp>
+#include <tiering/cuda/fill.hpp>
+#include <tiering/cuda/gather_rows.hpp>
+#include <tiering/cuda/memory.hpp>
+#include <tiering/cuda/pick_rows.hpp>
+#include <tiering/cuda/sampler.hpp>
+#include <tiering/errors.hpp>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tiering;
+using namespace tiering::cuda;
+
+namespace {
+
+using Address = uintptr_t;
+using Release = nb::call_guard<nb::gil_scoped_release>;
+
+template <typename T>
+T* pointer(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+template <typename T>
+Address address(T* pointer) {
+  return reinterpret_cast<Address>(pointer);
+}
+cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
+
+/// Something on one device; what it does is done with that device as the current one.
+template <typename T>
+struct OnDevice {
+  int device;
+  T held;
+
+  template <typename... Arguments>
+  explicit OnDevice(int d, Arguments&&... arguments)
+      : device(d), held([&] {
+          const DeviceScope scope(d);
+          return T(std::forward<Arguments>(arguments)...);
+        }()) {}
+};
+
+void bind_errors(nb::module_& m) {
+  static nb::exception<OutOfMemory> out_of_memory(m, "OutOfMemoryError", PyExc_MemoryError);
+  static nb::exception<CudaError> cuda_error(m, "CudaError", PyExc_RuntimeError);
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const OutOfMemory& e) {
+      const nb::object args = nb::make_tuple(std::string(e.what()), e.wanted(), e.free());
+      PyErr_SetObject(out_of_memory.ptr(), args.ptr());
+    } catch (const InputError& e) {
+      PyErr_SetString(PyExc_ValueError, e.what());
+    } catch (const IoError& e) {
+      const nb::object args = nb::make_tuple(e.code(), std::string(e.what()));
+      PyErr_SetObject(PyExc_OSError, args.ptr());
+    }
+  });
+}
+
+void bind_memory(nb::module_& m) {
+  using Device = OnDevice<DeviceMemory>;
+  nb::class_<Device>(m, "DeviceMemory")
+      .def(nb::init<int, int64_t>(), "device"_a, "nbytes"_a, Release())
+      .def_prop_ro("address", [](const Device& d) { return address(d.held.data()); })
+      .def_prop_ro("nbytes", [](const Device& d) { return d.held.size(); })
+      .def_ro("device", &Device::device)
+      .def("share", [](const Device& d) {
+        const DeviceScope scope(d.device);
+        const cudaIpcMemHandle_t handle = d.held.share();
+        return nb::bytes(reinterpret_cast<const char*>(&handle), sizeof handle);
+      });
+  nb::class_<PinnedMemory>(m, "PinnedMemory")
+      .def(nb::init<int64_t>(), "nbytes"_a, Release())
+      .def_prop_ro("address", [](const PinnedMemory& p) { return address(p.data()); })
+      .def_prop_ro("nbytes", &PinnedMemory::size)
+      .def("array", [](nb::handle self) {
+        auto& memory = nb::cast<PinnedMemory&>(self);
+        return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(
+            memory.data(), {static_cast<size_t>(memory.size())}, self);
+      });
+  nb::class_<Registration>(m, "Registration")
+      .def("__init__",
+           [](Registration* self, Address memory, int64_t nbytes) {
+             new (self) Registration(pointer<void>(memory), nbytes);
+           },
+           "memory"_a, "nbytes"_a, Release())
+      .def_prop_ro("address", [](const Registration& r) { return address(r.device_address()); });
+  nb::class_<OnDevice<PeerMemory>>(m, "PeerMemory")
+      .def("__init__",
+           [](OnDevice<PeerMemory>* self, int device, const nb::bytes& shared) {
+             cudaIpcMemHandle_t handle;
+             TIERING_EXPECT(shared.size() == sizeof handle, "handle: expected " + std::to_string(sizeof handle) +
+                                                                " bytes, found " + std::to_string(shared.size()));
+             std::memcpy(&handle, shared.c_str(), sizeof handle);
+             const nb::gil_scoped_release release;
+             new (self) OnDevice<PeerMemory>(device, handle);
+           },
+           "device"_a, "handle"_a)
+      .def_prop_ro("address", [](const OnDevice<PeerMemory>& p) { return address(p.held.data()); });
+  m.def(
+      "fill_device",
+      [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes, const std::string& engine,
+         bool direct, int64_t chunk) {
+        const DeviceScope scope(device);
+        fill_device({path, offset, nbytes, pointer<std::byte>(into)}, engine,
+                    direct ? DirectMode::automatic : DirectMode::off, chunk);
+      },
+      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "direct"_a = true, "chunk"_a = 16 << 20,
+      Release());
+  m.def(
+      "copy",
+      [](Address into, Address from, int64_t nbytes, Address stream) {
+        check(cudaMemcpyAsync(pointer<void>(into), pointer<void>(from), static_cast<size_t>(nbytes), cudaMemcpyDefault,
+                              stream_of(stream)),
+              "copying");
+      },
+      "into"_a, "source"_a, "nbytes"_a, "stream"_a, Release());
+}
+
+void bind_streams(nb::module_& m) {
+  using BoundStream = OnDevice<GpuStream>;
+  using BoundEvent = OnDevice<GpuEvent>;
+  nb::class_<BoundStream>(m, "Stream")
+      .def(nb::init<int>(), "device"_a)
+      .def_prop_ro("handle", [](const BoundStream& s) { return address(s.held.get()); })
+      .def("synchronize", [](const BoundStream& s) { s.held.synchronize(); }, Release());
+  nb::class_<BoundEvent>(m, "Event")
+      .def(nb::init<int>(), "device"_a)
+      .def("record", [](const BoundEvent& e, Address stream) { e.held.record(stream_of(stream)); }, "stream"_a)
+      .def("hold", [](const BoundEvent& e, Address stream) { e.held.hold(stream_of(stream)); }, "stream"_a)
+      .def("wait", [](const BoundEvent& e) { e.held.wait(); }, Release())
+      .def("done", [](const BoundEvent& e) { return e.held.done(); });
+}
+
+/// A tiered table of rows, ready for the kernels.
+struct BoundRows {
+  int device;
+  RowTable table;
+};
+
+void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector<int64_t>& ends, Address gpu,
+               const std::vector<Address>& peers, Address cpu, Address staged) {
+  TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
+  TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
+                 "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
+  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers,
+                 "peers: expected at most " + std::to_string(RowTable::kMostPeers) + ", found " +
+                     std::to_string(peers.size()));
+  TIERING_EXPECT(ends[0] == ends[1] || !peers.empty(), "peers: expected at least one address, found none");
+  RowTable table;
+  table.ranges = {ends[0], ends[1], ends[2], ends[3]};
+  table.row_bytes = row_bytes;
+  table.local = pointer<const std::byte>(gpu);
+  table.num_peers = static_cast<int64_t>(peers.size());
+  for (size_t p = 0; p < peers.size(); ++p) table.peers[p] = pointer<const std::byte>(peers[p]);
+  table.host = pointer<const std::byte>(cpu);
+  table.staged = pointer<const std::byte>(staged);
+  new (self) BoundRows{device, table};
+}
+
+void bind_rows(nb::module_& m) {
+  nb::class_<BoundRows>(m, "RowTable")
+      .def("__init__", &init_rows, "device"_a, "row_bytes"_a, "ends"_a, "gpu"_a, "peers"_a, "cpu"_a, "staged"_a = 0)
+      .def(
+          "gather",
+          [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,
+             Address slots, Address first_bad, int most_sms) {
+            const DeviceScope scope(rows.device);
+            gather_rows(rows.table,
+                        {pointer<const int64_t>(ids), pointer<const int32_t>(slots), pointer<const int64_t>(places), count,
+                         pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
+                        most_sms, stream_of(stream));
+          },
+          "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "first_bad"_a = 0, "most_sms"_a = 0,
+          Release());
+  nb::class_<OnDevice<RowPicker>>(m, "RowPicker")
+      .def(nb::init<int>(), "device"_a)
+      .def(
+          "pick",
+          [](OnDevice<RowPicker>& picker, Address ids, int64_t count, int64_t first, Address picked, Address places,
+             Address tally, const std::vector<int64_t>& ends, Address stream) {
+            TIERING_EXPECT(ends.size() == 4, "ends: expected four ranks");
+            const DeviceScope scope(picker.device);
+            picker.held.pick({pointer<const int64_t>(ids), count, first, {ends[0], ends[1], ends[2], ends[3]},
+                              pointer<int64_t>(picked), pointer<int64_t>(places), pointer<int64_t>(tally)},
+                             stream_of(stream));
+          },
+          "ids"_a, "count"_a, "first"_a, "picked"_a, "places"_a, "tally"_a, "ends"_a, "stream"_a, Release());
+}
+
+/// (begins, indices, sums, firsts, num_edges); addresses, 0 for none.
+using Part = std::tuple<Address, Address, Address, Address, int64_t>;
+
+template <typename Index>
+AdjacencyPart<Index> part(const Part& given) {
+  const auto& [begins, indices, sums, firsts, num_edges] = given;
+  return {pointer<const int64_t>(begins), pointer<const Index>(indices), pointer<const uint64_t>(sums),
+          pointer<const int64_t>(firsts), num_edges};
+}
+
+/// (source type, destination type, int64 ids, end of the local columns, end of the peers', local, peers, host).
+using Adjacency = std::tuple<int, int, bool, int64_t, int64_t, Part, std::vector<Part>, Part>;
+
+template <typename Index>
+AdjacencyTable<Index> table(const Adjacency& given) {
+  const auto& [src, dst, wide, local_end, peer_end, local, peers, host] = given;
+  AdjacencyTable<Index> made;
+  made.local_end = local_end;
+  made.peer_end = peer_end;
+  made.local = part<Index>(local);
+  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: too many");
+  made.num_peers = static_cast<int64_t>(peers.size());
+  for (size_t p = 0; p < peers.size(); ++p) made.peers[p] = part<Index>(peers[p]);
+  made.host = part<Index>(host);
+  return made;
+}
+
+/// (keys in the memory of the GPU, how many, keys in host memory, int64 keys).
+using Keys = std::tuple<Address, int64_t, Address, bool>;
+
+DrawRule parse_rule(const std::string& name) {
+  if (name == "uniform") return DrawRule::uniform;
+  if (name == "replacement") return DrawRule::replacement;
+  TIERING_EXPECT(name == "weighted", "rule: expected uniform, replacement or weighted, found " + name);
+  return DrawRule::weighted;
+}
+
+GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
+                             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
+                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions) {
+  GpuSamplerConfig config;
+  config.num_nodes = std::move(num_nodes);
+  config.fanouts = std::move(fanouts);
+  config.only_new = only_new;
+  config.rule = parse_rule(rule);
+  config.seed = seed;
+  config.positions = positions;
+  for (const auto& [local, local_end, host, wide] : node_keys)
+    config.node_keys.push_back({pointer<const void>(local), local_end, pointer<const void>(host), wide});
+  for (const auto& given : relations) {
+    GpuRelation relation{std::get<0>(given), std::get<1>(given), {}};
+    if (std::get<2>(given))
+      relation.table = table<int64_t>(given);
+    else
+      relation.table = table<int32_t>(given);
+    config.relations.push_back(std::move(relation));
+  }
+  return config;
+}
+
+struct BoundSampler {
+  int device;
+  std::unique_ptr<GpuSampler> sampler;
+
+  ~BoundSampler() {
+    if (sampler == nullptr) return;
+    const DeviceScope scope(device);
+    sampler.reset();
+  }
+};
+
+void bind_sampler(nb::module_& m) {
+  nb::class_<BoundSampler>(m, "Sampler")
+      .def(
+          "__init__",
+          [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
+             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
+             const std::vector<Keys>& node_keys, uint64_t seed, bool positions) {
+            const DeviceScope scope(device);
+            auto made = std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
+                                                                 only_new, rule, node_keys, seed, positions));
+            new (self) BoundSampler{device, std::move(made)};
+          },
+          "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
+          "positions"_a = false, Release())
+      .def(
+          "start",
+          [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,
+             Address stream) {
+            std::vector<GpuSeeds> lists;
+            for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
+            const DeviceScope scope(self.device);
+            self.sampler->start(lists, epoch, batch, stream_of(stream));
+          },
+          "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
+      .def("finish",
+           [](BoundSampler& self) {
+             GpuBatchSizes sizes;
+             {
+               const nb::gil_scoped_release release;
+               sizes = self.sampler->finish();
+             }
+             return nb::make_tuple(sizes.num_nodes, sizes.num_edges);
+           })
+      .def(
+          "write_nodes",
+          [](const BoundSampler& self, int type, Address out, Address stream) {
+            const DeviceScope scope(self.device);
+            self.sampler->write_nodes(type, pointer<int64_t>(out), stream_of(stream));
+          },
+          "node_type"_a, "out"_a, "stream"_a, Release())
+      .def(
+          "write_edges",
+          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
+            const DeviceScope scope(self.device);
+            self.sampler->write_edges(hop, relation, pointer<int64_t>(out), stream_of(stream));
+          },
+          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
+      .def(
+          "write_positions",
+          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
+            const DeviceScope scope(self.device);
+            self.sampler->write_positions(hop, relation, pointer<int64_t>(out), stream_of(stream));
+          },
+          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
+      .def_prop_ro("device_bytes", [](const BoundSampler& self) { return self.sampler->device_bytes(); });
+}
+
+}  // namespace
+
+NB_MODULE(TIERING_CUDA_MODULE, m) {
+  bind_errors(m);
+  nb::class_<DeviceInfo>(m, "DeviceInfo")
+      .def_ro("name", &DeviceInfo::name)
+      .def_ro("capability", &DeviceInfo::capability)
+      .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
+      .def_ro("total_bytes", &DeviceInfo::total_bytes)
+      .def_ro("pci_bus", &DeviceInfo::pci_bus);
+  m.def("versions", [] { return nb::make_tuple(driver_version(), runtime_version()); });
+  m.def("count_devices", &count_devices, Release());
+  m.def("device_info", &device_info, "device"_a, Release());
+  m.def("free_bytes", &free_bytes, "device"_a, Release());
+  m.def("can_access", &can_access, "device"_a, "peer"_a, Release());
+  m.def("enable_access", &enable_access, "device"_a, "peer"_a, Release());
+  m.attr("architectures") = TIERING_CUDA_ARCHITECTURES;
+  bind_memory(m);
+  bind_streams(m);
+  bind_rows(m);
+  bind_sampler(m);
+}

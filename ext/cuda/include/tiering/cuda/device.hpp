@@ -1,0 +1,29 @@
+// What devices there are, and whether driver and device can run this build.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tiering::cuda {
+
+struct DeviceInfo {
+  std::string name;
+  std::string capability;  ///< such as 9.0
+  int multiprocessors = 0;
+  int64_t total_bytes = 0;
+  std::string pci_bus;
+};
+
+/// Versions as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.
+int driver_version();
+int runtime_version();
+/// Throws CudaError with the runtime's reason where there is no device, or the driver is too old for this build.
+int count_devices();
+DeviceInfo device_info(int device);
+int64_t free_bytes(int device);
+/// Whether kernels on `device` can read the memory of `peer`.
+bool can_access(int device, int peer);
+/// Lets kernels on `device` read the memory of `peer` that this process allocates.
+void enable_access(int device, int peer);
+
+}  // namespace tiering::cuda

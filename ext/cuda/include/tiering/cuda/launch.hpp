@@ -1,0 +1,67 @@
+// Launching kernels whose threads walk over their items with a stride: any grid does the work.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <tiering/cuda/check.hpp>
+#include <utility>
+
+namespace tiering::cuda {
+
+/// Multiprocessors of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "finding the device");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "counting multiprocessors");
+  return count;
+}
+
+/// Puts a kernel on a stream and returns.
+template <typename... Expected, typename... Given>
+void launch(const char* what, void (*kernel)(Expected...), int64_t blocks, int threads, cudaStream_t stream,
+            Given&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, std::forward<Given>(arguments)...), what);
+}
+
+/// Launches as many blocks as `items` need, up to a few on each multiprocessor.
+template <typename... Expected, typename... Given>
+void launch_over(const char* what, void (*kernel)(Expected...), int64_t items, cudaStream_t stream,
+                 Given&&... arguments) {
+  constexpr int kThreads = 256, kPerMultiprocessor = 8;
+  if (items <= 0) return;
+  const int64_t wanted = (items + kThreads - 1) / kThreads;
+  const int64_t most = int64_t{multiprocessors()} * kPerMultiprocessor;
+  launch(what, kernel, std::min(wanted, most), kThreads, stream, std::forward<Given>(arguments)...);
+}
+
+// The kernels are also compiled for the processor, against a runtime that simulates a device (tests/cuda/simulator).
+#ifdef __CUDACC__
+#define TIERING_DEVICE __device__ __forceinline__
+#define TIERING_UNROLL _Pragma("unroll")
+#else
+#define TIERING_DEVICE inline
+#define TIERING_UNROLL
+#endif
+// What constexpr functions call: nvcc compiles those for both sides, and here the host's side is never run.
+#ifdef __CUDACC__
+#define TIERING_BOTH __host__ __device__ __forceinline__
+#else
+#define TIERING_BOTH inline
+#endif
+#if defined(__CUDACC__) && !defined(__CUDA_ARCH__)
+#define TIERING_ON_DEVICE(expression) 0
+#else
+#define TIERING_ON_DEVICE(expression) (expression)
+#endif
+
+/// Number of the thread in the grid, and threads of the grid.
+TIERING_DEVICE int64_t first_item() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+TIERING_DEVICE int64_t item_stride() { return int64_t{gridDim.x} * blockDim.x; }
+
+}  // namespace tiering::cuda

@@ -1,0 +1,173 @@
+// Memory that a device can read: its own, pinned, registered, and that of peers in other processes. Each is given back
+// by its owner; running out of it throws OutOfMemory and changes nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <tiering/cuda/check.hpp>
+#include <utility>
+
+namespace tiering::cuda {
+
+/// Makes a device the current one for as long as it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device) {
+    check(cudaGetDevice(&before_), "finding the device");
+    check(cudaSetDevice(device), "choosing the device");
+  }
+  ~DeviceScope() { (void)cudaSetDevice(before_); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// A handle with one owner, given back by `Close`.
+template <typename Handle, auto Close>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(Handle handle) : handle_(handle) {}
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, Handle{})) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Owned() {
+    if (handle_ != Handle{}) Close(handle_);
+  }
+  Handle get() const noexcept { return handle_; }
+
+ private:
+  Handle handle_ = Handle{};
+};
+
+namespace detail {
+void free_device(void* memory) noexcept;
+void free_pinned(void* memory) noexcept;
+void unregister(void* memory) noexcept;
+void close_peer(void* memory) noexcept;
+void destroy_stream(cudaStream_t stream) noexcept;
+void destroy_event(cudaEvent_t event) noexcept;
+}  // namespace detail
+
+/// Memory of a device.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// On the current device.
+  explicit DeviceMemory(int64_t bytes);
+
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
+  int64_t size() const noexcept { return bytes_; }
+  template <typename T>
+  T* as() const noexcept {
+    return static_cast<T*>(memory_.get());
+  }
+  /// For peers in other processes: what PeerMemory opens there.
+  cudaIpcMemHandle_t share() const;
+
+ private:
+  Owned<void*, detail::free_device> memory_;
+  int64_t bytes_ = 0;
+};
+
+/// Page-locked host memory that every device can read.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  explicit PinnedMemory(int64_t bytes);
+
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
+  int64_t size() const noexcept { return bytes_; }
+  template <typename T>
+  T* as() const noexcept {
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  Owned<void*, detail::free_pinned> memory_;
+  int64_t bytes_ = 0;
+};
+
+/// Page-locks host memory of somebody else's (anonymous or shared between processes) for as long as it lives. The memory
+/// must outlive it.
+class Registration {
+ public:
+  Registration() = default;
+  Registration(void* memory, int64_t bytes);
+
+  /// Where a device finds the memory.
+  std::byte* device_address() const noexcept { return device_; }
+
+ private:
+  Owned<void*, detail::unregister> memory_;
+  std::byte* device_ = nullptr;
+};
+
+/// A peer's DeviceMemory, opened on the current device. Throws CudaError where the two cannot reach each other.
+class PeerMemory {
+ public:
+  PeerMemory() = default;
+  explicit PeerMemory(const cudaIpcMemHandle_t& handle);
+  std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
+
+ private:
+  Owned<void*, detail::close_peer> memory_;
+};
+
+/// A stream that does not wait for the legacy default stream.
+class GpuStream {
+ public:
+  GpuStream();
+  cudaStream_t get() const noexcept { return stream_.get(); }
+  void synchronize() const;
+
+ private:
+  Owned<cudaStream_t, detail::destroy_stream> stream_;
+};
+
+/// A point in a stream; waiting for it lets the processor sleep.
+class GpuEvent {
+ public:
+  GpuEvent();
+  cudaEvent_t get() const noexcept { return event_.get(); }
+  void record(cudaStream_t stream) const;
+  /// Lets what is put on `stream` from now on wait.
+  void hold(cudaStream_t stream) const;
+  /// Waits on the host.
+  void wait() const;
+  bool done() const;
+
+ private:
+  Owned<cudaEvent_t, detail::destroy_event> event_;
+};
+
+/// Grows and never shrinks: memory of a device for batches that come one after the other.
+template <typename T>
+class Scratch {
+ public:
+  T* data() const noexcept { return memory_.template as<T>(); }
+  int64_t capacity() const noexcept { return capacity_; }
+  /// Room for `count`; what was there is lost when it grows. What runs on the device must not use it any more.
+  T* require(int64_t count) {
+    if (count > capacity_) {
+      memory_ = DeviceMemory();  // first: both may not fit
+      capacity_ = 0;
+      memory_ = DeviceMemory(count * static_cast<int64_t>(sizeof(T)));
+      capacity_ = count;
+    }
+    return data();
+  }
+
+ private:
+  DeviceMemory memory_;
+  int64_t capacity_ = 0;
+};
+
+}  // namespace tiering::cuda

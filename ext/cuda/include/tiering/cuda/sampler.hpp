@@ -1,0 +1,107 @@
+// Neighbour sampling by the GPU over tiered adjacency: the batches of the CPU's sampler (tiering/sampling/sampler.hpp),
+// bit for bit.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <tiering/cuda/memory.hpp>
+#include <tiering/device/adjacency_table.hpp>
+#include <variant>
+#include <vector>
+
+namespace tiering::cuda {
+
+enum class DrawRule { uniform, replacement, weighted };
+
+/// One relation's adjacency, in memory that the device can read.
+struct GpuRelation {
+  int src_type = 0, dst_type = 0;
+  std::variant<AdjacencyTable<int32_t>, AdjacencyTable<int64_t>> table;
+};
+
+struct GpuSamplerConfig {
+  std::vector<int64_t> num_nodes;             ///< per node type
+  std::vector<GpuRelation> relations;         //
+  std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbours, 0 = skip
+  bool only_new = false;                      ///< only nodes first found at the hop before sample
+  DrawRule rule = DrawRule::uniform;
+  std::vector<NodeKeys> node_keys;  ///< per node type
+  uint64_t seed = 0;
+  bool positions = false;  ///< also say where in the relation's indices each edge stands
+};
+
+struct Total;
+
+struct GpuSeeds {
+  const int64_t* ids = nullptr;  ///< in memory that the device can read until the batch is finished
+  int64_t size = 0;
+};
+
+/// What a finished batch holds.
+struct GpuBatchSizes {
+  std::vector<std::vector<int64_t>> num_nodes;  ///< (hops + 1) x type: nodes known after 0, 1, ... hops
+  std::vector<std::vector<int64_t>> num_edges;  ///< hop x relation
+};
+
+/// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
+///
+/// Approach:   per hop and relation: every frontier node draws places from its list (one thread each; reads of lists in
+///             host memory go over the link as they are needed); a prefix sum places the edges; every edge reads its
+///             neighbour's id and enters it in a hash table, which keeps the first edge that leads to it (node_slots.hpp);
+///             a second prefix sum numbers the new nodes in order of discovery.
+/// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
+///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
+/// Memory:     grows with the largest batch and is kept: 24 bytes per node that a batch may reach, 32 per edge of the
+///             largest hop, 8 per edge of the others; 8 more with positions. No allocation once it has grown.
+class GpuSampler {
+ public:
+  static constexpr int64_t kMostUnseen = int64_t{1} << 24;
+
+  /// On the current device. Throws InputError where the config does not fit together.
+  explicit GpuSampler(GpuSamplerConfig config);
+  ~GpuSampler();
+  GpuSampler(const GpuSampler&) = delete;
+  GpuSampler& operator=(const GpuSampler&) = delete;
+
+  /// Puts a batch on the stream. The batch before must have been written. A seed that comes twice counts once, where it
+  /// came first.
+  void start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream);
+  /// Waits for the batch. Throws InputError where a seed or the adjacency is not sound; the next batch may be started
+  /// all the same.
+  GpuBatchSizes finish();
+
+  /// Copies the ids of a type's nodes, in order of discovery.
+  void write_nodes(int type, int64_t* out, cudaStream_t stream) const;
+  /// Writes the edges of a hop and relation as local ids: num_edges sources, then as many destinations.
+  void write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const;
+  /// Copies the places of a hop's edges in the relation's indices.
+  void write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const;
+
+  const GpuSamplerConfig& config() const noexcept { return config_; }
+  /// Bytes of the device that the sampler holds.
+  int64_t device_bytes() const;
+
+ private:
+  struct Memory;
+
+  void check() const;
+  void add_seeds(int type, const GpuSeeds& seeds);
+  void sample(int hop, int relation);
+  template <typename Index>
+  void sample(int hop, int relation, const AdjacencyTable<Index>& table);
+  int64_t true_size(const int64_t* where);
+  void number(int type, int64_t bound, Total total, int32_t* src, int64_t* num_edges);
+  void grow_nodes(int type, int64_t most);
+  void clear_table(int type);
+
+  GpuSamplerConfig config_;
+  std::unique_ptr<Memory> memory_;
+  cudaStream_t stream_ = nullptr;
+  uint64_t epoch_ = 0, batch_ = 0;
+  GpuBatchSizes sizes_;
+};
+
+}  // namespace tiering::cuda

@@ -1,0 +1,321 @@
+#include <algorithm>
+#include <string>
+#include <tiering/cuda/sampler.hpp>
+#include <tiering/errors.hpp>
+#include <utility>
+
+#include "prefix_sums.cuh"
+#include "sampler_kernels.cuh"
+
+namespace tiering::cuda {
+
+namespace {
+
+constexpr int64_t kMostLocal = int64_t{1} << 31;  // local ids, and edges of a hop and relation
+
+/// The numbering of one node type.
+struct TypeNodes {
+  Scratch<int64_t> nodes, keys;
+  Scratch<uint32_t> values;
+  int bits = 0;
+  int64_t bound = 0;  ///< nodes that the batch may have reached so far
+
+  NodeSlots slots() const { return {keys.data(), values.data(), bits}; }
+};
+
+/// What is kept of a hop and relation until it is written.
+struct GroupEdges {
+  Scratch<int32_t> src, dst;
+  Scratch<int64_t> positions;
+};
+
+}  // namespace
+
+struct GpuSampler::Memory {
+  explicit Memory(const GpuSamplerConfig& config)
+      : types(config.num_nodes.size()),
+        groups(config.fanouts.size() * config.relations.size()),
+        steps(types.size() + groups.size() + 1),
+        known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
+        faults(sizeof(Faults)),
+        report(known.size() + static_cast<int64_t>(sizeof(Faults))) {}
+
+  /// Nodes per type after a step: one for each type's seeds, then one for each hop and relation.
+  int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
+  int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
+
+  std::vector<TypeNodes> types;
+  std::vector<GroupEdges> groups;  ///< hop by hop, its relations
+  size_t steps;
+  DeviceMemory known;
+  DeviceMemory faults;
+  PinnedMemory report;  ///< `known` and `faults` on the host
+  Scratch<int64_t> counts, places, taken, firsts, of_edges;
+  Scratch<uint32_t> found, ranks;
+  Scratch<std::byte> sums;
+  GpuEvent ready;
+  size_t step = 0;       ///< the last that is on the stream
+  size_t hop_start = 0;  ///< the last before this hop
+  size_t hop_before = 0;  ///< the last before the hop before
+  std::vector<int64_t> bound_at_start;  ///< of the frontier, per type
+};
+
+GpuSampler::GpuSampler(GpuSamplerConfig config) : config_(std::move(config)) {
+  check();
+  memory_ = std::make_unique<Memory>(config_);
+}
+
+GpuSampler::~GpuSampler() {
+  if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
+}
+
+void GpuSampler::check() const {
+  const auto types = static_cast<int>(config_.num_nodes.size());
+  TIERING_EXPECT(config_.node_keys.size() == config_.num_nodes.size(), "node_keys: one entry per node type");
+  for (const auto& relation : config_.relations) {
+    TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
+                       relation.dst_type < types,
+                   "a relation names a node type outside 0.." + std::to_string(types - 1));
+    std::visit(
+        [&](const auto& table) {
+          TIERING_EXPECT(table.host.begins != nullptr, "a relation has no adjacency in host memory");
+          TIERING_EXPECT(table.num_peers >= 0 && table.num_peers <= RowTable::kMostPeers &&
+                             table.local_end >= 0 && table.peer_end >= table.local_end &&
+                             (table.peer_end == table.local_end || table.num_peers > 0),
+                         "the parts of a relation's adjacency do not fit together");
+        },
+        relation.table);
+  }
+  for (const auto& hop : config_.fanouts) {
+    TIERING_EXPECT(hop.size() == config_.relations.size(), "fanouts: one entry per relation in every hop");
+    for (const int64_t fanout : hop)
+      TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
+  }
+}
+
+/// Room for `most` nodes of a type in list and table; what is known stays.
+void GpuSampler::grow_nodes(int type, int64_t most) {
+  TypeNodes& there = memory_->types[static_cast<size_t>(type)];
+  most = std::min(most, config_.num_nodes[static_cast<size_t>(type)]);
+  TIERING_EXPECT(most < kMostLocal,
+                 "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+  const int64_t before = there.bound;
+  there.bound = most;
+  const int bits = NodeSlots::bits_for(most);
+  if (bits <= there.bits && most <= there.nodes.capacity()) return;
+  // In the midst of a batch: its true number of nodes is waited for, and the list is carried over.
+  const int64_t known = before == 0 ? 0 : true_size(memory_->known_after(memory_->step) + type);
+  Scratch<int64_t> old = std::move(there.nodes);
+  there.nodes = Scratch<int64_t>();
+  there.nodes.require(std::max(most, old.capacity()));
+  if (known > 0)
+    tiering::cuda::check(cudaMemcpyAsync(there.nodes.data(), old.data(), static_cast<size_t>(known) * sizeof(int64_t),
+                                         cudaMemcpyDefault, stream_),
+                         "moving nodes");
+  if (bits > there.bits) {
+    there.keys.require(int64_t{1} << bits);
+    there.values.require(int64_t{1} << bits);
+    there.bits = bits;
+    clear_table(type);
+    launch_over("entering nodes", enter_known, known, stream_, there.nodes.data(), known, there.slots());
+  }
+  if (known > 0) tiering::cuda::check(cudaStreamSynchronize(stream_), "moving nodes");  // `old` ends here
+}
+
+void GpuSampler::clear_table(int type) {
+  TypeNodes& there = memory_->types[static_cast<size_t>(type)];
+  const size_t slots = size_t{1} << there.bits;
+  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_), "clearing a table");
+  tiering::cuda::check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream_),
+                       "clearing a table");
+}
+
+/// A number that only the device knows yet: waits for it.
+int64_t GpuSampler::true_size(const int64_t* where) {
+  int64_t* const here = memory_->report.as<int64_t>();
+  tiering::cuda::check(cudaMemcpyAsync(here, where, sizeof(int64_t), cudaMemcpyDefault, stream_), "reading a size");
+  memory_->ready.record(stream_);
+  memory_->ready.wait();
+  return *here;
+}
+
+void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
+  TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
+  stream_ = stream;
+  epoch_ = epoch;
+  batch_ = batch;
+  Memory& m = *memory_;
+  tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_), "clearing sizes");
+  tiering::cuda::check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
+  m.step = 0;
+  const auto types = static_cast<int>(seeds.size());
+  for (int t = 0; t < types; ++t) m.types[static_cast<size_t>(t)].bound = 0;
+  for (int t = 0; t < types; ++t) {
+    grow_nodes(t, seeds[static_cast<size_t>(t)].size);
+    clear_table(t);
+  }
+  for (int t = 0; t < types; ++t) add_seeds(t, seeds[static_cast<size_t>(t)]);
+  m.hop_before = 0;
+  for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
+    m.hop_start = m.step;
+    m.bound_at_start.clear();
+    for (const TypeNodes& type : m.types) m.bound_at_start.push_back(type.bound);
+    for (size_t r = 0; r < config_.relations.size(); ++r) sample(static_cast<int>(hop), static_cast<int>(r));
+    m.hop_before = m.hop_start;
+  }
+  std::byte* const report = m.report.data();
+  tiering::cuda::check(cudaMemcpyAsync(report, m.known.data(), static_cast<size_t>(m.known.size()), cudaMemcpyDefault,
+                                       stream_),
+                       "reading sizes");
+  tiering::cuda::check(cudaMemcpyAsync(report + m.known.size(), m.faults.data(), sizeof(Faults), cudaMemcpyDefault,
+                                       stream_),
+                       "reading faults");
+  m.ready.record(stream_);
+}
+
+void GpuSampler::add_seeds(int type, const GpuSeeds& seeds) {
+  TIERING_EXPECT(seeds.size < kMostLocal, "seeds: at most 2^31 - 1 per batch");
+  Memory& m = *memory_;
+  const NodeSlots slots = m.types[static_cast<size_t>(type)].slots();
+  uint32_t* const found = m.found.require(seeds.size + 1);
+  launch_over("entering seeds", reach_seeds, seeds.size, stream_, seeds.ids, seeds.size,
+              config_.num_nodes[static_cast<size_t>(type)], found, slots, m.faults.as<Faults>());
+  number(type, seeds.size, {nullptr, seeds.size}, nullptr, nullptr);
+}
+
+/// Numbers the sources of edges that are entered in a type's table: the second half of a hop.
+void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int64_t* num_edges) {
+  Memory& m = *memory_;
+  TypeNodes& nodes = m.types[static_cast<size_t>(type)];
+  const Reached edges{total, bound, m.found.data(), nodes.slots(), m.ranks.require(bound + 1)};
+  const int64_t* const known = m.known_after(m.step);
+  launch_over("marking new nodes", mark_first, bound + 1, stream_, edges);
+  prefix_sums(edges.ranks, bound + 1, m.sums, stream_);
+  launch_over("numbering nodes", number_nodes, bound, stream_, edges, known + type, nodes.nodes.data(), src);
+  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
+              static_cast<int>(m.types.size()), type, num_edges);
+  ++m.step;
+}
+
+void GpuSampler::sample(int hop, int relation) {
+  std::visit([&](const auto& table) { sample(hop, relation, table); },
+             config_.relations[static_cast<size_t>(relation)].table);
+}
+
+template <typename Index>
+void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& table) {
+  Memory& m = *memory_;
+  const GpuRelation& of = config_.relations[static_cast<size_t>(relation)];
+  const auto src = static_cast<size_t>(of.src_type), dst = static_cast<size_t>(of.dst_type);
+  const int64_t fanout = config_.fanouts[static_cast<size_t>(hop)][static_cast<size_t>(relation)];
+  const auto group = static_cast<size_t>(hop) * config_.relations.size() + static_cast<size_t>(relation);
+  GroupEdges& kept = m.groups[group];
+  const int64_t frontier_bound = m.bound_at_start[dst];
+  const auto types = static_cast<int>(m.types.size());
+  if (fanout == 0 || frontier_bound == 0) {
+    launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1), types,
+                m.num_edges(group));
+    ++m.step;
+    return;
+  }
+  const FrontierView frontier{m.types[dst].nodes.data(),
+                              config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
+                              m.known_after(m.hop_start) + dst};
+  const DrawTask task{config_.num_nodes[src], fanout, config_.rule,
+                      fold_key(StreamUse::neighbours,
+                               {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop), static_cast<uint64_t>(relation)})};
+  const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
+  DrawnLists drawn{};
+  drawn.stride = whole ? 0 : fanout;
+  drawn.counts = m.counts.require(frontier_bound + 1);
+  drawn.places = m.places.require(frontier_bound * (whole ? 1 : fanout));
+  if (weighted && !whole) drawn.taken = m.taken.require(frontier_bound * fanout);
+  if (config_.positions) drawn.firsts = m.firsts.require(frontier_bound);
+  Faults* const faults = m.faults.as<Faults>();
+  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier, task, drawn,
+              frontier_bound, faults);
+  if (weighted && whole)
+    launch_over("counting edges", count_positive<Index>, frontier_bound, stream_, table, frontier, drawn, frontier_bound);
+  prefix_sums(drawn.counts, frontier_bound + 1, m.sums, stream_);
+
+  int64_t* const total = drawn.counts + frontier_bound;
+  int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
+  if (bound > kMostUnseen) bound = true_size(total);
+  TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
+  grow_nodes(of.src_type, m.types[src].bound + bound);
+  const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
+                         config_.positions ? kept.positions.require(bound) : nullptr, m.found.require(bound)};
+  // The frontier may lie in the list that has just grown.
+  const FrontierView where{m.types[dst].nodes.data(), frontier.begin, frontier.end};
+  if (weighted && whole) {
+    drawn.of_edges = m.of_edges.require(bound);
+    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn, frontier_bound);
+  }
+  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges, bound,
+              m.types[src].slots(), faults);
+  number(of.src_type, bound, {total, 0}, edges.src, m.num_edges(group));
+}
+
+GpuBatchSizes GpuSampler::finish() {
+  Memory& m = *memory_;
+  m.ready.wait();
+  const auto* const report = m.report.as<int64_t>();
+  Faults faults;
+  std::copy_n(m.report.data() + m.known.size(), sizeof faults, reinterpret_cast<std::byte*>(&faults));
+  if (faults.seed != ~0ULL)
+    throw InputError("seed " + std::to_string(faults.seed) + ": its id is no node of the graph");
+  if (faults.column != ~0ULL)
+    throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
+  if (faults.edge != ~0ULL)
+    throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
+  const size_t types = m.types.size(), relations = config_.relations.size();
+  GpuBatchSizes sizes;
+  for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {
+    const int64_t* const known = report + (types + hop * relations) * types;
+    sizes.num_nodes.emplace_back(known, known + types);
+  }
+  for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
+    const int64_t* const edges = report + m.steps * types + hop * relations;
+    sizes.num_edges.emplace_back(edges, edges + relations);
+  }
+  sizes_ = sizes;
+  return sizes;
+}
+
+void GpuSampler::write_nodes(int type, int64_t* out, cudaStream_t stream) const {
+  const auto t = static_cast<size_t>(type);
+  const auto bytes = static_cast<size_t>(sizes_.num_nodes.back()[t]) * sizeof(int64_t);
+  if (bytes == 0) return;
+  tiering::cuda::check(cudaMemcpyAsync(out, memory_->types[t].nodes.data(), bytes, cudaMemcpyDefault, stream),
+                       "copying nodes");
+}
+
+void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const {
+  const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
+  const GroupEdges& edges = memory_->groups[h * config_.relations.size() + r];
+  const int64_t count = sizes_.num_edges[h][r];
+  launch_over("writing edges", widen, count, stream, edges.src.data(), count, out);
+  launch_over("writing edges", widen, count, stream, edges.dst.data(), count, out + count);
+}
+
+void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const {
+  const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
+  const auto bytes = static_cast<size_t>(sizes_.num_edges[h][r]) * sizeof(int64_t);
+  if (bytes == 0) return;
+  tiering::cuda::check(
+      cudaMemcpyAsync(out, memory_->groups[h * config_.relations.size() + r].positions.data(), bytes, cudaMemcpyDefault, stream), "copying positions");
+}
+
+int64_t GpuSampler::device_bytes() const {
+  const Memory& m = *memory_;
+  int64_t bytes = m.known.size() + m.faults.size() + m.sums.capacity() +
+                  8 * (m.counts.capacity() + m.places.capacity() + m.taken.capacity() + m.firsts.capacity() +
+                       m.of_edges.capacity()) +
+                  4 * (m.found.capacity() + m.ranks.capacity());
+  for (const auto& type : m.types)
+    bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
+  for (const auto& group : m.groups) bytes += 4 * (group.src.capacity() + group.dst.capacity()) + 8 * group.positions.capacity();
+  return bytes;
+}
+
+}  // namespace tiering::cuda

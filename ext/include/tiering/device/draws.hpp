@@ -1,0 +1,84 @@
+// The draws themselves, one list at a time: pure functions of the random numbers, the same on CPU and GPU, so that both
+// take the same places. They take memory from nobody; what they need beside their result is passed in.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tiering/sampling/random.hpp"
+
+namespace tiering {
+
+/// Neighbours that a draw without replacement takes from a list of `degree` when `fanout` are asked for (-1: all).
+constexpr int64_t most_distinct(int64_t degree, int64_t fanout) {
+  return fanout < 0 || degree < fanout ? degree : fanout;
+}
+
+/// Neighbours that a draw with replacement takes; -1 takes the list once.
+constexpr int64_t most_replaced(int64_t degree, int64_t fanout) {
+  if (fanout < 0) return degree;
+  return degree > 0 ? fanout : 0;
+}
+
+/// Writes the places of a whole list, in its order.
+constexpr int64_t take_all(int64_t first, int64_t degree, int64_t* out) {
+  for (int64_t i = 0; i < degree; ++i) out[i] = first + i;
+  return degree;
+}
+
+/// Floyd's algorithm (Bentley & Floyd, CACM 30(9), 1987) for `taken` < degree places; a place is looked for among the
+/// earlier ones, which for few of them is faster than a set.
+constexpr void draw_distinct(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
+  for (int64_t i = 0; i < taken; ++i) {
+    const int64_t last = degree - taken + i;
+    const int64_t place = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(last) + 1));
+    bool seen = false;
+    for (int64_t j = 0; j < i; ++j) seen |= out[j] == place;
+    out[i] = seen ? first + last : place;
+  }
+}
+
+/// `taken` independent places.
+constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
+  for (int64_t i = 0; i < taken; ++i)
+    out[i] = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
+}
+
+/// A list's weights as running sums in whole numbers (CumulativeWeights), from its first place on.
+struct ListWeights {
+  const uint64_t* sums;
+
+  constexpr uint64_t before(int64_t place) const { return place > 0 ? sums[place - 1] : 0; }
+  constexpr uint64_t of(int64_t place) const { return sums[place] - before(place); }
+};
+
+/// Places of positive weight, in order; returns how many. `out` has room for `degree`.
+constexpr int64_t take_positive(int64_t first, int64_t degree, ListWeights weights, int64_t* out) {
+  int64_t count = 0;
+  for (int64_t place = 0; place < degree; ++place) {  // no branch: none could be predicted
+    out[count] = first + place;
+    count += weights.of(place) > 0;
+  }
+  return count;
+}
+
+/// Successive draws in proportion to what is left, until `fanout` are taken or no weight is left; returns how many.
+/// `taken`: memory for `fanout` places, kept ascending.
+constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, ListWeights weights, Stream random,
+                                int64_t* out, int64_t* taken) {
+  uint64_t left = weights.sums[degree - 1];
+  int64_t count = 0;
+  for (; count < fanout && left > 0; ++count) {
+    uint64_t point = random.below(left);  // counts only what is not taken: moved to where it lies on the whole list
+    for (int64_t i = 0; i < count && point >= weights.before(taken[i]); ++i) point += weights.of(taken[i]);
+    const int64_t place = std::upper_bound(weights.sums, weights.sums + degree, point) - weights.sums;
+    left -= weights.of(place);
+    int64_t at = count;
+    for (; at > 0 && taken[at - 1] > place; --at) taken[at] = taken[at - 1];
+    taken[at] = place;
+    out[count] = first + place;
+  }
+  return count;
+}
+
+}  // namespace tiering

@@ -1,0 +1,10 @@
+// Events.
+#pragma once
+
+#include <cstddef>
+
+namespace simulator {
+
+size_t live_events();
+
+}  // namespace simulator

@@ -1,0 +1,24 @@
+// Counters of what is alive, for tests of leaks.
+#include <limits>
+#include <simulator.hpp>
+#include <string_view>
+
+#include "address_map.hpp"
+#include "events.hpp"
+#include "ipc.hpp"
+#include "streams.hpp"
+
+using namespace simulator;
+
+size_t simulator_live(const char* what) {
+  const std::string_view name = what;
+  const AddressMap& map = AddressMap::get();
+  if (name == "allocations") return map.count(Place::kDevice);
+  if (name == "bytes") return map.bytes(Place::kDevice);
+  if (name == "host") return map.count(Place::kPinned);
+  if (name == "registered") return map.count(Place::kRegistered);
+  if (name == "ipc") return opened_from_others();
+  if (name == "streams") return Streams::get().count();
+  if (name == "events") return live_events();
+  return std::numeric_limits<size_t>::max();
+}

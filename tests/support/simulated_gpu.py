@@ -1,0 +1,95 @@
+"""A GPU for tests without one: the CUDA part compiled for the processor, and torch's tensors in host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tiering import cuda
+from tiering.runtime.gpu import device as device_module
+from tiering.runtime.gpu.device import Device, rounded_up
+
+
+class SimulatedDevice(Device):
+    """`Device` whose tensors lie in host memory, where the simulated kernels reach them."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self.index = index
+        self.torch_device = torch.device("cpu")
+        # A real allocator gives memory out again in the order of the stream; this one must not give it out at all.
+        self._alive: list[Any] = []
+
+    def current(self) -> int:
+        return 0
+
+    @contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        yield
+
+    def keep(self, tensors: Iterable[Any], stream: Any = None) -> None:
+        self._alive += list(tensors)
+
+    def wait(self, event: Any) -> None:
+        event.wait()
+
+    def send(self, tensor: Any) -> Any:
+        copy = tensor.clone()
+        self._alive.append(copy)
+        return copy
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        import math
+
+        import torch
+
+        count = math.prod(shape)
+        flat = torch.full((rounded_up(count),), 77, dtype=dtype) if count else torch.empty(1, dtype=dtype)
+        self._alive.append(flat)
+        return flat[:count].view(shape)
+
+
+class Simulator:
+    """The switches of the simulated runtime."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+        self._library = ctypes.CDLL(str(module.__file__))
+        self._library.simulator_live.restype = ctypes.c_size_t
+
+    def set_memory(self, nbytes: int) -> None:
+        """Memory of each device."""
+        self._library.simulator_set_memory(ctypes.c_size_t(nbytes))
+
+    def set_registrable(self, nbytes: int) -> None:
+        """Host memory that may be page-locked."""
+        self._library.simulator_set_registrable(ctypes.c_size_t(nbytes))
+
+    def live(self, what: str) -> int:
+        """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
+        return int(self._library.simulator_live(what.encode()))
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:
+    """Put a simulated device in the place of the CUDA part; skip where it was not built."""
+    try:
+        module = importlib.import_module("tiering._cuda_simulated")
+    except ImportError:
+        pytest.skip("the simulated device was not built (TIERING_SIMULATOR; `make test` builds it)")
+    monkeypatch.setattr(cuda, "_cuda", module, raising=False)
+    monkeypatch.setattr(cuda, "_found", module)
+    monkeypatch.setattr(cuda, "_missing", "")
+
+    def open_device(index: int) -> SimulatedDevice:
+        cuda.require_device(max(index, 0))
+        return SimulatedDevice(max(index, 0))
+
+    monkeypatch.setattr(device_module, "open_device", open_device)
+    return Simulator(module)

@@ -1,0 +1,141 @@
+"""The door to the CUDA part: the only module that imports ``tiering._cuda``.
+
+The CUDA part is built where nvcc is found. Everything here says in one sentence why it cannot be used; nothing imports
+torch. Signatures and meaning: ``tiering/_cuda.pyi``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tiering.errors import BudgetError, CapabilityError, DeviceError
+from tiering.units import format_bytes
+
+if TYPE_CHECKING:
+    from tiering._cuda import (  # noqa: I001
+        Adjacency as Adjacency,
+        DeviceMemory as DeviceMemory,
+        Event as Event,
+        Keys as Keys,
+        Part as Part,
+        PeerMemory as PeerMemory,
+        PinnedMemory as PinnedMemory,
+        Registration as Registration,
+        RowPicker as RowPicker,
+        RowTable as RowTable,
+        Sampler as Sampler,
+        Stream as Stream,
+        can_access as can_access,
+        copy as copy,
+        count_devices as count_devices,
+        device_info as device_info,
+        enable_access as enable_access,
+        fill_device as fill_device,
+        free_bytes as free_bytes,
+    )
+
+try:
+    import tiering._cuda as _cuda
+except ImportError as error:  # not built, or libraries it needs are missing
+    _found: ModuleType | None = None
+    _missing = str(error)
+else:
+    _found, _missing = _cuda, ""
+
+
+def unavailable() -> str:
+    """Why no GPU can be used; empty if one can. Cost: the first call starts the driver."""
+    if _found is None:
+        if "_cuda" in _missing and "No module" in _missing:
+            return (
+                "this build has no CUDA part, because nvcc was not found when it was built; put nvcc on PATH and "
+                "install again (`pip install --no-binary tiering tiering`, or `pip install .` in the source directory)"
+            )
+        return f"the CUDA part cannot be loaded: {_missing}"
+    try:
+        served, built = _cuda.versions()
+        if served and served < built:
+            return (
+                f"the driver serves CUDA up to {_version(served)}, and this build needs {_version(built)}: update the "
+                "driver, or build with an older CUDA toolkit"
+            )
+        if not served:
+            return "no NVIDIA driver is installed, or it does not answer (`nvidia-smi` says more)"
+        return "" if _cuda.count_devices() else "there is no NVIDIA GPU"
+    except _cuda.CudaError as error:
+        return f"no GPU can be used: {error}"
+
+
+def require_device(device: int) -> None:
+    """Raise a `CapabilityError` that says what to do, unless GPU number `device` can be used."""
+    if reason := unavailable():
+        raise CapabilityError(f"device='cuda': {reason}; device='cpu' works everywhere")
+    count = _cuda.count_devices()
+    if not 0 <= device < count:
+        found = "1 GPU (number 0)" if count == 1 else f"{count} GPUs (numbers 0 to {count - 1})"
+        raise CapabilityError(f"device='cuda:{device}': there is no such GPU; this process sees {found}")
+
+
+def status() -> str:
+    """What ``tiering info`` says: the GPUs, or why there are none."""
+    reason = unavailable()
+    if reason:
+        return reason
+    infos = [_cuda.device_info(device) for device in range(_cuda.count_devices())]
+    return "; ".join(
+        f"{info.name} ({format_bytes(info.total_bytes)}, compute capability {info.capability})" for info in infos
+    )
+
+
+def architectures() -> str:
+    """What the kernels were compiled for; empty without a CUDA part."""
+    return "" if _found is None else str(_cuda.architectures)
+
+
+@contextmanager
+def device_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Turn errors of the CUDA part into this package's.
+
+    Parameters
+    ----------
+    what
+        Begins the message: what was under way.
+    advice
+        Ends it where memory was short.
+
+    Raises
+    ------
+    BudgetError
+        Where memory of the GPU, or host memory to lock, does not suffice: how much was wanted and is free.
+    DeviceError
+        Where a call failed otherwise.
+    """
+    if _found is None:
+        yield
+        return
+    try:
+        yield
+    except _cuda.OutOfMemoryError as error:
+        text, wanted, free = error.args
+        known = f"; {format_bytes(free)} are free" if free >= 0 else ""
+        raise BudgetError(f"{what}: {text}: {format_bytes(wanted)} wanted{known}{_then(advice)}") from None
+    except _cuda.CudaError as error:
+        raise DeviceError(f"{what}: {error}") from None
+
+
+def _then(advice: str) -> str:
+    return f"; {advice}" if advice else ""
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def __getattr__(name: str) -> Any:
+    """The module's own functions and classes, for callers that have seen `require_device` succeed."""
+    if _found is not None and not name.startswith("_") and hasattr(_found, name):
+        return getattr(_found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
