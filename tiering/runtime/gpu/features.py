@@ -221,7 +221,8 @@ class GpuFeatures(FeatureRows):
             self._count()
             self._done.wait()
             super().close()
-            self._staged = self._reader = None
+            self._staged = self._reader = self._picked = None
+            self._picker = cuda.RowPicker(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
             if self._group is not None:
                 self._leave(self._group)

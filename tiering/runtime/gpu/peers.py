@@ -6,6 +6,7 @@ ended, or a file left by an earlier run, is recognised. Nothing here waits for a
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -156,8 +157,8 @@ class PeerGroup:
                 time.sleep(_POLL_SECONDS)
         return True
 
-    def sweep(self) -> None:
-        """Remove what this process wrote; the directory goes with the last."""
+    def _sweep(self) -> None:
+        """Remove what this process wrote; the directory goes with the last. Not before the end: others still look."""
         for name in self._mine:
             (self.directory / name).unlink(missing_ok=True)
         self._mine.clear()
@@ -175,6 +176,8 @@ class PeerGroup:
         draft = target.with_name(f"{target.name}.{me.pid}.new")
         draft.write_text(json.dumps({"pid": me.pid, "started": me.started, "payload": payload}))
         draft.replace(target)
+        if not self._mine:
+            atexit.register(self._sweep)
         self._mine.append(target.name)
 
     def _read(self, topic: str, rank: int, deadline: float) -> Any:
