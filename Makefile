@@ -8,17 +8,19 @@ WERROR ?= OFF
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
-NATIVE := $(shell find ext -type f 2>/dev/null)
-CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' 2>/dev/null)
+NATIVE := $(shell find ext tests/cuda/simulat* -type f 2>/dev/null)
+CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test fast-test long-test gates format cpp-test cuda bench notebooks clean
+.PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench notebooks clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       all tests (fast-test: without the slow ones)"
 	@echo "make long-test  stages killed, interrupted and starved at hundreds of random moments; half an hour"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
-	@echo "make cuda       compile the CUDA kernels where nvcc is found, and test them where there is a GPU"
+	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
+	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
+	@echo "make gpu-bench  on a machine with a GPU: gather, sampling, epochs; leaves docs/benchmarks/<GPU>.json"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
@@ -53,7 +55,7 @@ cpp-test: $(VENV)/.dev
 	  build=build/cpp-$${sanitizer%%,*}; \
 	  $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	    -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -g1" -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON \
-	    -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
+	    -DTIERING_CUDA=OFF -DTIERING_SIMULATOR=ON -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 	  $(BIN)/cmake --build $$build || exit 1; \
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
@@ -64,7 +66,19 @@ cuda: $(VENV)/.dev
 	    -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }; \
 	  $(BIN)/cmake --build build/cuda --target cuda_tests && \
 	  $(BIN)/ctest --test-dir build/cuda -R '^cuda_' --output-on-failure; \
-	else echo "no nvcc: the CUDA kernels are not compiled"; fi
+	else echo "no nvcc: the CUDA part is not compiled"; fi
+
+# What only a GPU can show. compute-sanitizer comes with the CUDA toolkit.
+gpu-test: cuda
+	@for test in build/cuda/tests-cuda/cuda_test_*; do \
+	  for tool in memcheck racecheck initcheck; do \
+	    compute-sanitizer --tool $$tool --error-exitcode 1 $$test || exit 1; \
+	  done; \
+	done
+	@$(BIN)/python -m pytest -m gpu -s
+
+gpu-bench: $(VENV)/.dev
+	@$(BIN)/python tests/benchmarks/gpu.py
 
 bench: $(VENV)/.dev
 	@$(BIN)/tiering bench
@@ -104,8 +118,9 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	@echo "installing what tests and gates need"
-	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) -e ".[plot,test,gates]" </dev/null
+	@echo "installing what tests and gates need, and a simulated GPU"
+	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) \
+	  --config-settings=cmake.define.TIERING_SIMULATOR=ON -e ".[plot,test,gates]" </dev/null
 	@$(PIP) "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
 	@touch $@

@@ -271,7 +271,7 @@ void bind_sampling(nb::module_& m) {
       .def("count_marks", &BoundSampler::count_marks, nb::arg("seeds"), nb::arg("epoch"), nb::arg("first"),
            nb::arg("last"), nb::arg("maps"), nb::arg("num_marks"), nb::arg("features"), nb::arg("adjacency"),
            nb::arg("threads"));
-  m.def("cumulative_weights", &bound_cumulative_weights, nb::arg("indptr"), nb::arg("weights"), nb::arg("what"),
-        nb::arg("threads") = 1);
+  m.def("cumulative_weights", &bound_cumulative_weights, nb::arg("indptr"), nb::arg("weights"),
+        nb::arg("what"), nb::arg("threads") = 1);
   m.def("epoch_order", &bound_epoch_order, nb::arg("n"), nb::arg("seed"), nb::arg("epoch"));
 }

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t base = group; base < items; base += groups * kInFlight) {
     Word words[kInFlight];
     std::byte* places[kInFlight];
-TIERING_UNROLL
+    TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
       places[i] = nullptr;
       const int64_t item = base + i * groups;
@@ -49,7 +49,7 @@ TIERING_UNROLL
       const int64_t place = request.places == nullptr ? at : request.places[at];
       places[i] = request.out + place * table.row_bytes + word * static_cast<int64_t>(sizeof(Word));
     }
-TIERING_UNROLL
+    TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
       if (places[i] != nullptr) *reinterpret_cast<Word*>(places[i]) = words[i];
   }

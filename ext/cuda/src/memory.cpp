@@ -50,8 +50,9 @@ PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
 
 Registration::Registration(void* memory, int64_t bytes) {
   if (bytes == 0) return;
-  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
-               "page-locking host memory", bytes, false);
+  check_memory(
+      cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
+      "page-locking host memory", bytes, false);
   memory_ = Owned<void*, detail::unregister>(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");
@@ -60,7 +61,8 @@ Registration::Registration(void* memory, int64_t bytes) {
 
 PeerMemory::PeerMemory(const cudaIpcMemHandle_t& handle) {
   void* memory = nullptr;
-  check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "opening the memory of a peer");
+  check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
+        "opening the memory of a peer");
   memory_ = Owned<void*, detail::close_peer>(memory);
 }
 
@@ -78,7 +80,9 @@ GpuEvent::GpuEvent() {
   event_ = Owned<cudaEvent_t, detail::destroy_event>(event);
 }
 
-void GpuEvent::record(cudaStream_t stream) const { check(cudaEventRecord(event_.get(), stream), "marking a stream"); }
+void GpuEvent::record(cudaStream_t stream) const {
+  check(cudaEventRecord(event_.get(), stream), "marking a stream");
+}
 void GpuEvent::hold(cudaStream_t stream) const {
   check(cudaStreamWaitEvent(stream, event_.get(), 0), "ordering streams");
 }

@@ -54,9 +54,9 @@ struct GpuSampler::Memory {
   Scratch<uint32_t> found, ranks;
   Scratch<std::byte> sums;
   GpuEvent ready;
-  size_t step = 0;       ///< the last that is on the stream
-  size_t hop_start = 0;  ///< the last before this hop
-  size_t hop_before = 0;  ///< the last before the hop before
+  size_t step = 0;                      ///< the last that is on the stream
+  size_t hop_start = 0;                 ///< the last before this hop
+  size_t hop_before = 0;                ///< the last before the hop before
   std::vector<int64_t> bound_at_start;  ///< of the frontier, per type
 };
 
@@ -109,9 +109,10 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
   there.nodes = Scratch<int64_t>();
   there.nodes.require(std::max(most, old.capacity()));
   if (known > 0)
-    tiering::cuda::check(cudaMemcpyAsync(there.nodes.data(), old.data(), static_cast<size_t>(known) * sizeof(int64_t),
-                                         cudaMemcpyDefault, stream_),
-                         "moving nodes");
+    tiering::cuda::check(
+        cudaMemcpyAsync(there.nodes.data(), old.data(), static_cast<size_t>(known) * sizeof(int64_t),
+                        cudaMemcpyDefault, stream_),
+        "moving nodes");
   if (bits > there.bits) {
     there.keys.require(int64_t{1} << bits);
     there.values.require(int64_t{1} << bits);
@@ -125,7 +126,8 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
 void GpuSampler::clear_table(int type) {
   TypeNodes& there = memory_->types[static_cast<size_t>(type)];
   const size_t slots = size_t{1} << there.bits;
-  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_), "clearing a table");
+  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_),
+                       "clearing a table");
   tiering::cuda::check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream_),
                        "clearing a table");
 }
@@ -133,19 +135,22 @@ void GpuSampler::clear_table(int type) {
 /// A number that only the device knows yet: waits for it.
 int64_t GpuSampler::true_size(const int64_t* where) {
   int64_t* const here = memory_->report.as<int64_t>();
-  tiering::cuda::check(cudaMemcpyAsync(here, where, sizeof(int64_t), cudaMemcpyDefault, stream_), "reading a size");
+  tiering::cuda::check(cudaMemcpyAsync(here, where, sizeof(int64_t), cudaMemcpyDefault, stream_),
+                       "reading a size");
   memory_->ready.record(stream_);
   memory_->ready.wait();
   return *here;
 }
 
-void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
+void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch,
+                       cudaStream_t stream) {
   TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
   stream_ = stream;
   epoch_ = epoch;
   batch_ = batch;
   Memory& m = *memory_;
-  tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_), "clearing sizes");
+  tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_),
+                       "clearing sizes");
   tiering::cuda::check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
   m.step = 0;
   const auto types = static_cast<int>(seeds.size());
@@ -164,12 +169,12 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
     m.hop_before = m.hop_start;
   }
   std::byte* const report = m.report.data();
-  tiering::cuda::check(cudaMemcpyAsync(report, m.known.data(), static_cast<size_t>(m.known.size()), cudaMemcpyDefault,
-                                       stream_),
+  tiering::cuda::check(cudaMemcpyAsync(report, m.known.data(), static_cast<size_t>(m.known.size()),
+                                       cudaMemcpyDefault, stream_),
                        "reading sizes");
-  tiering::cuda::check(cudaMemcpyAsync(report + m.known.size(), m.faults.data(), sizeof(Faults), cudaMemcpyDefault,
-                                       stream_),
-                       "reading faults");
+  tiering::cuda::check(
+      cudaMemcpyAsync(report + m.known.size(), m.faults.data(), sizeof(Faults), cudaMemcpyDefault, stream_),
+      "reading faults");
   m.ready.record(stream_);
 }
 
@@ -192,8 +197,8 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
   launch_over("marking new nodes", mark_first, bound + 1, stream_, edges);
   prefix_sums(edges.ranks, bound + 1, m.sums, stream_);
   launch_over("numbering nodes", number_nodes, bound, stream_, edges, known + type, nodes.nodes.data(), src);
-  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
-              static_cast<int>(m.types.size()), type, num_edges);
+  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known,
+              m.known_after(m.step + 1), static_cast<int>(m.types.size()), type, num_edges);
   ++m.step;
 }
 
@@ -213,17 +218,18 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const int64_t frontier_bound = m.bound_at_start[dst];
   const auto types = static_cast<int>(m.types.size());
   if (fanout == 0 || frontier_bound == 0) {
-    launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1), types,
-                m.num_edges(group));
+    launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1),
+                types, m.num_edges(group));
     ++m.step;
     return;
   }
   const FrontierView frontier{m.types[dst].nodes.data(),
                               config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
                               m.known_after(m.hop_start) + dst};
-  const DrawTask task{config_.num_nodes[src], fanout, config_.rule,
-                      fold_key(StreamUse::neighbours,
-                               {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop), static_cast<uint64_t>(relation)})};
+  const DrawTask task{
+      config_.num_nodes[src], fanout, config_.rule,
+      fold_key(StreamUse::neighbours,
+               {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop), static_cast<uint64_t>(relation)})};
   const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   DrawnLists drawn{};
   drawn.stride = whole ? 0 : fanout;
@@ -232,16 +238,18 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   if (weighted && !whole) drawn.taken = m.taken.require(frontier_bound * fanout);
   if (config_.positions) drawn.firsts = m.firsts.require(frontier_bound);
   Faults* const faults = m.faults.as<Faults>();
-  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier, task, drawn,
-              frontier_bound, faults);
+  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier,
+              task, drawn, frontier_bound, faults);
   if (weighted && whole)
-    launch_over("counting edges", count_positive<Index>, frontier_bound, stream_, table, frontier, drawn, frontier_bound);
+    launch_over("counting edges", count_positive<Index>, frontier_bound, stream_, table, frontier, drawn,
+                frontier_bound);
   prefix_sums(drawn.counts, frontier_bound + 1, m.sums, stream_);
 
   int64_t* const total = drawn.counts + frontier_bound;
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
   if (bound > kMostUnseen) bound = true_size(total);
-  TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
+  TIERING_EXPECT(bound < kMostLocal,
+                 "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(of.src_type, m.types[src].bound + bound);
   const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
                          config_.positions ? kept.positions.require(bound) : nullptr, m.found.require(bound)};
@@ -249,10 +257,11 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const FrontierView where{m.types[dst].nodes.data(), frontier.begin, frontier.end};
   if (weighted && whole) {
     drawn.of_edges = m.of_edges.require(bound);
-    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn, frontier_bound);
+    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn,
+                frontier_bound);
   }
-  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges, bound,
-              m.types[src].slots(), faults);
+  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges,
+              bound, m.types[src].slots(), faults);
   number(of.src_type, bound, {total, 0}, edges.src, m.num_edges(group));
 }
 
@@ -267,7 +276,8 @@ GpuBatchSizes GpuSampler::finish() {
   if (faults.column != ~0ULL)
     throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
   if (faults.edge != ~0ULL)
-    throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
+    throw InputError("indices: edge " + std::to_string(faults.edge) +
+                     " of a hop leads to no node of the source type");
   const size_t types = m.types.size(), relations = config_.relations.size();
   GpuBatchSizes sizes;
   for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {
@@ -303,7 +313,9 @@ void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream
   const auto bytes = static_cast<size_t>(sizes_.num_edges[h][r]) * sizeof(int64_t);
   if (bytes == 0) return;
   tiering::cuda::check(
-      cudaMemcpyAsync(out, memory_->groups[h * config_.relations.size() + r].positions.data(), bytes, cudaMemcpyDefault, stream), "copying positions");
+      cudaMemcpyAsync(out, memory_->groups[h * config_.relations.size() + r].positions.data(), bytes,
+                      cudaMemcpyDefault, stream),
+      "copying positions");
 }
 
 int64_t GpuSampler::device_bytes() const {
@@ -314,7 +326,8 @@ int64_t GpuSampler::device_bytes() const {
                   4 * (m.found.capacity() + m.ranks.capacity());
   for (const auto& type : m.types)
     bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
-  for (const auto& group : m.groups) bytes += 4 * (group.src.capacity() + group.dst.capacity()) + 8 * group.positions.capacity();
+  for (const auto& group : m.groups)
+    bytes += 4 * (group.src.capacity() + group.dst.capacity()) + 8 * group.positions.capacity();
   return bytes;
 }
 

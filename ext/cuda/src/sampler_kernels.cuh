@@ -54,17 +54,18 @@ struct DrawTask {
 /// What the frontier drew, before the edges are put together. A place is an address divided by the size of an index, so
 /// that it says which memory to read.
 struct DrawnLists {
-  int64_t* counts;   ///< edges per frontier node, 0 behind its end; afterwards their prefix sums
-  int64_t* places;   ///< `stride` per frontier node, or the first of the list where all are taken
-  int64_t* taken;    ///< memory for weighted draws, as `places`
-  int64_t* firsts;   ///< per frontier node: what turns places into those in the relation's indices; null: not asked for
+  int64_t* counts;  ///< edges per frontier node, 0 behind its end; afterwards their prefix sums
+  int64_t* places;  ///< `stride` per frontier node, or the first of the list where all are taken
+  int64_t* taken;   ///< memory for weighted draws, as `places`
+  int64_t*
+      firsts;  ///< per frontier node: what turns places into those in the relation's indices; null: not asked for
   int64_t* of_edges;  ///< per edge, its place; null unless edges of weight 0 are left out of whole lists
   int64_t stride;     ///< 0: the list is taken whole
 };
 
 template <typename Index>
-__global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView frontier, DrawTask task, DrawnLists out,
-                     int64_t bound, Faults* faults) {
+__global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView frontier, DrawTask task,
+                     DrawnLists out, int64_t bound, Faults* faults) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i <= bound; i += item_stride()) {
     out.counts[i] = 0;
@@ -90,10 +91,9 @@ __global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView fr
       out.counts[i] = task.fanout;
     } else if (task.rule == DrawRule::weighted) {
       const ListWeights weights{list.sums};
-      out.counts[i] = list.degree <= task.fanout
-                          ? take_positive(base, list.degree, weights, places)
-                          : draw_weighted(base, list.degree, task.fanout, weights, random, places,
-                                          out.taken + i * out.stride);
+      out.counts[i] = list.degree <= task.fanout ? take_positive(base, list.degree, weights, places)
+                                                 : draw_weighted(base, list.degree, task.fanout, weights,
+                                                                 random, places, out.taken + i * out.stride);
     } else if (list.degree <= task.fanout) {
       out.counts[i] = take_all(base, list.degree, places);
     } else {
@@ -105,7 +105,8 @@ __global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView fr
 
 /// Weighted and all: edges of weight 0 are left out, so how many a list has is counted first.
 template <typename Index>
-__global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out, int64_t bound) {
+__global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out,
+                               int64_t bound) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i < bound; i += item_stride()) {
     if (i >= size || out.counts[i] == 0) continue;
@@ -119,7 +120,8 @@ __global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontie
 
 /// Then, with prefix sums in `counts`, their places are written.
 template <typename Index>
-__global__ void place_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out, int64_t bound) {
+__global__ void place_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out,
+                               int64_t bound) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i < bound && i < size; i += item_stride()) {
     if (out.counts[i + 1] == out.counts[i]) continue;
@@ -159,12 +161,14 @@ __global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, in
     const int64_t place = drawn.of_edges != nullptr ? drawn.of_edges[e]
                           : drawn.stride != 0       ? drawn.places[i * drawn.stride + number]
                                                     : drawn.places[i] + number;
-    const auto id = static_cast<int64_t>(*reinterpret_cast<const Index*>(static_cast<uintptr_t>(place) * sizeof(Index)));
+    const auto id =
+        static_cast<int64_t>(*reinterpret_cast<const Index*>(static_cast<uintptr_t>(place) * sizeof(Index)));
     edges.dst[e] = static_cast<int32_t>(first + i);
     if (edges.positions != nullptr) edges.positions[e] = place + drawn.firsts[i];
     if (id < 0 || id >= task.num_src) {
       atomicMin(&faults->edge, static_cast<unsigned long long>(e));
-      edges.slots[e] = slots.reach(0, static_cast<uint32_t>(e), DeviceAtomics{});  // any: the batch is given up
+      edges.slots[e] =
+          slots.reach(0, static_cast<uint32_t>(e), DeviceAtomics{});  // any: the batch is given up
       continue;
     }
     edges.slots[e] = slots.reach(id, static_cast<uint32_t>(e), DeviceAtomics{});
@@ -172,8 +176,8 @@ __global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, in
 }
 
 /// Seeds enter as edges do.
-__global__ void reach_seeds(const int64_t* ids, int64_t count, int64_t num_nodes, uint32_t* found, NodeSlots slots,
-                            Faults* faults) {
+__global__ void reach_seeds(const int64_t* ids, int64_t count, int64_t num_nodes, uint32_t* found,
+                            NodeSlots slots, Faults* faults) {
   for (int64_t i = first_item(); i < count; i += item_stride()) {
     const int64_t id = ids[i];
     const bool sound = id >= 0 && id < num_nodes;
@@ -196,7 +200,8 @@ struct Reached {
   int64_t bound;          ///< room: the total is not more
   const uint32_t* found;  ///< per edge, slot of its source
   NodeSlots slots;
-  uint32_t* ranks;  ///< bound + 1: marks of the edges that are the first to lead to their source, then prefix sums
+  uint32_t*
+      ranks;  ///< bound + 1: marks of the edges that are the first to lead to their source, then prefix sums
 };
 
 /// 1 for edges that are the first to lead to their source, else 0; 0 behind the last.

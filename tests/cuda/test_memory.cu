@@ -1,0 +1,140 @@
+// Memory for a device: filled from files, locked, given back, refused when there is too little; and the rows of a batch
+// that have to be read first. Without a device it is skipped (exit 77).
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <string>
+#include <tiering/cuda/fill.hpp>
+#include <tiering/cuda/memory.hpp>
+#include <tiering/cuda/pick_rows.hpp>
+#include <tiering/io/read_engine.hpp>
+#include <vector>
+
+#include "../cpp/check.hpp"
+
+using namespace tiering;
+
+namespace {
+
+std::vector<std::byte> random_bytes(size_t count) {
+  std::mt19937_64 random(count);
+  std::vector<std::byte> bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+/// Any part of a file arrives whole, whatever the chunk, with a chunk that does not divide it.
+void test_fill() {
+  const auto path = std::filesystem::temp_directory_path() / ("tiering-fill-" + std::to_string(::getpid()));
+  const auto content = random_bytes(300'001);
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(content.data()), 300'001);
+  std::vector<std::string> engines{"threads"};
+  if (uring_unavailable().empty()) engines.emplace_back("io_uring");
+  for (const auto& engine : engines)
+    for (const auto& [offset, bytes] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 300'001}, {0, 4096}, {4097, 250'000}, {299'999, 2}, {17, 0}})
+      for (const int64_t chunk : {4096, 50'000, 1 << 20}) {
+        const cuda::DeviceMemory memory(bytes + 1);
+        cuda::fill_device({path, offset, bytes, memory.data()}, engine, DirectMode::automatic, chunk);
+        std::vector<std::byte> found(static_cast<size_t>(bytes));
+        cuda::check(cudaMemcpy(found.data(), memory.data(), found.size(), cudaMemcpyDefault),
+                    "reading memory");
+        CHECK(std::equal(found.begin(), found.end(), content.begin() + offset));
+      }
+  const cuda::DeviceMemory memory(1000);
+  bool refused = false;
+  try {
+    cuda::fill_device({path, 300'000, 1000, memory.data()}, "threads", DirectMode::automatic, 4096);
+  } catch (const IoError&) {
+    refused = true;
+  }
+  CHECK(refused);
+  std::filesystem::remove(path);
+}
+
+/// Too much is refused with numbers, and leaves everything as it was.
+void test_too_much() {
+  size_t before = 0, after = 0, total = 0;
+  cuda::check(cudaMemGetInfo(&before, &total), "free memory");
+  const auto wanted = static_cast<int64_t>(total) * 2;
+  bool refused = false;
+  try {
+    const cuda::DeviceMemory memory(wanted);
+  } catch (const cuda::OutOfMemory& error) {
+    refused = error.wanted() == wanted && error.free() > 0;
+  }
+  CHECK(refused);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  cuda::check(cudaMemGetInfo(&after, &total), "free memory");
+  CHECK(before == after);
+}
+
+void test_registration() {
+  std::vector<std::byte> memory(1 << 16);
+  {
+    const cuda::Registration lock(memory.data(), static_cast<int64_t>(memory.size()));
+    CHECK(lock.device_address() != nullptr);
+    bool refused = false;
+    try {
+      const cuda::Registration again(memory.data(), static_cast<int64_t>(memory.size()));
+    } catch (const cuda::CudaError&) {
+      refused = true;
+    }
+    CHECK(refused);
+  }
+  const cuda::Registration later(memory.data(), static_cast<int64_t>(memory.size()));
+}
+
+/// Rows from a rank on are listed in order, rows are counted by tier; ids outside the table are passed over.
+void test_pick() {
+  const TierRanges ranges{50, 90, 200, 300};
+  const cuda::GpuStream stream;
+  cuda::RowPicker picker;
+  std::mt19937_64 random(3);
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{40}}) {
+    std::vector<int64_t> ids(count), picked, places, tally(kNumTiers, 0);
+    for (auto& id : ids) id = static_cast<int64_t>(random() % 320) - 10;
+    for (size_t i = 0; i < count; ++i) {
+      if (ids[i] < 0 || ids[i] >= 300) continue;
+      ++tally[static_cast<size_t>(ranges.tier_of(ids[i]))];
+      if (ids[i] < 200) continue;
+      picked.push_back(ids[i] - 200);
+      places.push_back(static_cast<int64_t>(i));
+    }
+    const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()),
+        where(given.size()), rows(kNumTiers * 8);
+    std::copy(ids.begin(), ids.end(), given.as<int64_t>());
+    picker.pick({.ids = given.as<int64_t>(),
+                 .count = static_cast<int64_t>(count),
+                 .first = 200,
+                 .ranges = ranges,
+                 .picked = found.as<int64_t>(),
+                 .places = where.as<int64_t>(),
+                 .tally = rows.as<int64_t>()},
+                stream.get());
+    stream.synchronize();
+    CHECK(std::equal(tally.begin(), tally.end(), rows.as<int64_t>()));
+    CHECK(std::equal(picked.begin(), picked.end(), found.as<int64_t>()));
+    CHECK(std::equal(places.begin(), places.end(), where.as<int64_t>()));
+  }
+}
+
+}  // namespace
+
+int main() {
+  int devices = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&devices); code != cudaSuccess || devices == 0) {
+    std::cout << "test_memory: skipped, no device: " << cudaGetErrorString(code) << "\n";
+    return 77;
+  }
+  test_fill();
+  test_too_much();
+  test_registration();
+  test_pick();
+  std::cout << "test_memory: ok\n";
+  return 0;
+}
