@@ -36,14 +36,15 @@ def info_command(
 
 def installation() -> dict[str, Any]:
     """Versions, processor kind, and what the build found; JSON types only."""
-    from tiering import native
+    from tiering import cuda, native
 
     return {
         "tiering": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "torch": _installed("torch"),
-        "build": dict(native.build_info()),
+        "gpu": cuda.status(),
+        "build": {**native.build_info(), "cuda part": cuda.architectures() or "not built"},
     }
 
 

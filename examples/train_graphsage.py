@@ -4,7 +4,8 @@
 
 ``--source memory`` reads all features into memory first: batches are the same, and with the same seed so is the
 accuracy. ``--model mlp`` leaves the graph out, to see what the neighbours are worth. Heterogeneous layouts work: one
-linear map per relation, summed; a node type without features is given one learned vector.
+linear map per relation, summed; a node type without features is given one learned vector. ``--device cuda`` samples,
+gathers and trains on a GPU: the batches are the same again.
 """
 
 from __future__ import annotations
@@ -128,24 +129,26 @@ def digest_batch(hasher: xxhash.xxh3_64, batch: Batch) -> None:
     if batch.y is not None:
         tensors.append(batch.y)
     for tensor in tensors:
-        hasher.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+        hasher.update(tensor.contiguous().view(-1).view(torch.uint8).cpu().numpy())
 
 
 def train_epoch(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Batch], hasher: xxhash.xxh3_64
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Batch], hasher: xxhash.xxh3_64 | None
 ) -> float:
     """One pass over the batches; returns the mean loss per seed."""
     model.train()
-    total, seeds = 0.0, 0
+    total: Tensor | float = 0.0  # added up where it is: reading it would wait for a GPU
+    seeds = 0
     for batch in batches:
-        digest_batch(hasher, batch)
+        if hasher is not None:
+            digest_batch(hasher, batch)
         optimizer.zero_grad()
         loss = functional.cross_entropy(model(batch), batch.y, ignore_index=-1)
         loss.backward()
         optimizer.step()
-        total += float(loss.detach()) * len(batch.seeds)
+        total += loss.detach().double() * len(batch.seeds)
         seeds += len(batch.seeds)
-    return total / max(1, seeds)
+    return float(total) / max(1, seeds)
 
 
 @torch.no_grad()
@@ -177,6 +180,8 @@ def train(
     frontier: str = "all",
     sampler: str = "uniform",
     engine: str = "auto",
+    device: str = "cpu",
+    digest: bool = True,
     threads: int = 1,
     log: Any = None,
 ) -> dict[str, Any]:
@@ -190,8 +195,10 @@ def train(
         ``tiers`` or ``memory``.
     model
         ``sage`` or ``mlp``.
-    sampler
+    sampler, device
         As in `TieredLayout.loader`.
+    digest
+        Whether to add up ``batch_digest``. On a GPU this copies every batch back.
     threads
         Threads of torch. With more than one the matrix products of its libraries may differ in their last bits from
         run to run, and losses with them; batches never do.
@@ -206,7 +213,7 @@ def train(
     """
     with deterministic(threads), tiering.open(layout_path) as layout:
         options: dict[str, Any] = {"fanouts": fanouts, "batch_size": batch_size, "seed": seed, "frontier": frontier}
-        options |= {"sampler": sampler, "features": source, "engine": engine}
+        options |= {"sampler": sampler, "features": source, "engine": engine, "device": device}
         loader = layout.loader("train", **options)
         classes = layout.num_classes(loader.node_type)
         if classes is None:
@@ -217,6 +224,7 @@ def train(
             net = Mlp(layout, loader.node_type, hidden, classes, dropout)
         else:
             net = GraphSage(loader, len(fanouts), hidden, classes, dropout)
+        net.to(device)
         options["features"] = loader.features  # tables that are open already
         options["batch_size"] = max(batch_size, 1024)
         splits = layout.graph.splits(loader.node_type)
@@ -225,7 +233,7 @@ def train(
             for name in ("val", "test")
             if name in splits and len(layout.split(name, loader.node_type))
         }
-        return fit(net, loader, held_out, epochs, lr, log)
+        return fit(net, loader, held_out, epochs, lr, digest, log)
 
 
 @contextmanager
@@ -242,7 +250,7 @@ def deterministic(threads: int) -> Iterator[None]:
 
 
 def fit(
-    net: nn.Module, loader: Loader, held_out: Mapping[str, Loader], epochs: int, lr: float, log: Any
+    net: nn.Module, loader: Loader, held_out: Mapping[str, Loader], epochs: int, lr: float, digest: bool, log: Any
 ) -> dict[str, Any]:
     """The training loop; see `train` for the result."""
     optimizer = torch.optim.Adam(net.parameters(), lr=lr)
@@ -251,7 +259,7 @@ def fit(
     loader.reset_counters()
     for epoch in range(epochs):
         start = time.perf_counter()
-        loss = train_epoch(net, optimizer, loader.epoch(epoch), hasher)
+        loss = train_epoch(net, optimizer, loader.epoch(epoch), hasher if digest else None)
         result["losses"].append(loss)
         result["seconds"].append(time.perf_counter() - start)
         if epoch == epochs - 1:
@@ -263,7 +271,7 @@ def fit(
             log(f"epoch {epoch}  loss {loss:.4f}{val}  {result['seconds'][-1]:.1f} s")
     if "test" in held_out:
         result["test"] = accuracy(net, held_out["test"])
-    result["batch_digest"] = hasher.hexdigest()
+    result["batch_digest"] = hasher.hexdigest() if digest else None
     return result
 
 
@@ -282,6 +290,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--frontier", choices=["all", "new"], default="all")
     parser.add_argument("--sampler", choices=sorted(SAMPLERS), default="uniform")
     parser.add_argument("--engine", choices=["auto", "io_uring", "threads", "mmap"], default="auto")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--no-digest", dest="digest", action="store_false", help="do not add up every byte of batches")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch; more: losses may differ in last bits")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     args = vars(parser.parse_args(argv))

@@ -30,6 +30,8 @@ class Peer:
     """Seconds of each repeat; empty if it could not run."""
     note: str = ""
     """Why it did not run, or what differs in what it computes."""
+    target: float | None = None
+    """Least ratio that is aimed at, if there is one."""
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Comparison:
                 ratios = self.ratios(peer)
                 entry |= {"ratio": median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
                 entry["rate"] = self.amount / median(peer.seconds)
+            if peer.target is not None:
+                entry["target"] = peer.target
             peers.append(entry)
         return {
             "name": self.name,

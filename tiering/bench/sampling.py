@@ -75,12 +75,12 @@ def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
         }
         for label, peer in peers.items():
             if not isinstance(peer, str):
-                _expect_as_many(name, label, edges, peer())
+                expect_as_many(name, label, edges, peer())
         about = {"fanouts": task.fanouts, "batch_size": batch_size, "batches": batches}
         return sizes.compare(name, ours, peers, edges, **about)
 
 
-def _expect_as_many(name: str, label: str, ours: int, theirs: int) -> None:
+def expect_as_many(name: str, label: str, ours: int, theirs: int) -> None:
     """Which nodes are drawn is up to chance, so the numbers of edges agree only nearly."""
     near = abs(theirs - ours) <= 0.02 * ours + 5 * sqrt(ours)
     expect(name, near, f"number of edges ({label}): {ours} and {theirs}")

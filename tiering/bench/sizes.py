@@ -38,7 +38,7 @@ class Sizes:
     seed: int = 1
     """Seed of the graph."""
     image_bytes: int = 4 * 1024**3
-    """Size of the file that random reads go to."""
+    """Size of the file that random reads go to, and of the tables that a GPU gathers from."""
     seconds: float = 3.0
     """Length of a turn of random reads."""
     folder: Path = Path()
@@ -55,6 +55,10 @@ class Sizes:
     """Run peers that take tens of seconds a turn, too."""
     graphbolt_python: Path | None = None
     """Python interpreter of an environment that has GraphBolt."""
+    gpu_sms: int | str = "auto"
+    """Multiprocessors that a gather from host memory may use; 0: all; ``auto``: a tenth."""
+    gpu_times_out: Path | None = None
+    """Where ``gpu-times`` writes what it measured."""
 
     @property
     def stage_repeats(self) -> int:

@@ -40,27 +40,27 @@ _SAMPLE_SECONDS = 5.0
 
 def bench_import(sizes: Sizes) -> Comparison:
     """(2, E) int64 npy to a graph artifact."""
-    with _folder(sizes) as folder:
+    with bench_folder(sizes) as folder:
         return _import(sizes, folder)
 
 
 def bench_score(sizes: Sizes) -> Comparison:
     """Five sweeps of wrpr from a graph artifact to a scores artifact."""
-    with _folder(sizes) as folder:
+    with bench_folder(sizes) as folder:
         return _score(sizes, folder, _graph(sizes, folder))
 
 
 def bench_reorder(sizes: Sizes) -> Comparison:
     """A graph artifact in the order of its scores."""
-    with _folder(sizes) as folder:
+    with bench_folder(sizes) as folder:
         graph, scores = _graph(sizes, folder), folder / "scores"
-        _tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
+        run_tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
         return _reorder(sizes, folder, graph, scores)
 
 
 def bench_chain(sizes: Sizes) -> list[Comparison]:
     """The three, one after the other, each on what the one before made."""
-    with _folder(sizes) as folder:
+    with bench_folder(sizes) as folder:
         results = [_import(sizes, folder)]
         (folder / "data" / "edge_index.npy").unlink()
         results.append(_score(sizes, folder, folder / "graph"))
@@ -70,7 +70,7 @@ def bench_chain(sizes: Sizes) -> list[Comparison]:
 
 def _import(sizes: Sizes, folder: Path) -> Comparison:
     edges = write_edges(sizes, folder / "data")
-    command = ["import", folder / "data", "--num-nodes", _nodes(sizes), "--out", folder / "graph"]
+    command = ["import", folder / "data", "--num-nodes", graph_nodes(sizes), "--out", folder / "graph"]
     return _stage(sizes, folder, "import", command, [edges], [folder / "graph"])
 
 
@@ -90,16 +90,16 @@ def bench_layout(sizes: Sizes) -> Comparison:
     The strict floor of a permutation that does not fit in memory is twice the copy: all rows are read and written
     twice. Beside it, for a few seconds, rows by a memory map and fancy indexing.
     """
-    with _folder(sizes) as folder:
+    with bench_folder(sizes) as folder:
         rows = max(2, sizes.feature_bytes // sizes.row_bytes)
         small = replace(sizes, stage_nodes=rows, edges=2 * rows)
         write_edges(small, folder / "data")
         table = folder / "data" / "node_feat.npy"
-        _write_rows(table, rows, sizes.row_bytes)
+        write_rows(table, rows, sizes.row_bytes)
         graph, scores, ordered = folder / "graph", folder / "scores", folder / "reordered"
-        _tiering(sizes, ["import", folder / "data", "--out", graph])
-        _tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
-        _tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
+        run_tiering(sizes, ["import", folder / "data", "--out", graph])
+        run_tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
+        run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
         (folder / "data" / "edge_index.npy").unlink()
         command = ["layout", ordered, "--cpu", "50%", "--ssd", folder / "ssd", "--out", folder / "layout"]
         kept = ordered / "order" / "nodes" / "node" / "new_to_old"
@@ -114,12 +114,12 @@ def write_edges(sizes: Sizes, folder: Path) -> Path:
     """Draw the edges of the R-MAT graph of `sizes`, (2, E) int64, and write them; memory for a part at a time."""
     folder.mkdir(parents=True)
     path = folder / "edge_index.npy"
-    scale = max(1, (_nodes(sizes) - 1).bit_length())
+    scale = max(1, (graph_nodes(sizes) - 1).bit_length())
     out = np.lib.format.open_memmap(path, "w+", np.int64, (2, sizes.edges))
     begin, part = 0, sizes.seed
     while begin < sizes.edges:
         drawn = native.rmat_edges(scale, min(_PART, 2 * (sizes.edges - begin) + 1000), part, sizes.threads, True)
-        inside = (drawn[0] < _nodes(sizes)) & (drawn[1] < _nodes(sizes))
+        inside = (drawn[0] < graph_nodes(sizes)) & (drawn[1] < graph_nodes(sizes))
         kept = [side[inside][: sizes.edges - begin] for side in drawn]
         for side, values in zip(out, kept, strict=True):
             side[begin : begin + values.size] = values
@@ -128,11 +128,12 @@ def write_edges(sizes: Sizes, folder: Path) -> Path:
     return path
 
 
-def _nodes(sizes: Sizes) -> int:
+def graph_nodes(sizes: Sizes) -> int:
+    """Nodes of the graph that stages run on."""
     return sizes.stage_nodes or 1 << sizes.scale
 
 
-def _write_rows(path: Path, rows: int, row_bytes: int) -> None:
+def write_rows(path: Path, rows: int, row_bytes: int) -> None:
     """A table of float16 or bytes, not all alike; made of one random block."""
     dtype, dim = ("<f2", row_bytes // 2) if row_bytes % 2 == 0 else ("|i1", row_bytes)
     block = np.random.default_rng(0).integers(0, 100, (max(1, (64 << 20) // row_bytes), dim)).astype(dtype)
@@ -148,7 +149,7 @@ def _write_rows(path: Path, rows: int, row_bytes: int) -> None:
 def _graph(sizes: Sizes, folder: Path) -> Path:
     """The imported graph; the edge list goes."""
     edges = write_edges(sizes, folder / "data")
-    _tiering(sizes, ["import", folder / "data", "--num-nodes", _nodes(sizes), "--out", folder / "graph"])
+    run_tiering(sizes, ["import", folder / "data", "--num-nodes", graph_nodes(sizes), "--out", folder / "graph"])
     edges.unlink()
     return folder / "graph"
 
@@ -170,12 +171,12 @@ def _stage(
             shutil.rmtree(each, ignore_errors=True)
         forget(inputs)
         touch_memory(min(total_memory() // 2, _memory_of(sizes)))  # as before all that is timed here
-        seconds.append(_tiering(sizes, command))
+        seconds.append(run_tiering(sizes, command))
         nbytes = left if left is not None else sum(path.stat().st_size for path in _files(made[0]))
         forget(inputs)
         floor.seconds.append(read_seconds(inputs) + write_seconds(folder / "written", nbytes))
     parameters = {
-        "nodes": _nodes(sizes), "edges": sizes.edges, "threads": sizes.threads, "memory": sizes.memory,
+        "nodes": graph_nodes(sizes), "edges": sizes.edges, "threads": sizes.threads, "memory": sizes.memory,
         "read": sum(path.stat().st_size for path in inputs), "written": nbytes, "repeats": sizes.stage_repeats,
     }  # fmt: skip
     if left is not None:
@@ -189,7 +190,7 @@ def _memory_of(sizes: Sizes) -> int:
     return min(parse_size(sizes.memory, "memory").bytes or wanted, wanted)
 
 
-def _tiering(sizes: Sizes, command: list[Any]) -> float:
+def run_tiering(sizes: Sizes, command: list[Any]) -> float:
     """Seconds of a command in a process of its own."""
     takes_memory = command[0] in ("import", "score", "reorder", "layout")
     more = ["--threads", sizes.threads, *(["--memory", sizes.memory] if takes_memory else []), "--json"]
@@ -227,6 +228,7 @@ def _files(artifact: Path) -> list[Path]:
 
 
 @contextmanager
-def _folder(sizes: Sizes) -> Iterator[Path]:
+def bench_folder(sizes: Sizes) -> Iterator[Path]:
+    """A directory on the disk to measure, removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=os.fspath(sizes.folder)) as name:
         yield Path(name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +38,12 @@ class GpuAdjacency:
     owners: list[Any] = field(default_factory=list)
 
 
+_opened: WeakValueDictionary[tuple[str, int, bool, bool], GpuAdjacency] = WeakValueDictionary()
+_lock = threading.Lock()
+
+
 def load_adjacency(layout: Layout, device: Device, weighted: bool, shared: bool) -> GpuAdjacency:
-    """Put a layout's graph where a GPU reads it.
+    """Put a layout's graph where a GPU reads it; loaders of one process use it together.
 
     Parameters
     ----------
@@ -56,6 +62,15 @@ def load_adjacency(layout: Layout, device: Device, weighted: bool, shared: bool)
     Host memory, locked: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
     GPU: what the layout's plan gives to lists (`tiering layout --split`).
     """
+    key = (layout.digest, device.index, weighted, shared)
+    with _lock:
+        made = _opened.get(key)
+        if made is None:
+            _opened[key] = made = _load(layout, device, weighted, shared)
+        return made
+
+
+def _load(layout: Layout, device: Device, weighted: bool, shared: bool) -> GpuAdjacency:
     graph = layout.graph
     made = GpuAdjacency()
     local_keys: dict[str, int] = {}

@@ -158,8 +158,3 @@ class GpuSampler:
             f"{self._path}: the GPU found something unsound ({error}) where the host's copy of the graph is sound; is "
             f"{self.device.name} damaged, or was its memory overwritten?"
         ) from None
-
-    def close(self) -> None:
-        """Wait for what runs, and give memory back."""
-        self.stream.synchronize()
-        self._adjacency.owners.clear()
