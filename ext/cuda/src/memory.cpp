@@ -26,6 +26,45 @@ void check_memory(cudaError_t code, const char* what, int64_t wanted, bool of_de
 
 }  // namespace
 
+namespace {
+
+/// Whether this process has a context on a device. Only the driver knows without making one.
+bool in_use([[maybe_unused]] int device) {
+#ifndef TIERING_SIMULATED
+  using State = int (*)(int device, unsigned* flags, int* active);
+  static const State state = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000,
+                                                              cudaEnableDefault, &result);
+#else
+    const cudaError_t code =
+        cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
+#endif
+    return code == cudaSuccess ? reinterpret_cast<State>(found) : nullptr;
+  }();
+  unsigned flags = 0;
+  int active = 0;
+  return state != nullptr && state(device, &flags, &active) == 0 && active != 0;
+#else
+  return true;
+#endif
+}
+
+}  // namespace
+
+DeviceScope::DeviceScope(int device) {
+  check(cudaGetDevice(&before_), "finding the device");
+  if (before_ == device) return;
+  check(cudaSetDevice(device), "choosing the device");
+  changed_ = true;
+}
+
+DeviceScope::~DeviceScope() {
+  if (changed_ && in_use(before_)) (void)cudaSetDevice(before_);
+}
+
 DeviceMemory::DeviceMemory(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;

@@ -73,7 +73,7 @@ class Device:
         """Copy to the GPU on the stream that torch works on, without waiting."""
         import torch
 
-        return self.send(torch.from_numpy(array))
+        return self.send(torch.from_numpy(array if array.flags.writeable else array.copy()))
 
     def send(self, tensor: torch.Tensor) -> torch.Tensor:
         """`upload` for a tensor in host memory."""

@@ -12,19 +12,18 @@
 
 namespace tiering::cuda {
 
-/// Makes a device the current one for as long as it lives.
+/// Makes a device the current one for as long as it lives. It does not go back to a device that this process has not
+/// used yet: that alone would take hundreds of MiB there.
 class DeviceScope {
  public:
-  explicit DeviceScope(int device) {
-    check(cudaGetDevice(&before_), "finding the device");
-    check(cudaSetDevice(device), "choosing the device");
-  }
-  ~DeviceScope() { (void)cudaSetDevice(before_); }
+  explicit DeviceScope(int device);
+  ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   int before_ = 0;
+  bool changed_ = false;
 };
 
 /// A handle with one owner, given back by `Close`.
