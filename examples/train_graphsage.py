@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -240,6 +241,7 @@ def train(
 def deterministic(threads: int) -> Iterator[None]:
     """Make torch sum over edges in a fixed order, on so many threads; restores both afterwards."""
     before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it torch refuses on a GPU
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(threads)
     try:

@@ -68,6 +68,7 @@ def test_make_targets_exist():
         "docs/evaluate.md",
         "docs/planning.md",
         "docs/split.md",
+        "docs/gpu.md",
     ],
 )
 def test_links_and_paths_exist(document):

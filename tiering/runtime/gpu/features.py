@@ -224,14 +224,14 @@ class GpuFeatures(FeatureRows):
             self._staged = self._reader = self._picked = None
             self._picker = cuda.RowPicker(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
-            if self._group is not None:
+            if self._group is not None and self._memory.occasion:
                 self._leave(self._group)
             self._memory.owners.clear()
 
     def _leave(self, group: PeerGroup) -> None:
         own = [each for each in self._memory.owners if isinstance(each, cuda.DeviceMemory)]
         self._memory.owners = own  # closes what was opened of the others, before they are told
-        if not group.leave(f"rows-{self.node_type}-closed"):
+        if not group.leave(f"{self._memory.occasion}-closed"):
             warn_once(f"{self._where}: peers did not close within {group.timeout:g} s; memory of the GPU stays taken")
             _kept.extend(own)
 

@@ -11,7 +11,9 @@ import json
 import os
 import re
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,10 @@ from tiering.runtime.process import Process
 from tiering.runtime.warn import warn_once
 
 _POLL_SECONDS = 0.005
+
+
+_occasions: Counter[tuple[Path, str]] = Counter()
+_lock = threading.Lock()
 
 
 @dataclass
@@ -86,6 +92,13 @@ class PeerGroup:
                 f"{what}: the peer tier is made for {size} GPUs, and {self.size} processes share it; start {size}, or "
                 f"make the layout with --peer {self.size}xSIZE"
             )
+
+    def occasion(self, topic: str) -> str:
+        """A name for `exchange` that was not used before: every process comes to the same if all ask in one order."""
+        with _lock:
+            number = _occasions[self.directory, topic]
+            _occasions[self.directory, topic] += 1
+        return f"{topic}-{number}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
         """Give something to all others and get what they give.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ class GpuSampler:
 
     Notes
     -----
-    One batch at a time. The host waits once per batch, for its sizes; with fanout -1, or hops of more than 2^24 edges,
+    One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of more than 2^24 edges,
     once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and approach.
     """
 
@@ -89,6 +90,7 @@ class GpuSampler:
                 sampler.seed,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
+        self._lock = threading.Lock()
 
     @property
     def columns(self) -> dict[Relation, int]:
@@ -110,6 +112,10 @@ class GpuSampler:
         BudgetError
             If memory of the GPU does not suffice for the batch; the next may be smaller.
         """
+        with self._lock:
+            return self._sample(seeds, epoch, batch)
+
+    def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> DeviceSample:
         advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
         with cuda.device_errors(f"{self._path}: sampling batch {batch} on {self.device.name}", advice):
             try:

@@ -28,6 +28,8 @@ class MemoryTiers:
     """The cpu tier."""
     peer_places: list[str] = field(default_factory=list)
     """Where each share lies, for people."""
+    occasion: str = ""
+    """Under what name the shares were exchanged; empty if there are none, or this process has them all."""
     owners: list[Any] = field(default_factory=list)
     """Memory of the GPU and of the host, opened memory of peers."""
 
@@ -91,7 +93,8 @@ def _load_peers(
     paths = [layout.tier_path(entry.node_type, "peer", peer) for peer in range(count)]
     if group is not None:
         group.require_size(count, what)
-        opened = group.share_memory(f"rows-{entry.node_type}", paths[group.rank], shares[group.rank], device, what)
+        tiers.occasion = group.occasion(f"{layout.digest[-16:]}-{entry.node_type}")
+        opened = group.share_memory(tiers.occasion, paths[group.rank], shares[group.rank], device, what)
     else:
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
