@@ -221,6 +221,7 @@ class TieredLayout:
         sample_on: str = "auto",
         peers: PeerGroup | str | None = "auto",
         most_sms: int | str = "auto",
+        peer_lists: int | str = 0,
     ) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
 
@@ -269,6 +270,9 @@ class TieredLayout:
             are the same.
         peers, most_sms
             As in `features`.
+        peer_lists
+            Memory on each of the peers' GPUs for adjacency lists that they share, such as ``2GiB``: those next in rank
+            after the ones that the layout puts on every GPU. All processes give the same.
 
         Raises
         ------
@@ -288,6 +292,7 @@ class TieredLayout:
             self, split=split, node_type=node_type, seeds=seeds, sampling=sampling, shuffle=shuffle,
             drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, workers=workers,
             prefetch=prefetch, device=device, sample_on=sample_on, peers=peers, most_sms=most_sms,
+            peer_lists=peer_lists,
         )  # fmt: skip
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:

@@ -17,7 +17,7 @@ from tiering.runtime.pipeline import Stage, run_stages
 from tiering.runtime.require_torch import require_torch
 from tiering.runtime.rows import FeatureRows, Gatherable
 from tiering.sampling import EpochPlan, NeighborSampler, Sampler, SamplingOptions, make_sampler
-from tiering.units import format_count, parse_device
+from tiering.units import format_count, parse_bytes, parse_device
 
 if TYPE_CHECKING:
     from tiering.runtime.gpu.peers import PeerGroup
@@ -63,6 +63,7 @@ class Loader:
         sample_on: str = "auto",
         peers: PeerGroup | str | None = "auto",
         most_sms: int | str = "auto",
+        peer_lists: int | str = 0,
     ) -> None:
         require_torch()
         for name, value, lowest in (("workers", workers, 1), ("prefetch", prefetch, 0)):
@@ -80,7 +81,7 @@ class Loader:
         self.features = _find_features(layout, features, reading, there)
         """Where each node type's rows come from; types without features are absent."""
         self._labels = layout.labels(self.node_type)
-        self._batches = self._find_batches(device, sample_on, peers)
+        self._batches = self._find_batches(device, sample_on, peers, peer_lists)
         self._next_epoch = 0
         self._plan(0)  # nonsense shows now, not in the first epoch
 
@@ -132,7 +133,9 @@ class Loader:
             shuffle=self.shuffle,
         )
 
-    def _find_batches(self, device: Any, sample_on: str, peers: PeerGroup | str | None) -> _Batches:
+    def _find_batches(
+        self, device: Any, sample_on: str, peers: PeerGroup | str | None, peer_lists: int | str
+    ) -> _Batches:
         """Who makes the batches: the host, or a GPU."""
         index, rule = parse_device(device), self.sampler.rule
         if sample_on not in ("auto", "cpu", "gpu"):
@@ -151,7 +154,8 @@ class Loader:
         there = open_device(index)
         sampler: Sampler | GpuSampler = self.sampler
         if by_lists and sample_on != "cpu" and isinstance(self.sampler, NeighborSampler):
-            sampler = GpuSampler(self.layout.artifact, self.sampler, there, shared=find_group(peers) is not None)
+            nbytes = parse_bytes(peer_lists, "peer_lists")
+            sampler = GpuSampler(self.layout.artifact, self.sampler, there, find_group(peers), nbytes)
         return GpuBatches(there, sampler, self.features, self._labels, self.node_type, self.workers)
 
     def __repr__(self) -> str:

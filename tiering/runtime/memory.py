@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from tiering.errors import FormatError, StorageError
 from tiering.io.storage import storage_errors
-from tiering.runtime.shared_memory import SharedBlock, shared_block
+from tiering.runtime.shared_memory import Fill, SharedBlock, shared_block
 from tiering.units import format_bytes
 
 _CHUNK = 32 * 1024 * 1024
@@ -86,6 +87,18 @@ def _load_private(path: Path, nbytes: int) -> ResidentRows:
 def _load_shared(path: Path, key: _Key) -> ResidentRows:
     block = shared_block("-".join(str(part) for part in key[:4]), key[3], lambda array: _read_file(path, array))
     rows = ResidentRows(path, block.array)
+    rows.block = block
+    return rows
+
+
+def made_rows(key: str, nbytes: int, fill: Fill, shared: bool) -> ResidentRows:
+    """Memory that `fill` writes; if `shared`, by the first process of this user that asks for `key`."""
+    if not shared or not nbytes:
+        array = anonymous(nbytes)
+        fill(array)
+        return ResidentRows(key, array)
+    block = shared_block(re.sub(r"[^\w-]", "_", key), nbytes, fill)
+    rows = ResidentRows(key, block.array)
     rows.block = block
     return rows
 

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,15 +36,16 @@ class SharedBlock:
         self.descriptor = descriptor
         self.array = np.frombuffer(mmap.mmap(descriptor, nbytes), np.uint8)
         """uint8, shape (bytes,)."""
-        self._card, self._owner = card, os.getpid()
+        weakref.finalize(self, _leave, card, descriptor, os.getpid())
 
-    def __del__(self) -> None:
-        descriptor = getattr(self, "descriptor", -1)
-        if descriptor < 0 or self._owner != os.getpid():  # a forked child holds a copy of the number, not the name
-            return
-        os.close(descriptor)
-        with contextlib.suppress(OSError), _locked(self._card) as file:
-            _write(file, self._card, [each for each in _read(file) if each.process != Process.this()])
+
+def _leave(card: Path, descriptor: int, owner: int) -> None:
+    """No longer hold a block."""
+    if owner != os.getpid():  # a forked child has a copy of the descriptor, and is not on the card
+        return
+    os.close(descriptor)
+    with contextlib.suppress(OSError), _locked(card) as file:
+        _write(file, card, [each for each in _read(file) if each.process != Process.this()])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 
 import tiering
 from tiering.runtime.gpu import device
-from tiering.runtime.gpu.adjacency import load_adjacency
+from tiering.runtime.gpu.adjacency import Spread, load_adjacency
 
 
 def prepare(run, source, tmp_path, *layout_options):
@@ -41,7 +41,7 @@ def test_split_budget(gpu, tiering_cli, tmp_path):
     path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto")
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), weighted=False, shared=False)
+        held = load_adjacency(layout.artifact, device.open_device(0), Spread())
         (columns,) = held.columns.values()
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert columns == prefix.columns > 0

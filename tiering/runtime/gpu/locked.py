@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.runtime.memory import ResidentRows, anonymous
+from tiering.runtime.memory import ResidentRows
 
 _lock = threading.Lock()
 _ADVICE = (
@@ -40,14 +40,6 @@ def locked_address(rows: ResidentRows, what: str) -> int:
             with cuda.device_errors(what, _ADVICE):
                 rows.registration = cuda.Registration(rows.array.ctypes.data, rows.array.nbytes)
     return int(rows.registration.address)
-
-
-def locked_copy(array: npt.NDArray[Any], what: str) -> tuple[ResidentRows, int]:
-    """Copy an array into memory that GPUs read; the memory, and where they find it."""
-    memory = anonymous(array.nbytes)
-    memory.view(array.dtype)[:] = array
-    rows = ResidentRows(what, memory)
-    return rows, locked_address(rows, what)
 
 
 def pinned(count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any], int]:

@@ -14,9 +14,10 @@ from tiering import cuda
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import Relation
-from tiering.runtime.gpu.adjacency import load_adjacency
+from tiering.runtime.gpu.adjacency import Spread, load_adjacency
 from tiering.runtime.gpu.device import Device
 from tiering.runtime.gpu.locked import pinned
+from tiering.runtime.gpu.peers import PeerGroup
 from tiering.sampling import NeighborSampler
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ class GpuSampler:
     sampler
         The CPU's sampler: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds
         or adjacency.
-    shared
-        One copy of the graph in host memory for all processes of this user.
+    group
+        Processes that hold one copy of the graph in host memory.
+    peer_lists
+        Bytes on each of their GPUs for lists that they share: those next in rank after the ones that each holds.
 
     Raises
     ------
@@ -68,16 +71,25 @@ class GpuSampler:
 
     Notes
     -----
-    One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of more than 2^24 edges,
-    once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and approach.
+    One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
+    more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
+    approach.
     """
 
-    def __init__(self, layout: Layout, sampler: NeighborSampler, device: Device, shared: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        sampler: NeighborSampler,
+        device: Device,
+        group: PeerGroup | None = None,
+        peer_lists: int = 0,
+    ) -> None:
         self.device, self.host = device, sampler
         self.stream = cuda.Stream(device.index)
         """The stream that batches are sampled on."""
         self._path = layout.path
-        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", shared)
+        self._group = group if peer_lists else None
+        self._adjacency = load_adjacency(layout, device, Spread(sampler.rule == "weighted", group, peer_lists))
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             self._native = cuda.Sampler(
                 device.index,
@@ -98,6 +110,11 @@ class GpuSampler:
         return dict(self._adjacency.columns)
 
     @property
+    def peer_columns(self) -> dict[Relation, int]:
+        """Per relation, how many of the next columns' lists lie in the memory of peers."""
+        return dict(self._adjacency.peer_columns)
+
+    @property
     def device_bytes(self) -> int:
         """Memory of the GPU for batches in the making."""
         return int(self._native.device_bytes)
@@ -111,8 +128,12 @@ class GpuSampler:
             If a seed is no node of the graph, or the adjacency is not sound.
         BudgetError
             If memory of the GPU does not suffice for the batch; the next may be smaller.
+        DeviceError
+            If a process that shares lists has ended.
         """
         with self._lock:
+            if self._group is not None:
+                self._group.check()
             return self._sample(seeds, epoch, batch)
 
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> DeviceSample:
