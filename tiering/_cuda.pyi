@@ -39,9 +39,9 @@ def enable_access(device: int, peer: int) -> None:
     """Lets them, for memory of this process."""
 
 class DeviceMemory:
-    """Memory of a GPU; given back with the object."""
+    """Memory of a GPU; given back with the object. `shared`: may be shared with other processes."""
 
-    def __init__(self, device: int, nbytes: int) -> None: ...
+    def __init__(self, device: int, nbytes: int, shared: bool = False) -> None: ...
     @property
     def address(self) -> int: ...
     @property

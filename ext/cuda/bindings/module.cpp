@@ -74,7 +74,7 @@ void bind_errors(nb::module_& m) {
 void bind_memory(nb::module_& m) {
   using Device = OnDevice<DeviceMemory>;
   nb::class_<Device>(m, "DeviceMemory")
-      .def(nb::init<int, int64_t>(), "device"_a, "nbytes"_a, Release())
+      .def(nb::init<int, int64_t, bool>(), "device"_a, "nbytes"_a, "shared"_a = false, Release())
       .def_prop_ro("address", [](const Device& d) { return address(d.held.data()); })
       .def_prop_ro("nbytes", [](const Device& d) { return d.held.size(); })
       .def_ro("device", &Device::device)

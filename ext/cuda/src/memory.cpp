@@ -65,8 +65,9 @@ DeviceScope::~DeviceScope() {
   if (changed_ && in_use(before_)) (void)cudaSetDevice(before_);
 }
 
-DeviceMemory::DeviceMemory(int64_t bytes) : bytes_(bytes) {
+DeviceMemory::DeviceMemory(int64_t bytes, bool shared) : bytes_(bytes) {
   if (bytes == 0) return;
+  if (shared) bytes = (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   void* memory = nullptr;
   check_memory(cudaMalloc(&memory, static_cast<size_t>(bytes)), "memory of the GPU", bytes, true);
   memory_ = Owned<void*, detail::free_device>(memory);

@@ -130,7 +130,7 @@ def _own_share(
             if array is None or not count:
                 made.append(None)
                 continue
-            memory = cuda.DeviceMemory(device.index, count * array.itemsize)
+            memory = cuda.DeviceMemory(device.index, count * array.itemsize, shared=True)
             pieces = _lists(array, starts, degrees) if along_edges else iter([np.ascontiguousarray(array)])
             at = memory.address
             for piece in pieces:

@@ -145,7 +145,7 @@ class PeerGroup:
         """
         from tiering.runtime.gpu.tiers import device_file
 
-        own = device_file(path, nbytes, device.index, f"{what}: peer tier") if nbytes else None
+        own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
         with cuda.device_errors(what):
             handle = own.share().hex() if own is not None else ""
         handles = self.exchange(topic, handle)

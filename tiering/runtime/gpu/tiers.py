@@ -69,8 +69,8 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
     return tiers
 
 
-def device_file(path: Path, nbytes: int, device: int, what: str, offset: int = 0) -> cuda.DeviceMemory:
-    """Bytes of a file in memory of a GPU.
+def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
+    """The first bytes of a file in memory of a GPU; `shared`: which other processes may open.
 
     Raises
     ------
@@ -78,10 +78,10 @@ def device_file(path: Path, nbytes: int, device: int, what: str, offset: int = 0
         If the GPU has less; says how much it has.
     """
     with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
-        memory = cuda.DeviceMemory(device, nbytes)
+        memory = cuda.DeviceMemory(device, nbytes, shared)
         engine = "threads" if io_uring_unavailable() else "io_uring"
         with storage_errors(path):
-            cuda.fill_device(device, memory.address, str(path), offset, nbytes, engine)
+            cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
     return memory
 
 

@@ -58,9 +58,12 @@ void destroy_event(cudaEvent_t event) noexcept;
 /// Memory of a device.
 class DeviceMemory {
  public:
+  /// Small allocations are cut from common blocks of this size, and a peer is always given whole blocks.
+  static constexpr int64_t kBlockBytes = int64_t{2} << 20;
+
   DeviceMemory() = default;
-  /// On the current device.
-  explicit DeviceMemory(int64_t bytes);
+  /// On the current device. `shared`: in blocks of its own, so that nothing else is shared with it.
+  explicit DeviceMemory(int64_t bytes, bool shared = false);
 
   std::byte* data() const noexcept { return static_cast<std::byte*>(memory_.get()); }
   int64_t size() const noexcept { return bytes_; }
