@@ -142,6 +142,31 @@ int64_t GpuSampler::true_size(const int64_t* where) {
   return *here;
 }
 
+/// Waits for the true numbers of nodes; bounds follow them. Returns how many of a type may sample in this hop.
+int64_t GpuSampler::read_sizes(size_t type) {
+  Memory& m = *memory_;
+  tiering::cuda::check(cudaMemcpyAsync(m.report.data(), m.known.data(), static_cast<size_t>(m.known.size()),
+                                       cudaMemcpyDefault, stream_),
+                       "reading sizes");
+  m.ready.record(stream_);
+  m.ready.wait();
+  const auto* const known = m.report.as<int64_t>();
+  for (size_t t = 0; t < m.types.size(); ++t) {
+    m.types[t].bound = known[m.step * m.types.size() + t];
+    m.bound_at_start[t] = known[m.hop_start * m.types.size() + t];
+  }
+  return m.bound_at_start[type];
+}
+
+/// A hop that skips a relation.
+void GpuSampler::pass(size_t group) {
+  Memory& m = *memory_;
+  const auto types = static_cast<int>(m.types.size());
+  launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1), types,
+              m.num_edges(group));
+  ++m.step;
+}
+
 void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch,
                        cudaStream_t stream) {
   TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
@@ -215,14 +240,11 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const int64_t fanout = config_.fanouts[static_cast<size_t>(hop)][static_cast<size_t>(relation)];
   const auto group = static_cast<size_t>(hop) * config_.relations.size() + static_cast<size_t>(relation);
   GroupEdges& kept = m.groups[group];
-  const int64_t frontier_bound = m.bound_at_start[dst];
-  const auto types = static_cast<int>(m.types.size());
-  if (fanout == 0 || frontier_bound == 0) {
-    launch_over("passing on", pass_on, types, stream_, m.known_after(m.step), m.known_after(m.step + 1),
-                types, m.num_edges(group));
-    ++m.step;
-    return;
-  }
+  int64_t frontier_bound = m.bound_at_start[dst];
+  if (fanout == 0 || frontier_bound == 0) return pass(group);
+  const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
+  if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
+  if (frontier_bound == 0) return pass(group);
   const FrontierView frontier{m.types[dst].nodes.data(),
                               config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
                               m.known_after(m.hop_start) + dst};
@@ -230,7 +252,6 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
       config_.num_nodes[src], fanout, config_.rule,
       fold_key(StreamUse::neighbours,
                {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop), static_cast<uint64_t>(relation)})};
-  const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   DrawnLists drawn{};
   drawn.stride = whole ? 0 : fanout;
   drawn.counts = m.counts.require(frontier_bound + 1);

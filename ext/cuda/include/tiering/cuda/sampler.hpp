@@ -93,6 +93,8 @@ class GpuSampler {
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
   int64_t true_size(const int64_t* where);
+  int64_t read_sizes(size_t type);
+  void pass(size_t group);
   void number(int type, int64_t bound, Total total, int32_t* src, int64_t* num_edges);
   void grow_nodes(int type, int64_t most);
   void clear_table(int type);
