@@ -20,7 +20,7 @@ help:
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
-	@echo "make gpu-bench  on a machine with a GPU: gather, sampling, epochs; leaves docs/benchmarks/<GPU>.json"
+	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
@@ -78,7 +78,7 @@ gpu-test: cuda
 	@$(BIN)/python -m pytest -m gpu -s
 
 gpu-bench: $(VENV)/.dev
-	@$(BIN)/python tests/benchmarks/gpu.py
+	@$(BIN)/python tests/benchmarks/gpu.py --docs docs
 
 bench: $(VENV)/.dev
 	@$(BIN)/tiering bench

@@ -11,7 +11,7 @@ TINY = ["--scale", "10", "--edges", "20000", "--repeats", "1", "--size", "4MiB",
 TINY += ["--features", "2MiB", "--row-bytes", "300", "--nodes", "1000"]
 
 
-@pytest.mark.parametrize("name", [benchmark.name for benchmark in BENCHMARKS])
+@pytest.mark.parametrize("name", [benchmark.name for benchmark in BENCHMARKS if not benchmark.gpu])
 def test_each_benchmark_runs_and_reports_rates(tiering_cli, tmp_path, name):
     report = tiering_cli("bench", name, *TINY, "--dir", tmp_path, "--json").ok().json
     assert report["machine"]["cores"] >= 1

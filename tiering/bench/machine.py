@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tiering import cuda
+
 _PACKAGES = ("tiering", "numpy", "scipy", "torch", "dgl", "networkit", "pyarrow")
 
 
-def describe_machine() -> dict[str, Any]:
-    """Processor model, usable cores, memory in bytes, kernel, package versions; no host name, no paths."""
-    return {
+_QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")
+
+
+def describe_machine(*, gpu: bool = False) -> dict[str, Any]:
+    """Processor model, usable cores, memory in bytes, kernel, package versions; no host name, no paths.
+
+    Parameters
+    ----------
+    gpu
+        Also describe GPU 0, where there is one.
+    """
+    machine: dict[str, Any] = {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -21,6 +34,40 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: found for name in _PACKAGES if (found := _version(name))},
     }
+    return machine | {"gpu": describe_gpu(0)} if gpu and not cuda.unavailable() else machine
+
+
+def describe_gpu(device: int) -> dict[str, Any]:
+    """Name, capability, multiprocessors and memory of a GPU; driver and link; CUDA of driver, build and torch."""
+    info = cuda.device_info(device)
+    served, built = (f"{number // 1000}.{number % 1000 // 10}" for number in cuda.versions())
+    return {
+        "name": info.name,
+        "capability": info.capability,
+        "multiprocessors": info.multiprocessors,
+        "memory_bytes": info.total_bytes,
+        "driver": _driver(info.pci_bus),
+        "cuda": {"driver serves": served, "tiering": built, "torch": _torch_cuda()},
+        "kernels": cuda.architectures(),
+    }
+
+
+def _driver(pci_bus: str) -> dict[str, str]:
+    """What ``nvidia-smi`` says about driver and link; nothing where it is not there."""
+    command = ["nvidia-smi", f"--id={pci_bus}", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(_QUERY, (value.strip() for value in done.stdout.split(",")), strict=False))
+
+
+def _torch_cuda() -> str | None:
+    """CUDA that torch was built with; torch is loaded by name, because only the runtime knows it."""
+    try:
+        return str(importlib.import_module("torch").version.cuda)
+    except ImportError:
+        return None
 
 
 def _processor() -> str:

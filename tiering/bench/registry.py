@@ -6,6 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tiering.bench.copy import bench_copy
+from tiering.bench.gpu_epoch import bench_gpu_epoch, bench_gpu_ssd
+from tiering.bench.gpu_mixed import bench_gpu_mixed_rows
+from tiering.bench.gpu_rows import bench_gpu_host_rows, bench_gpu_local_rows
+from tiering.bench.gpu_sampling import bench_gpu_sampling
+from tiering.bench.gpu_side import gpu_missing
+from tiering.bench.gpu_times import bench_gpu_times
 from tiering.bench.harness import Comparison
 from tiering.bench.kernels import bench_coo_to_csc, bench_relabel
 from tiering.bench.sampling import bench_ladies, bench_pinsage, bench_replacement, bench_sampling, bench_weighted
@@ -24,8 +30,25 @@ class Benchmark:
     """What the user types."""
     summary: str
     """What is compared with what."""
-    run: Callable[[Sizes], Comparison]
+    run: Callable[[Sizes], Comparison | list[Comparison]]
     """Runs it."""
+    gpu: bool = False
+    """Whether it needs a GPU."""
+
+    def results(self, sizes: Sizes) -> list[Comparison]:
+        """Run it; one comparison for each setting that it tries.
+
+        Raises
+        ------
+        CapabilityError
+            If it needs a GPU and none can be used.
+        """
+        found = self.run(sizes)
+        return [found] if isinstance(found, Comparison) else found
+
+    def missing(self) -> str:
+        """Why it cannot run on this machine; empty if it can."""
+        return gpu_missing() if self.gpu else ""
 
 
 BENCHMARKS = (
@@ -44,6 +67,13 @@ BENCHMARKS = (
     Benchmark("reorder", "stage: a graph renumbered, from file to file, beside the disk", bench_reorder),
     Benchmark("layout", "stage: feature rows into tiers, beside the disk and a memory map", bench_layout),
     Benchmark("ssd", "random 4 KiB rows of the ssd tier, beside fio", bench_ssd),
+    Benchmark("gpu-host-rows", "GPU: rows in host memory, beside copying and torch", bench_gpu_host_rows, True),
+    Benchmark("gpu-local-rows", "GPU: rows in its own memory, beside copying and torch", bench_gpu_local_rows, True),
+    Benchmark("gpu-mixed-rows", "GPU: the hottest rows local, the rest on the host", bench_gpu_mixed_rows, True),
+    Benchmark("gpu-sampling", "GPU: sampling with lists split over memories", bench_gpu_sampling, True),
+    Benchmark("gpu-epoch", "GPU: epochs of GraphSAGE, by where rows lie", bench_gpu_epoch, True),
+    Benchmark("gpu-ssd", "GPU: epochs with half the rows on SSD", bench_gpu_ssd, True),
+    Benchmark("gpu-times", "GPU: seconds per access, for layout --gpu-times", bench_gpu_times, True),
 )
 
 
