@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peer_programs import sample, start
 
 from tiering.runtime.gpu import peer_lists
 from tiering.runtime.gpu.peer_lists import Columns, end_of_columns
-
-SUPPORT = str(Path(__file__).parents[2] / "support")
-PROGRAM = """
-import json, sys
-import pytest
-sys.path.insert(0, sys.argv[1])
-from simulated_gpu import install
-from tiering.formats.layout import Layout
-from tiering.runtime import PeerGroup, open_layout
-
-simulator = install(pytest.MonkeyPatch())
-Layout.adjacency_columns = lambda self, relation=None: 20
-group = PeerGroup(int(sys.argv[4]), int(sys.argv[5]), sys.argv[3], timeout=30)
-layout = open_layout(sys.argv[2])
-options = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sys.argv[6]}
-there = layout.loader(device="cuda", peers=group, peer_lists=sys.argv[7], **options)
-held = there._batches.sampler.peer_columns
-same = all(
-    found.num_nodes == expected.num_nodes
-    and all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
-    and all(a[r].equal(b[r]) for a, b in zip(found.hops, expected.hops, strict=True) for r in b)
-    for found, expected in zip(there, layout.loader(**options), strict=True)
-)
-group.leave("done")
-print(json.dumps({"same": same, "held": {":".join(r): n for r, n in held.items()}}))
-"""
 
 
 def columns_of(degrees, dtype=np.int32, sums=False):
@@ -53,24 +22,14 @@ def columns_of(degrees, dtype=np.int32, sums=False):
 @pytest.mark.parametrize(("data", "size", "nbytes"), [("small_graph", 3, "4KiB"), ("hetero_graph", 2, "1MiB")])
 def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, data, size, nbytes):
     layout = build(getattr(kit, data)())
-    arguments = [sys.executable, "-c", PROGRAM, SUPPORT, str(layout.path), str(tmp_path / "meet")]
-    processes = [
-        subprocess.Popen(
-            [*arguments, str(rank), str(size), sampler, nbytes],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=dict(os.environ),
-        )
-        for rank in range(size)
-    ]
+    folder = str(tmp_path / "meet")
+    ranks = [start(sample, str(layout.path), folder, rank, size, sampler, nbytes) for rank in range(size)]
     held = []
-    for process in processes:
-        out, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-        found = json.loads(out.splitlines()[-1])
+    for process in ranks:
+        found = process.receive()
         assert found["same"]
         held.append(found["held"])
+    assert [process.end() for process in ranks] == [0] * size
     assert all(each == held[0] for each in held)
     if data == "small_graph":
         assert 0 < held[0]["node:to:node"] < 280

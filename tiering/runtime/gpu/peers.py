@@ -6,7 +6,6 @@ ended, or a file left by an earlier run, is recognised. Nothing here waits for a
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ class PeerGroup:
         draft.write_text(json.dumps({"pid": me.pid, "started": me.started, "payload": payload}))
         draft.replace(target)
         if not self._mine:
-            atexit.register(self._sweep)
+            Finalize(None, self._sweep, exitpriority=0)  # unlike atexit, also in processes of multiprocessing
         self._mine.append(target.name)
 
     def _read(self, topic: str, rank: int, deadline: float) -> Any:

@@ -1,0 +1,122 @@
+"""What the processes of the peer tests run: each is one rank with a simulated GPU of its own.
+
+They are forked from a server that has torch and this package loaded and has not touched the simulator: loading torch
+takes longer than the tests.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
+    """Run ``program(connection, *arguments)`` in a process of its own."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "tiering.runtime.gpu.batches", "simulated_gpu", "peer_programs"])
+    here, there = context.Pipe()
+    process = context.Process(target=_run, args=(program, there, arguments, environment or {}))
+    process.start()
+    there.close()
+    return Rank(process, here)
+
+
+class Rank:
+    """A process, and the line to it."""
+
+    def __init__(self, process: Any, line: Any) -> None:
+        self.process, self.line = process, line
+
+    def receive(self, timeout: float = 120) -> Any:
+        """The next thing it says; its error, if that is what came."""
+        if not self.line.poll(timeout):
+            self.process.kill()
+            raise TimeoutError("the process says nothing")
+        said = self.line.recv()
+        if isinstance(said, dict) and "failed" in said:
+            raise AssertionError(said["failed"])
+        return said
+
+    def end(self) -> int:
+        """Exit code, once it has ended."""
+        self.process.join(60)
+        self.line.close()
+        return int(self.process.exitcode)
+
+
+def _run(program: Callable[..., Any], line: Any, arguments: tuple[Any, ...], environment: dict[str, str]) -> None:
+    import traceback
+
+    import pytest
+    from simulated_gpu import install
+
+    os.environ.update(environment)
+    sys.stdout = sys.stderr
+    try:
+        program(line, install(pytest.MonkeyPatch()), *arguments)
+    except BaseException:
+        line.send({"failed": traceback.format_exc()})
+        raise
+
+
+def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, peers: str) -> None:
+    """Gather rows of all tiers, say where they were and what is left afterwards."""
+    from tiering.runtime import PeerGroup, open_layout
+
+    group = PeerGroup(rank, size, folder, timeout=20) if peers == "group" else peers
+    layout = open_layout(layout_path)
+    features = layout.features(device="cuda", peers=group)
+    ids = np.random.default_rng(rank).integers(0, len(features), 500)
+    rows = features.gather(ids).numpy().copy()
+    places = features.placement()["peer"]["where"]
+    features.close()
+    layout.close()
+    live = {kind: simulator.live(kind) for kind in ("allocations", "ipc", "registered")}
+    line.send({"ids": ids, "rows": rows, "places": places, "live": live})
+
+
+def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int) -> None:
+    """Rank 1 waits to be killed; rank 0 gathers before and after, and says what it was told."""
+    from tiering.errors import TieringError
+    from tiering.runtime import PeerGroup, open_layout
+
+    features = open_layout(layout_path).features(device="cuda", peers=PeerGroup(rank, 2, folder, timeout=20))
+    ids = np.arange(len(features))
+    if rank == 0:
+        features.gather(ids)
+    line.send("ready")
+    line.recv()
+    try:
+        features.gather(ids)
+        line.send("gathered")
+    except TieringError as error:
+        line.send(f"{type(error).__name__}: {error}")
+    os._exit(0)  # the memory of the other is gone
+
+
+def sample(
+    line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, sampler: str, nbytes: str
+) -> None:
+    """Sample with lists over peers, and say whether the batches are the host's."""
+    from tiering.formats.layout import Layout
+    from tiering.runtime import PeerGroup, open_layout
+
+    Layout.adjacency_columns = lambda self, relation=None: 20  # type: ignore[method-assign]
+    group = PeerGroup(rank, size, folder, timeout=30)
+    layout = open_layout(layout_path)
+    options: dict[str, Any] = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sampler}
+    there = layout.loader(device="cuda", peers=group, peer_lists=nbytes, **options)
+    held = there._batches.sampler.peer_columns
+    same = all(
+        found.num_nodes == expected.num_nodes
+        and all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
+        and all(a[r].equal(b[r]) for a, b in zip(found.hops, expected.hops, strict=True) for r in b)
+        for found, expected in zip(there, layout.loader(**options), strict=True)
+    )
+    group.leave("done")
+    line.send({"same": same, "held": {":".join(r): n for r, n in held.items()}})
