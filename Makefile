@@ -8,7 +8,8 @@ WERROR ?= OFF
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
-NATIVE := $(shell find ext tests/cuda/simulat* -type f 2>/dev/null)
+NATIVE := $(shell find ext tests/cuda -type f 2>/dev/null)
+PACKAGE_BUILD = $(firstword $(shell ls -td build/cp*-* 2>/dev/null))
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 .PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench notebooks clean
@@ -60,17 +61,15 @@ cpp-test: $(VENV)/.dev
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
 
+# Built with the package, in its build folder.
 cuda: $(VENV)/.dev
 	@if command -v nvcc >/dev/null; then \
-	  $(BIN)/cmake -S ext -B build/cuda -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DTIERING_CUDA=ON \
-	    -DTIERING_TESTS=ON -DTIERING_BINDINGS=OFF -DTIERING_WERROR=ON >build/cuda.log 2>&1 || { cat build/cuda.log; exit 1; }; \
-	  $(BIN)/cmake --build build/cuda --target cuda_tests && \
-	  $(BIN)/ctest --test-dir build/cuda -R '^cuda_' --output-on-failure; \
+	  $(BIN)/ctest --test-dir $(PACKAGE_BUILD) -R '^cuda_' --no-tests=error --output-on-failure; \
 	else echo "no nvcc: the CUDA part is not compiled"; fi
 
 # What only a GPU can show. compute-sanitizer comes with the CUDA toolkit.
 gpu-test: cuda
-	@for test in build/cuda/tests-cuda/cuda_test_*; do \
+	@for test in $(PACKAGE_BUILD)/tests-cuda/cuda_test_*; do \
 	  for tool in memcheck racecheck initcheck; do \
 	    compute-sanitizer --tool $$tool --error-exitcode 1 $$test || exit 1; \
 	  done; \
@@ -120,7 +119,7 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
 $(VENV)/.dev: $(VENV)/.demo
 	@echo "installing what tests and gates need, and a simulated GPU"
 	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) \
-	  --config-settings=cmake.define.TIERING_SIMULATOR=ON -e ".[plot,test,gates]" </dev/null
+	  --config-settings=cmake.define.TIERING_SIMULATOR=ON --config-settings=cmake.define.TIERING_CUDA_TESTS=ON -e ".[plot,test,gates]" </dev/null
 	@$(PIP) "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
 	@touch $@

@@ -86,13 +86,15 @@ Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& activ
   return sums;
 }
 
-/// The same bytes with less memory: from one byte, which takes the smallest groups there are, to plenty. Returns the
-/// most that lay on disk.
-int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem& p, int threads,
-                     const SumLimits& limits, const Sums& expected) {
+/// The same bytes with less memory: from one byte, which takes the smallest groups there are, to plenty; every budget
+/// with one number of threads, every number with budgets of all sizes. Returns the most that lay on disk.
+int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem& p, const SumLimits& limits,
+                     const Sums& expected) {
   const std::vector<bool> all(p.graphs.size(), true);
   std::set<int64_t> on_disk;
+  size_t turn = 0;
   for (int64_t bytes = 1; bytes < (int64_t{1} << 28); bytes = bytes * 3 / 2 + 200000) {
+    const int threads = kThreads[turn++ % kThreads.size()];
     OutEdgeSums kernel(relations, p.num_nodes, threads, {bytes, "/tmp", [] {}}, 0, limits);
     on_disk.insert(kernel.plan().disk_bytes());
     CHECK(swept(kernel, p, all) == expected);
@@ -110,7 +112,6 @@ int64_t test_sums(const Problem& p, const SumLimits& limits) {
   std::vector<bool> some(all);
   if (!some.empty()) some[0] = false;
   Sums first;
-  int64_t most_on_disk = 0;
   for (const int threads : kThreads) {
     OutEdgeSums kernel(relations, p.num_nodes, threads, {}, 0, limits);
     const Sums sums = swept(kernel, p, all), expected = expected_sums(p, all);
@@ -124,9 +125,8 @@ int64_t test_sums(const Problem& p, const SumLimits& limits) {
       for (size_t u = 0; u < sums[t].size(); ++u)
         CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
     CHECK(swept(kernel, p, all) == first);
-    most_on_disk = std::max(most_on_disk, test_budgets(relations, p, threads, limits, first));
   }
-  return most_on_disk;
+  return test_budgets(relations, p, limits, first);
 }
 
 void test_random_graphs() {

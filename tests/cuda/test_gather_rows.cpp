@@ -51,10 +51,10 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 }
 
 // A simulated device is slow, and slower under a sanitizer.
-#ifdef __CUDACC__
-constexpr size_t kIds = 5000;
-#else
+#ifdef TIERING_SIMULATED
 constexpr size_t kIds = 400;
+#else
+constexpr size_t kIds = 5000;
 #endif
 
 struct Case {
