@@ -147,10 +147,12 @@ class RowPicker:
         first: int,
         picked: int,
         places: int,
-        tally: int,
+        num_picked: int,
         ends: Sequence[int],
         stream: int,
     ) -> None: ...
+    def totals(self) -> list[int]:
+        """Rows of each tier in all requests; those must have been done."""
 
 Part: TypeAlias = tuple[int, int, int, int, int]
 """(begins, indices, sums, firsts, edges)."""

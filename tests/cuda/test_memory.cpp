@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -94,19 +95,21 @@ void test_pick() {
   const TierRanges ranges{50, 90, 200, 300};
   const cuda::GpuStream stream;
   cuda::RowPicker picker;
+  std::array<int64_t, kNumTiers> totals{};
+  CHECK(picker.totals() == totals);
   std::mt19937_64 random(3);
   for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{40}}) {
-    std::vector<int64_t> ids(count), picked, places, tally(kNumTiers, 0);
+    std::vector<int64_t> ids(count), picked, places;
     for (auto& id : ids) id = static_cast<int64_t>(random() % 320) - 10;
     for (size_t i = 0; i < count; ++i) {
       if (ids[i] < 0 || ids[i] >= 300) continue;
-      ++tally[static_cast<size_t>(ranges.tier_of(ids[i]))];
+      ++totals[static_cast<size_t>(ranges.tier_of(ids[i]))];
       if (ids[i] < 200) continue;
       picked.push_back(ids[i] - 200);
       places.push_back(static_cast<int64_t>(i));
     }
     const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()),
-        where(given.size()), rows(kNumTiers * 8);
+        where(given.size()), number(4);
     std::copy(ids.begin(), ids.end(), given.as<int64_t>());
     picker.pick({.ids = given.as<int64_t>(),
                  .count = static_cast<int64_t>(count),
@@ -114,10 +117,11 @@ void test_pick() {
                  .ranges = ranges,
                  .picked = found.as<int64_t>(),
                  .places = where.as<int64_t>(),
-                 .tally = rows.as<int64_t>()},
+                 .num_picked = number.as<uint32_t>()},
                 stream.get());
     stream.synchronize();
-    CHECK(std::equal(tally.begin(), tally.end(), rows.as<int64_t>()));
+    CHECK(picker.totals() == totals);
+    CHECK(*number.as<uint32_t>() == picked.size());
     CHECK(std::equal(picked.begin(), picked.end(), found.as<int64_t>()));
     CHECK(std::equal(places.begin(), places.end(), where.as<int64_t>()));
   }

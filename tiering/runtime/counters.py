@@ -67,10 +67,10 @@ class Counters:
             for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
                 self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
 
-    def add_tally(self, rows: Sequence[int], row_bytes: int) -> None:
-        """Count one gather by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
+    def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
+        """Count gathers by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
         with self._lock:
-            self.gathers += 1
+            self.gathers += gathers
             for tier, number in zip(TIERS, rows, strict=True):
                 self.tiers[tier].add(int(number), int(number) * row_bytes, 0.0)
 

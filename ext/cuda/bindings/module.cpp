@@ -200,7 +200,7 @@ void bind_rows(nb::module_& m) {
       .def(
           "pick",
           [](OnDevice<RowPicker>& picker, Address ids, int64_t count, int64_t first, Address picked,
-             Address places, Address tally, const std::vector<int64_t>& ends, Address stream) {
+             Address places, Address num_picked, const std::vector<int64_t>& ends, Address stream) {
             TIERING_EXPECT(ends.size() == 4, "ends: expected four ranks");
             const DeviceScope scope(picker.device);
             picker.held.pick({pointer<const int64_t>(ids),
@@ -209,10 +209,16 @@ void bind_rows(nb::module_& m) {
                               {ends[0], ends[1], ends[2], ends[3]},
                               pointer<int64_t>(picked),
                               pointer<int64_t>(places),
-                              pointer<int64_t>(tally)},
+                              pointer<uint32_t>(num_picked)},
                              stream_of(stream));
           },
-          "ids"_a, "count"_a, "first"_a, "picked"_a, "places"_a, "tally"_a, "ends"_a, "stream"_a, Release());
+          "ids"_a, "count"_a, "first"_a, "picked"_a, "places"_a, "num_picked"_a, "ends"_a, "stream"_a,
+          Release())
+      .def("totals", [](const OnDevice<RowPicker>& picker) {
+        const DeviceScope scope(picker.device);
+        const auto totals = picker.held.totals();
+        return std::vector<int64_t>(totals.begin(), totals.end());
+      });
 }
 
 /// (begins, indices, sums, firsts, num_edges); addresses, 0 for none.

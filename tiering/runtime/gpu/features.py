@@ -106,11 +106,12 @@ class GpuFeatures(FeatureRows):
         )
         self._picker = cuda.RowPicker(device.index)
         what = f"{layout.path}: node type {node_type!r}"
-        self._tally, self._tally_address = pinned(len(TIERS), np.int64, what)
+        self._num_picked, self._num_picked_address = pinned(1, np.uint32, what)
         self._first_bad, self._first_bad_address = pinned(1, np.uint64, what)
         self._picked: _Picked | None = None
-        self._counted = cuda.Event(device.index)
-        self._uncounted = False
+        self._listed = cuda.Event(device.index)
+        self._counted = [0] * len(TIERS)
+        self._uncounted = 0
         self._done = cuda.Event(device.index)
         self._lock = threading.Lock()
 
@@ -203,7 +204,6 @@ class GpuFeatures(FeatureRows):
                 raise self._closed_error()
             if self._group is not None:
                 self._group.check()
-            self._count()
             with cuda.device_errors(f"{self._where}: node type {self.node_type!r}"):
                 self._done.hold(stream)  # what the gather before used, on whatever stream, is used again
                 self._gather(ids, count, out, stream, checked)
@@ -236,31 +236,29 @@ class GpuFeatures(FeatureRows):
             _kept.extend(own)
 
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool) -> None:
-        from_ssd = self._staged is not None
-        picked = self._room_for(count) if from_ssd else None
         if checked:
             self._first_bad[0] = _NO_BAD
+            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, most_sms=self.most_sms)
+            self._check_ids(ids, stream)
+        picked = self._room_for(count) if self._staged is not None else None
         rows, places = (picked.rows_address, picked.places_address) if picked else (0, 0)
-        self._picker.pick(ids, count, self._ends[2], rows, places, self._tally_address, self._ends, stream)
-        self._counted.record(stream)
-        self._uncounted = True
-        bad = self._first_bad_address if checked else 0
-        self._table.gather(ids, count, out, stream, first_bad=bad, most_sms=self.most_sms)
-        if checked:
-            self._check_ids(ids, count, stream)
+        self._picker.pick(ids, count, self._ends[2], rows, places, self._num_picked_address, self._ends, stream)
+        self._listed.record(stream)
+        self._uncounted += 1
+        if not checked:
+            self._table.gather(ids, count, out, stream, most_sms=self.most_sms)
         if picked is not None and self._staged is not None:
-            self._counted.wait()
-            wanted = picked.rows[: int(self._tally[TIERS.index("ssd")])]
+            self._listed.wait()
+            wanted = picked.rows[: int(self._num_picked[0])]
             for stats in self._staged.copy(wanted, places, out, stream, self.most_sms):
                 self._counters.add_reads(stats)
 
-    def _check_ids(self, ids: int, count: int, stream: int) -> None:
+    def _check_ids(self, ids: int, stream: int) -> None:
         self._done.record(stream)
         self._done.wait()
         place = int(self._first_bad[0])
         if place == int(_NO_BAD):
             return
-        self._uncounted = False
         found, address = pinned(1, np.int64, self._where)
         cuda.copy(address, ids + 8 * place, 8, stream)
         self._done.record(stream)
@@ -271,12 +269,14 @@ class GpuFeatures(FeatureRows):
         )
 
     def _count(self) -> None:
-        """Add the last gather's tally to the counters; its kernel has long been run, as a rule."""
+        """Add what the GPU has counted since the last time to the counters; waits for it."""
         if not self._uncounted:
             return
-        self._counted.wait()
-        self._uncounted = False
-        self._counters.add_tally(self._tally.tolist(), self.row_bytes)
+        self._listed.wait()
+        totals = self._picker.totals()
+        rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
+        self._counters.add_tally(rows, self.row_bytes, self._uncounted)
+        self._counted, self._uncounted = totals, 0
 
     def _room_for(self, count: int) -> _Picked:
         self._done.wait()  # the GPU may still read the places of the gather before

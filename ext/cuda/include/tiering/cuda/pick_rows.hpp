@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <tiering/cuda/memory.hpp>
@@ -14,25 +15,27 @@ struct PickRequest {
   const int64_t* ids = nullptr;  ///< ranks, `count` of them; those outside the table are passed over
   int64_t count = 0;
   int64_t first = 0;  ///< ranks from here on are picked
-  TierRanges ranges;  ///< what the tally counts by
+  TierRanges ranges;  ///< what rows are counted by
   /// Room for `count` each, in memory that host and device read: the picked ranks less `first`, in the order of the ids,
   /// and their places among the ids. Null where `first` is the end of the table.
   int64_t* picked = nullptr;
   int64_t* places = nullptr;
-  /// Rows of the gpu, peer, cpu and ssd tier among the ids; kNumTiers numbers in pinned memory.
-  int64_t* tally = nullptr;
+  uint32_t* num_picked = nullptr;  ///< how many they are; in pinned memory
 };
 
 /// Counts the rows of each tier and lists those to be read, in order. Grows with the largest request. Not thread-safe:
-/// one stream.
+/// requests on different streams must be ordered.
 class RowPicker {
  public:
   /// Puts the work on a stream and returns; the results are there when the stream has come so far.
   void pick(const PickRequest& request, cudaStream_t stream);
+  /// Rows of each tier among the ids of all requests, which must have been done. The sums are kept by the device, so
+  /// that nobody waits for them until somebody asks.
+  std::array<int64_t, kNumTiers> totals() const;
 
  private:
   Scratch<uint32_t> marks_;
-  Scratch<unsigned long long> tally_;
+  Scratch<unsigned long long> totals_;
   Scratch<std::byte> sums_;
 };
 
