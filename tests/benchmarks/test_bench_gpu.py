@@ -6,7 +6,6 @@ Times mean nothing there, and no ratio is asserted.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import sys
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's
 sys.path.insert(0, str(Path(__file__).parent))
 
 import gpu as script
-from simulated_gpu import install
+from simulated_gpu import lend
 
 from tiering.bench.access_fit import fit_access_times
 from tiering.bench.gpu_layouts import HeldLists, layouts
@@ -36,20 +35,12 @@ from tiering.placement.access_times import read_access_times
 GPU = [benchmark.name for benchmark in BENCHMARKS if benchmark.gpu]
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
 TINY += ["--row-bytes", "64", "--threads", "1"]
-HELD = ("allocations", "host", "registered", "ipc", "streams")
 
 
 @pytest.fixture
 def gpu(monkeypatch):
     """A simulated GPU; what a benchmark leaves on it is a failure."""
-    simulator = install(monkeypatch)
-    simulator.set_memory(1 << 30)
-    simulator.set_registrable(1 << 40)
-    gc.collect()
-    before = {kind: simulator.live(kind) for kind in HELD}
-    yield simulator
-    gc.collect()
-    assert {kind: simulator.live(kind) for kind in HELD} == before
+    yield from lend(monkeypatch)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,23 @@ class Simulator:
     def live(self, what: str) -> int:
         """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
         return int(self._library.simulator_live(what.encode()))
+
+
+KINDS = ("allocations", "host", "registered", "ipc", "streams")
+"""What must be given back."""
+
+
+def lend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """A simulated GPU of 1 GiB for one test; what the test leaves on it is a failure."""
+    simulator = install(monkeypatch)
+    simulator.set_memory(1 << 30)
+    simulator.set_registrable(1 << 40)
+    gc.collect()
+    before = {kind: simulator.live(kind) for kind in KINDS}
+    yield simulator
+    gc.collect()
+    simulator.set_registrable(1 << 40)
+    assert {kind: simulator.live(kind) for kind in KINDS} == before
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:

@@ -15,7 +15,7 @@ from tiering.runtime.engines import DEFAULT_DEPTH, open_reader
 from tiering.runtime.memory import ResidentRows, anonymous, load_rows
 from tiering.runtime.rows import HostRows
 from tiering.runtime.warn import warn_once
-from tiering.units import format_count, parse_threads
+from tiering.units import parse_threads
 
 _LOAD_BYTES = 64 * 1024 * 1024
 
@@ -81,18 +81,6 @@ class TieredFeatures(HostRows):
         """Engine that reads the ssd tier; ``None`` where that tier is empty."""
         return None if self.reader is None else self.reader.engine
 
-    def placement(self) -> dict[str, dict[str, Any]]:
-        """Per tier: ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` the rows really are."""
-        return {
-            tier: {
-                "ranks": list(self._entry.ranges[tier]),
-                "rows": self._entry.rows(tier),
-                "bytes": self._entry.rows(tier) * self.row_bytes,
-                "where": self._place(tier),
-            }
-            for tier in TIERS
-        }
-
     def close(self) -> None:
         """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
         super().close()
@@ -100,8 +88,6 @@ class TieredFeatures(HostRows):
         self.reader = None
 
     def _place(self, tier: str) -> str:
-        if not self._entry.rows(tier):
-            return "empty"
         if tier == "ssd":
             if self.reader is None:
                 return "closed"
@@ -111,16 +97,6 @@ class TieredFeatures(HostRows):
     def _warn_host_tiers(self) -> None:
         if self._entry.rows("gpu") + self._entry.rows("peer"):
             warn_once(f"{self._where}: the gpu and peer tiers live in host memory, because {_why_host()}")
-
-    def __repr__(self) -> str:
-        if self.closed:
-            return f"<TieredFeatures {self.node_type!r} (closed)>"
-        tiers = "; ".join(
-            f"{tier} {format_count(place['rows'])} rows in {place['where']}"
-            for tier, place in self.placement().items()
-            if place["rows"]
-        )
-        return f"<TieredFeatures {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
 
 
 class MemoryFeatures(HostRows):

@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import CapabilityError, InputError, StorageError, TieringError
-from tiering.formats.layout import TypeLayout
+from tiering.formats.layout import TIERS, TypeLayout
 from tiering.formats.manifest import storage_dtype
 from tiering.runtime.counters import Counters
 from tiering.runtime.require_torch import require_torch
+from tiering.units import format_count
 
 if TYPE_CHECKING:
     import torch
@@ -72,6 +73,18 @@ class FeatureRows:
     def __len__(self) -> int:
         return self._entry.num_nodes
 
+    def placement(self) -> dict[str, dict[str, Any]]:
+        """Per tier: ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` the rows really are."""
+        return {
+            tier: {
+                "ranks": list(self._entry.ranges[tier]),
+                "rows": self._entry.rows(tier),
+                "bytes": self._entry.rows(tier) * self.row_bytes,
+                "where": self._place(tier) if self._entry.rows(tier) else "empty",
+            }
+            for tier in TIERS
+        }
+
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
         self.counters.reset()
@@ -79,6 +92,21 @@ class FeatureRows:
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         self._closed = True
+
+    def _place(self, tier: str) -> str:
+        """Where the rows of a tier are, for people; the tier is not empty."""
+        return "host memory"
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.closed:
+            return f"<{name} {self.node_type!r} (closed)>"
+        tiers = "; ".join(
+            f"{tier} {format_count(place['rows'])} rows in {place['where']}"
+            for tier, place in self.placement().items()
+            if place["rows"]
+        )
+        return f"<{name} {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
 
     def _closed_error(self) -> InputError:
         return InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")

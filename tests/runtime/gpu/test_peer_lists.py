@@ -18,12 +18,16 @@ def columns_of(degrees, dtype=np.int32, sums=False):
     return Columns(indptr, np.arange(edges, dtype=dtype), np.arange(edges, dtype=np.uint64) if sums else None)
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "weighted"])
+@pytest.mark.parametrize(("sampler", "reach"), [("uniform", "on"), ("weighted", "on"), ("uniform", "off")])
 @pytest.mark.parametrize(("data", "size", "nbytes"), [("small_graph", 3, "4KiB"), ("hetero_graph", 2, "1MiB")])
-def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, data, size, nbytes):
+def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, reach, data, size, nbytes):
     layout = build(getattr(kit, data)())
     folder = str(tmp_path / "meet")
-    ranks = [start(sample, str(layout.path), folder, rank, size, sampler, nbytes) for rank in range(size)]
+    environment = {"TIERING_SIMULATED_PEERS": reach}
+    ranks = [
+        start(sample, str(layout.path), folder, rank, size, sampler, nbytes, environment=environment)
+        for rank in range(size)
+    ]
     held = []
     for process in ranks:
         found = process.receive()
@@ -31,7 +35,9 @@ def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler
         held.append(found["held"])
     assert [process.end() for process in ranks] == [0] * size
     assert all(each == held[0] for each in held)
-    if data == "small_graph":
+    if reach == "off":
+        assert not any(held[0].values())
+    elif data == "small_graph":
         assert 0 < held[0]["node:to:node"] < 280
     else:
         assert held[0]["paper:cites:paper"] == 180

@@ -151,9 +151,8 @@ class _Builder:
         if end > columns and self._spread.group is not None:
             topic = f"{self._layout.digest[-16:]}-lists-{len(self._made.relations)}"
             shared = share_columns(lists, columns, end, self._spread.group, self._device, topic, what)
-            if shared is not None:
-                _kept.append(shared.owners)
-                peers = shared.parts
+            _kept.append(shared.owners)
+            peers = shared.parts
         if not peers:
             self._made.peer_columns[relation], end = 0, columns
         types, wide = self._graph.node_types, lists.indices.dtype == np.int64

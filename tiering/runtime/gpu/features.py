@@ -22,7 +22,7 @@ from tiering.runtime.gpu.staging import DEFAULT_BYTES, StagedRows
 from tiering.runtime.gpu.tiers import load_tiers
 from tiering.runtime.rows import FeatureRows, as_ids
 from tiering.runtime.warn import warn_once
-from tiering.units import format_count, parse_threads
+from tiering.units import parse_threads
 
 if TYPE_CHECKING:
     import torch
@@ -130,18 +130,6 @@ class GpuFeatures(FeatureRows):
     @counters.setter
     def counters(self, counters: Counters) -> None:
         self._counters = counters
-
-    def placement(self) -> dict[str, dict[str, Any]]:
-        """Per tier: ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` the rows really are."""
-        return {
-            tier: {
-                "ranks": list(self._entry.ranges[tier]),
-                "rows": self._entry.rows(tier),
-                "bytes": self._entry.rows(tier) * self.row_bytes,
-                "where": self._place(tier),
-            }
-            for tier in TIERS
-        }
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
@@ -301,8 +289,6 @@ class GpuFeatures(FeatureRows):
             done.wait()  # memory that a kernel reads is not unlocked under it
 
     def _place(self, tier: str) -> str:
-        if not self._entry.rows(tier):
-            return "empty"
         if self.closed:
             return "closed"
         if tier == "ssd":
@@ -311,16 +297,6 @@ class GpuFeatures(FeatureRows):
         if tier == "peer":
             return ", ".join(self._memory.peer_places)
         return f"{self.device.name}" if tier == "gpu" else "locked host memory"
-
-    def __repr__(self) -> str:
-        if self.closed:
-            return f"<GpuFeatures {self.node_type!r} (closed)>"
-        tiers = "; ".join(
-            f"{tier} {format_count(place['rows'])} rows in {place['where']}"
-            for tier, place in self.placement().items()
-            if place["rows"]
-        )
-        return f"<GpuFeatures {self.node_type!r} {self.shape} {self.dtype} on {self.device.name}: {tiers or 'no rows'}>"
 
 
 _kept: list[cuda.DeviceMemory] = []

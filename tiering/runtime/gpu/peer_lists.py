@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.runtime.gpu.device import Device
-from tiering.runtime.gpu.peers import PeerGroup
-from tiering.runtime.warn import warn_once
+from tiering.runtime.gpu.peers import PeerGroup, open_memory
 
 _PIECE_EDGES = 1 << 24
 _INDPTR_BYTES = 8
@@ -37,9 +36,12 @@ class Columns:
     def share_bytes(self, begin: int, end: int, peer: int, peers: int) -> int:
         """What columns [begin, end) take on one of the GPUs that they are interleaved over."""
         columns = max(0, -(-(end - begin - peer) // peers))
+        return (2 * columns + 1) * _INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * self.edge_bytes
+
+    def share_edges(self, begin: int, end: int, peer: int, peers: int) -> int:
+        """Edges of columns [begin, end) on one of those GPUs."""
         starts = self.indptr[begin + peer : end : peers]
-        edges = int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
-        return (2 * columns + 1) * _INDPTR_BYTES + edges * self.edge_bytes
+        return int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
 
 
 def end_of_columns(relations: list[Columns], begins: list[int], peers: int, nbytes: int) -> list[int]:
@@ -84,32 +86,33 @@ class PeerParts:
 
 def share_columns(
     relation: Columns, begin: int, end: int, group: PeerGroup, device: Device, topic: str, what: str
-) -> PeerParts | None:
+) -> PeerParts:
     """Put this process's share of columns [begin, end) on its GPU, and open those of the others.
 
     Returns
     -------
-    PeerParts or None
-        ``None`` if any of the others cannot be reached: then lists are read from host memory.
+    PeerParts
+        Without parts if any of the others cannot be reached: then lists are read from host memory. Its owners must be
+        kept all the same: the others may read this process's share.
     """
     made = PeerParts(occasion=group.occasion(topic))
     own = _own_share(relation, begin, end, group, device, what)
-    made.owners += [memory for memory in own if memory is not None]
     with cuda.device_errors(what):
-        handles = [memory.share().hex() if memory is not None else "" for memory in own]
-    edges = int((relation.indptr[begin + group.rank + 1 : end + 1 : group.size]
-                 - relation.indptr[begin + group.rank : end : group.size]).sum())  # fmt: skip
-    others = group.exchange(made.occasion, {"handles": handles, "edges": edges})
-    for rank, other in enumerate(others):
-        memories = (
-            own if rank == group.rank else [_open(bytes.fromhex(each), device, rank) for each in other["handles"]]
-        )
-        lacking = [each for each, memory in zip(other["handles"], memories, strict=True) if each and memory is None]
-        if lacking:
-            return None
+        handles = ["" if memory is None else memory.share().hex() for memory in own]
+    edges = relation.share_edges(begin, end, group.rank, group.size)
+    shares = group.exchange(made.occasion, {"handles": handles, "edges": edges})
+    for rank, share in enumerate(shares):
+        memories: list[Any] = [*own]
+        if rank != group.rank:
+            whose = f"adjacency lists of peer {rank}"
+            memories = [open_memory(bytes.fromhex(each), device, whose) for each in share["handles"]]
         made.owners += [memory for memory in memories if memory is not None]
         begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
-        made.parts.append((begins, indices, sums, firsts, other["edges"]))
+        made.parts.append((begins, indices, sums, firsts, share["edges"]))
+        if any(each and memory is None for each, memory in zip(share["handles"], memories, strict=True)):
+            made.owners += own
+            made.parts = []
+            break
     return made
 
 
@@ -152,16 +155,3 @@ def _lists(
             continue
         before = np.cumsum(sizes) - sizes
         yield np.ascontiguousarray(array[np.repeat(some - before, sizes) + np.arange(int(sizes.sum()))])
-
-
-def _open(handle: bytes, device: Device, rank: int) -> cuda.PeerMemory | None:
-    from tiering.errors import DeviceError
-
-    if not handle:
-        return None
-    try:
-        with cuda.device_errors(f"peer {rank}"):
-            return cuda.PeerMemory(device.index, handle)
-    except DeviceError as error:
-        warn_once(f"adjacency lists of peer {rank} are read from host memory: {error}")
-        return None

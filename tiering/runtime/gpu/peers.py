@@ -150,7 +150,8 @@ class PeerGroup:
             handle = own.share().hex() if own is not None else ""
         handles = self.exchange(topic, handle)
         return [
-            own if rank == self.rank else _open(bytes.fromhex(each), rank, device) for rank, each in enumerate(handles)
+            own if rank == self.rank else open_memory(bytes.fromhex(each), device, f"rows of peer {rank}")
+            for rank, each in enumerate(handles)
         ]
 
     def leave(self, topic: str) -> bool:
@@ -215,14 +216,15 @@ class PeerGroup:
             time.sleep(_POLL_SECONDS)
 
 
-def _open(handle: bytes, rank: int, device: Device) -> cuda.PeerMemory | None:
+def open_memory(handle: bytes, device: Device, whose: str) -> cuda.PeerMemory | None:
+    """Memory of another process; ``None`` if it is empty, or this GPU cannot reach it: said once."""
     if not handle:
         return None
     try:
-        with cuda.device_errors(f"peer {rank}"):
+        with cuda.device_errors(whose):
             return cuda.PeerMemory(device.index, handle)
     except DeviceError as error:
-        warn_once(f"rows of peer {rank} are read from host memory: {error}")
+        warn_once(f"{whose} are read from host memory: {error}")
         return None
 
 
