@@ -107,8 +107,8 @@ def fill_device(
 ) -> None:
     """Read bytes of a file into memory of a GPU through two pinned buffers; returns when they are there."""
 
-def copy(into: int, source: int, nbytes: int, stream: int) -> None:
-    """Put a copy between any two memories on a stream."""
+def copy(device: int, into: int, source: int, nbytes: int, stream: int) -> None:
+    """Put a copy between any two memories on a stream of a GPU."""
 
 class RowTable:
     """Rows over tiers; see ``ext/include/tiering/device/row_table.hpp``. Owns no memory."""

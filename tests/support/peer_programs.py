@@ -70,7 +70,7 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 
     group = PeerGroup(rank, size, folder, timeout=20) if peers == "group" else peers
     layout = open_layout(layout_path)
-    features = layout.features(device="cuda", peers=group)
+    features = layout.features(device=f"cuda:{rank}", peers=group)
     ids = np.random.default_rng(rank).integers(0, len(features), 500)
     rows = features.gather(ids).numpy().copy()
     places = features.placement()["peer"]["where"]
@@ -110,7 +110,7 @@ def sample(
     group = PeerGroup(rank, size, folder, timeout=30)
     layout = open_layout(layout_path)
     options: dict[str, Any] = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sampler}
-    there = layout.loader(device="cuda", peers=group, peer_lists=nbytes, **options)
+    there = layout.loader(device=f"cuda:{rank}", peers=group, peer_lists=nbytes, **options)
     held = there._batches.sampler.peer_columns
     same = all(
         found.num_nodes == expected.num_nodes

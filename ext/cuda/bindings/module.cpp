@@ -126,12 +126,13 @@ void bind_memory(nb::module_& m) {
       "chunk"_a = 16 << 20, Release());
   m.def(
       "copy",
-      [](Address into, Address from, int64_t nbytes, Address stream) {
+      [](int device, Address into, Address from, int64_t nbytes, Address stream) {
+        const DeviceScope scope(device);
         check(cudaMemcpyAsync(pointer<void>(into), pointer<void>(from), static_cast<size_t>(nbytes),
                               cudaMemcpyDefault, stream_of(stream)),
               "copying");
       },
-      "into"_a, "source"_a, "nbytes"_a, "stream"_a, Release());
+      "device"_a, "into"_a, "source"_a, "nbytes"_a, "stream"_a, Release());
 }
 
 void bind_streams(nb::module_& m) {
@@ -143,10 +144,21 @@ void bind_streams(nb::module_& m) {
       .def("synchronize", [](const BoundStream& s) { s.held.synchronize(); }, Release());
   nb::class_<BoundEvent>(m, "Event")
       .def(nb::init<int>(), "device"_a)
+      // A stream may be the default one, which every device has.
       .def(
-          "record", [](const BoundEvent& e, Address stream) { e.held.record(stream_of(stream)); }, "stream"_a)
+          "record",
+          [](const BoundEvent& e, Address stream) {
+            const DeviceScope scope(e.device);
+            e.held.record(stream_of(stream));
+          },
+          "stream"_a)
       .def(
-          "hold", [](const BoundEvent& e, Address stream) { e.held.hold(stream_of(stream)); }, "stream"_a)
+          "hold",
+          [](const BoundEvent& e, Address stream) {
+            const DeviceScope scope(e.device);
+            e.held.hold(stream_of(stream));
+          },
+          "stream"_a)
       .def(
           "wait", [](const BoundEvent& e) { e.held.wait(); }, Release())
       .def("done", [](const BoundEvent& e) { return e.held.done(); });

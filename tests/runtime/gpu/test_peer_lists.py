@@ -23,7 +23,7 @@ def columns_of(degrees, dtype=np.int32, sums=False):
 def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, reach, data, size, nbytes):
     layout = build(getattr(kit, data)())
     folder = str(tmp_path / "meet")
-    environment = {"TIERING_SIMULATED_PEERS": reach}
+    environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
     ranks = [
         start(sample, str(layout.path), folder, rank, size, sampler, nbytes, environment=environment)
         for rank in range(size)

@@ -25,7 +25,7 @@ def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):
 @pytest.mark.parametrize("reach", ["on", "off"])
 def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach):
     layout, rows = peer_layout(kit, build, 3)
-    folder, environment = tmp_path / "meet", {"TIERING_SIMULATED_PEERS": reach}
+    folder, environment = tmp_path / "meet", {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
     ranks = [
         start(gather, str(layout.path), str(folder), rank, 3, "group", environment=environment) for rank in range(3)
     ]
@@ -33,7 +33,8 @@ def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach):
         found = process.receive()
         np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
         assert found["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
-        assert found["places"].split(", ")[rank] == f"GPU of peer {rank}"
+        places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
+        assert found["places"] == ", ".join(places)
     assert [process.end() for process in ranks] == [0, 0, 0]
     assert not folder.exists()
 

@@ -183,7 +183,7 @@ class _Builder:
             return 0
         with cuda.device_errors(what):
             memory, stream = cuda.DeviceMemory(self._device.index, nbytes), cuda.Stream(self._device.index)
-            cuda.copy(memory.address, address, nbytes, stream.handle)
+            cuda.copy(self._device.index, memory.address, address, nbytes, stream.handle)
             stream.synchronize()
         self._made.owners.append(memory)
         return memory.address

@@ -248,7 +248,7 @@ class GpuFeatures(FeatureRows):
         if place == int(_NO_BAD):
             return
         found, address = pinned(1, np.int64, self._where)
-        cuda.copy(address, ids + 8 * place, 8, stream)
+        cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
         self._done.record(stream)
         self._done.wait()
         raise InputError(

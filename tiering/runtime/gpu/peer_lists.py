@@ -137,7 +137,7 @@ def _own_share(
             pieces = _lists(array, starts, degrees) if along_edges else iter([np.ascontiguousarray(array)])
             at = memory.address
             for piece in pieces:
-                cuda.copy(at, piece.ctypes.data, piece.nbytes, stream.handle)
+                cuda.copy(device.index, at, piece.ctypes.data, piece.nbytes, stream.handle)
                 stream.synchronize()  # before the piece goes
                 at += piece.nbytes
             made.append(memory)

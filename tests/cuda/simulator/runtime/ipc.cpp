@@ -14,6 +14,7 @@
 #include "address_map.hpp"
 #include "call.hpp"
 #include "device_memory.hpp"
+#include "devices.hpp"
 #include "streams.hpp"
 
 namespace simulator {
@@ -26,6 +27,7 @@ struct Handle {
   uint64_t inode;  ///< of the file: another process may have got the number of one that ended
   int64_t at;
   uint64_t bytes;
+  int64_t device;
   bool operator==(const Handle&) const = default;
 };
 static_assert(sizeof(Handle) <= CUDA_IPC_HANDLE_SIZE);
@@ -60,7 +62,7 @@ cudaError_t export_range(cudaIpcMemHandle_t& out, const Range& range) {
   const int file = DeviceMemory::get().file(range.device);
   struct stat info{};
   if (fstat(file, &info) != 0) return cudaErrorUnknown;
-  const Handle handle{kMagic, getpid(), file, info.st_ino, range.at, range.bytes};
+  const Handle handle{kMagic, getpid(), file, info.st_ino, range.at, range.bytes, range.device};
   out = {};
   std::memcpy(out.reserved, &handle, sizeof handle);
   return cudaSuccess;
@@ -69,6 +71,9 @@ cudaError_t export_range(cudaIpcMemHandle_t& out, const Range& range) {
 cudaError_t import_range(void*& out, const Handle& handle) {
   if (handle.magic != kMagic) return cudaErrorInvalidValue;
   if (handle.process == getpid()) return cudaErrorDeviceUninitialized;
+  const auto owner = static_cast<int>(handle.device);
+  if (owner != current_device && !Devices::get().can_access(current_device, owner))
+    return cudaErrorPeerAccessUnsupported;
   Imports& imports = Imports::get();
   const std::lock_guard lock(imports.mutex);
   for (Opened& known : imports.opened)
