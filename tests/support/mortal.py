@@ -15,6 +15,8 @@ struck), ``out`` and ``err``.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import mmap
 import os
@@ -80,10 +82,38 @@ def _serve() -> None:
     import tiering.reorder
     import tiering.scores
     import tiering.sources
-    from tiering.cli.main import main  # noqa: F401
+    from tiering.cli.main import main
 
+    _warm(main)
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
+
+
+def _warm(main: Callable[[list[str]], int]) -> None:
+    """Load what commands load when they run: a child tells which modules; all processes after it have them."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        known = set(sys.modules)
+        with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+            for command in (
+                "generate @/data --nodes 40 --edges 300 --dim 4",
+                "import @/data --out @/graph",
+                "score @/graph --out @/scores --method wrpr",
+                "reorder @/graph --scores @/scores --out @/reordered",
+                "layout @/reordered --out @/layout --gpu 15% --ssd @/ssd",
+                "import @/data --out @/graph",  # how an error is said
+            ):
+                main(command.replace("@", folder).split())
+        os.write(write, "\n".join(set(sys.modules) - known).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as names:
+        for name in sorted(names.read().split()):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    os.wait()
 
 
 def _trial(order: dict[str, Any]) -> dict[str, Any]:
