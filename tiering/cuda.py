@@ -52,7 +52,7 @@ def unavailable() -> str:
         if "_cuda" in _missing and "No module" in _missing:
             return (
                 "this build has no CUDA part, because nvcc was not found when it was built; put nvcc on PATH and "
-                "install again (`pip install --no-binary tiering tiering`, or `pip install .` in the source directory)"
+                "install again (`pip install .` in the source directory)"
             )
         return f"the CUDA part cannot be loaded: {_missing}"
     try:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda, native
+from tiering import native
 from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats.layout import TIERS, Layout, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.manifest import storage_dtype
@@ -96,7 +96,9 @@ class TieredFeatures(HostRows):
 
     def _warn_host_tiers(self) -> None:
         if self._entry.rows("gpu") + self._entry.rows("peer"):
-            warn_once(f"{self._where}: the gpu and peer tiers live in host memory, because {_why_host()}")
+            warn_once(
+                f"{self._where}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
+            )
 
 
 class MemoryFeatures(HostRows):
@@ -159,11 +161,6 @@ def _load_tiers(
         empty = ResidentRows(layout.path, np.empty(0, np.uint8))
         peers.append(load("peer", rows, peer) or empty)
     return load("gpu", entry.rows("gpu")), peers, load("cpu", entry.rows("cpu"))
-
-
-def _why_host() -> str:
-    reason = cuda.unavailable()
-    return f"no GPU can be used: {reason}" if reason else "they were opened with device='cpu'"
 
 
 def check_images(layout: Layout, entry: TypeLayout) -> None:

@@ -199,7 +199,9 @@ def _find_features(
         if features == "tiers":
             return {t: layout.features(t, **reading, **there) for t in layout.feature_types}
         if features == "memory":
-            return {t: MemoryFeatures.load(layout.host_features(t, **reading)) for t in layout.feature_types}
+            return {
+                t: MemoryFeatures.load(layout.host_features(t, **reading, threads="auto")) for t in layout.feature_types
+            }
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):
         unknown = [t for t in features if t not in layout.node_types]

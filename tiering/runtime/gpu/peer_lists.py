@@ -81,7 +81,6 @@ class PeerParts:
 
     parts: list[cuda.Part] = field(default_factory=list)
     owners: list[Any] = field(default_factory=list)
-    occasion: str = ""
 
 
 def share_columns(
@@ -95,12 +94,12 @@ def share_columns(
         Without parts if any of the others cannot be reached: then lists are read from host memory. Its owners must be
         kept all the same: the others may read this process's share.
     """
-    made = PeerParts(occasion=group.occasion(topic))
+    made = PeerParts()
     own = _own_share(relation, begin, end, group, device, what)
     with cuda.device_errors(what):
         handles = ["" if memory is None else memory.share().hex() for memory in own]
     edges = relation.share_edges(begin, end, group.rank, group.size)
-    shares = group.exchange(made.occasion, {"handles": handles, "edges": edges})
+    shares = group.exchange(group.occasion(topic), {"handles": handles, "edges": edges})
     for rank, share in enumerate(shares):
         memories: list[Any] = [*own]
         if rank != group.rank:

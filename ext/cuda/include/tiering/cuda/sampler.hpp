@@ -54,8 +54,9 @@ struct GpuBatchSizes {
 ///             a second prefix sum numbers the new nodes in order of discovery.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
 ///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
-/// Memory:     grows with the largest batch and is kept: 24 bytes per node that a batch may reach, 32 per edge of the
-///             largest hop, 8 per edge of the others; 8 more with positions. No allocation once it has grown.
+/// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
+///             every hop (16 with positions); for the largest hop 16 more per edge (24 if weighted) and 8 per node that
+///             samples. No allocation once it has grown.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
