@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tiering.formats.manifest import relation_key, storage_dtype
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.manifest import Relation, relation_key, storage_dtype
 from tiering.formats.problems import Problem
-
-if TYPE_CHECKING:
-    from tiering.formats.graph import Graph
 
 INDPTR_BYTES = 8
 """Bytes of an entry of ``indptr``."""
@@ -54,7 +52,7 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
         for name, most in (("columns", nodes), ("edges", edges)):
             if entry[name] > most:
                 found.append(Problem(f"{where}.{name}", f"expected at most {most}, found {entry[name]}", "value"))
-        expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], _index_bytes(graph, key)).bytes
+        expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], _index_bytes(graph, keys[key])).bytes
         if entry["bytes"] != expected:
             found.append(Problem(f"{where}.bytes", f"expected {expected}, found {entry['bytes']}", "size"))
     return found + _split_problems(body)
@@ -90,6 +88,6 @@ def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem
     return found
 
 
-def _index_bytes(graph: Graph, key: str) -> int:
-    entry = graph.manifest.files[f"relations/{key.replace(':', '__')}/indices"]
+def _index_bytes(graph: Graph, relation: Relation) -> int:
+    entry = graph.manifest.files[f"{relation_folder(relation)}/indices"]
     return storage_dtype(entry.dtype).itemsize
