@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext tests/cuda -type f 2>/dev/null)
-PACKAGE_BUILD = $(firstword $(shell ls -td build/cp*-* 2>/dev/null))
+PACKAGE_BUILD = $(firstword $(shell ls -td build/cp3*-* 2>/dev/null))
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 .PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench notebooks clean
