@@ -14,8 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tests", settings(), deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_finish() -> None:
+    """What imports made stays: the collections that tests of memory ask for need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

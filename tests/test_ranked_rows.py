@@ -53,7 +53,7 @@ def tight(monkeypatch):
     return set_up
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.integers(1, 400), row_bytes=st.sampled_from([1, 7, 64, 100, 512, 5000]), windows=st.integers(1, 9),
     cuts=st.lists(st.integers(0, 400), max_size=3), multiple=st.integers(1, 9), threads=st.integers(1, 3),

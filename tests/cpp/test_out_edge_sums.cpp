@@ -148,7 +148,7 @@ void test_random_graphs() {
 
 /// More ranks than a block holds, sparse and dense.
 void test_many_columns() {
-  const int64_t n = 200000;
+  const int64_t n = 90000;
   Problem p{{n}, {}, {}, {}, {}, {}};
   PlainCsc csc{{0}, {}, {}};
   for (int64_t v = 0; v < n; ++v) {

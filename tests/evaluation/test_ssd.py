@@ -31,7 +31,7 @@ def walk(begins: list[int], ends: list[int], units: SsdUnits) -> SsdReads:
     return SsdReads(blocks * units.block_bytes, len(needed))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_equals_a_walk_over_the_blocks(data: st.DataObject) -> None:
     page = data.draw(st.sampled_from([512, 1024, 4096]))

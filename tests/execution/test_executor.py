@@ -62,7 +62,7 @@ def test_a_single_shard_is_made_even_if_it_does_not_fit():
     assert not file.left
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.sampled_from([1, 3, 4, 8, 24]), st.data())
 def test_windows_cover_the_entries_of_their_columns(degrees, item, data):
     indptr = np.concatenate([[0], np.cumsum(degrees)])

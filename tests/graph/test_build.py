@@ -18,7 +18,7 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph, csr
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), edge_ids=st.booleans())
 def test_equals_a_stable_sort_of_the_edges(seed: int, edge_ids: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def test_edge_ids_of_the_dataset_are_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(graph.edge_data()["edge_ids"], [80, 90, 70])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32))
 def test_csr_holds_the_same_edges_by_source(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

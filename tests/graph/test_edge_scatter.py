@@ -26,7 +26,7 @@ def scattered(src, dst, num_src, num_dst, shift, chunk, first, split, threads):
     return runs, np.array(counts, np.int64).reshape(len(runs), ((num_dst - 1) >> shift) + 1 - first)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 200), edges=st.integers(0, 3000), shift=st.integers(0, 8),
     chunk=st.integers(1, 3000), cuts=st.tuples(st.floats(0, 1), st.floats(0, 1)), wide=st.booleans(),

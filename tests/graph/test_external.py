@@ -23,7 +23,6 @@ from tiering.graph import build_graph, external, windows
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CscSizes
 from tiering.io import appending, blocks, checksum
-from tiering.pipeline import import_dataset
 
 MIB = 1 << 20
 
@@ -85,7 +84,7 @@ def test_same_bytes_as_in_memory(tmp_path, small, monkeypatch, way, threads):
     assert same == {name: data for name, data in tree_bytes(tmp_path / "external").items() if name != "manifest.json"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 60), edges=st.integers(0, 500), cuts=st.integers(1, 5),
     chunk=st.integers(1, 200), item=st.sampled_from([1, 2, 3, 4, 8, 12, 16]), wide=st.booleans(),
@@ -122,50 +121,66 @@ def test_kernels_place_every_edge(seed, nodes, edges, cuts, chunk, item, wide, t
         np.testing.assert_array_equal(data.reshape(-1, item), values[order][first:end])
 
 
-def edges_on_disk(folder: Path, count: int, nodes: int, layout: str) -> Dataset:
+def edges_on_disk(folder: Path, count: int, nodes: int, scramble: bool = True) -> Path:
+    pairs = np.stack(native.rmat_edges(nodes.bit_length() - 1, count, 1, 2, scramble)).astype(np.int64)
+    np.save(folder / "edge_index.npy", pairs)
+    return folder / "edge_index.npy"
+
+
+def mapped(path: Path, layout: str = "rows") -> Dataset:
     """A relation whose edges are memory-mapped, as (2, E) or (E, 2)."""
-    pairs = np.stack(native.rmat_edges(nodes.bit_length() - 1, count, 1, 2, True)).astype(np.int64)
-    np.save(folder / "edges.npy", pairs if layout == "rows" else np.ascontiguousarray(pairs.T))
-    table = np.load(folder / "edges.npy", mmap_mode="r")
+    table = np.load(path, mmap_mode="r")
     src, dst = table if layout == "rows" else table.T
-    return Dataset("big", "npy", {"node": NodeData(nodes)}, [EdgeData(("node", "to", "node"), src, dst)])
+    return Dataset("big", "npy", {"node": NodeData(BIG_NODES)}, [EdgeData(("node", "to", "node"), src, dst)])
+
+
+BIG_EDGES, BIG_NODES = 40_000_000, 1 << 20
+"""640 MB of edges; 480 MB for a CSC of them in memory, three blocks of result."""
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return edges_on_disk(tmp_path_factory.mktemp("big"), BIG_EDGES, BIG_NODES)
+
+
+@pytest.fixture(scope="module")
+def made_in_memory(big: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    return build_graph(mapped(big), tmp_path_factory.mktemp("memory") / "graph")
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_a_real_size_stays_within_its_budget(tmp_path, layout, peak_memory):
-    """40 M edges: 480 MB in memory, three blocks of result."""
-    data = edges_on_disk(tmp_path, 40_000_000, 1 << 20, layout)
+def test_a_real_size_stays_within_its_budget(tmp_path, big, made_in_memory, layout, peak_memory):
+    if layout == "columns":
+        np.save(tmp_path / "edges.npy", np.ascontiguousarray(np.load(big).T))
+        big = tmp_path / "edges.npy"
     budget = own_memory() + 200 * MIB
     with peak_memory() as peak:
-        build_graph(data, tmp_path / "windows", memory=budget)
+        build_graph(mapped(big, layout), tmp_path / "windows", memory=budget)
     assert peak.bytes < budget
-    whole = build_graph(data, tmp_path / "memory")
-    assert Graph.open(tmp_path / "windows").digest == whole.digest
+    assert Graph.open(tmp_path / "windows").digest == made_in_memory.digest
 
 
 @pytest.mark.parametrize("scramble", [False, True])
-def test_scattering_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, scramble):
-    """40 M edges, of which a part is held; without scrambling the first buckets are far larger than a chunk."""
-    pairs = np.stack(native.rmat_edges(20, 40_000_000, 5, 2, scramble)).astype(np.int64)
-    np.save(tmp_path / "edges.npy", pairs)
-    src, dst = np.load(tmp_path / "edges.npy", mmap_mode="r")
-    edges = EdgeData(("node", "to", "node"), src, dst)
-    data = Dataset("big", "npy", {"node": NodeData(1 << 20)}, [edges])
-    whole = build_graph(data, tmp_path / "memory")
+def test_scattering_stays_within_its_budget(tmp_path, big, made_in_memory, peak_memory, monkeypatch, scramble):
+    """A part is held; without scrambling the first buckets are far larger than a chunk."""
+    if not scramble:
+        big = edges_on_disk(tmp_path, BIG_EDGES, BIG_NODES, scramble=False)
+        made_in_memory = build_graph(mapped(big), tmp_path / "memory")
     room = 460 * MIB
-    plan = plan_scatter(CscSizes(40_000_000, 1 << 20, 1 << 20), room)
+    plan = plan_scatter(CscSizes(BIG_EDGES, BIG_NODES, BIG_NODES), room)
     assert plan is not None
     assert 20 * MIB < plan.held < plan.bytes_scratch
     monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
     budget = own_memory() + room
     with peak_memory() as peak:
-        build_graph(data, tmp_path / "scattered", memory=budget)
+        build_graph(mapped(big), tmp_path / "scattered", memory=budget)
     assert peak.bytes < budget
-    assert Graph.open(tmp_path / "scattered").digest == whole.digest
+    assert Graph.open(tmp_path / "scattered").digest == made_in_memory.digest
 
 
 def test_too_little_memory(tmp_path):
-    data = edges_on_disk(tmp_path, 1_000_000, 1 << 16, "rows")
+    src, dst = np.load(edges_on_disk(tmp_path, 1_000_000, 1 << 16), mmap_mode="r")
+    data = Dataset("data", "npy", {"node": NodeData(1 << 16)}, [EdgeData(("node", "to", "node"), src, dst)])
     with pytest.raises(
         BudgetError, match=r"65,536 nodes, 8 bytes each, and two blocks .* give --memory \d+MiB"
     ) as told:
@@ -215,17 +230,16 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, small, monk
         assert build_graph(data, Path(other) / "graph", memory=budget).digest == graph.digest
 
 
-def test_inside_a_memory_group(tmp_path):
-    """The kernel's own limit, budget and 10 %: 40 M edges, 640 MB to read, want 480 MB in memory."""
-    data = tmp_path / "data"
-    data.mkdir()
-    edges_on_disk(data, 40_000_000, 1 << 18, "rows")
-    (data / "edges.npy").rename(data / "edge_index.npy")
+def test_inside_a_memory_group(tmp_path, big, made_in_memory):
+    """The kernel's own limit, budget and 10 %."""
     budget = 240 * MIB
     with memory_group(budget + budget // 10) as group:
-        done = group.run("import", data, "--num-nodes", 1 << 18, "--memory", budget, "--out", tmp_path / "windows")
+        done = group.run(
+            "import", big.parent, "--num-nodes", BIG_NODES, "--memory", budget, "--out", tmp_path / "windows"
+        )
         assert done.returncode == 0, done.stderr
-        killed = group.run("import", data, "--num-nodes", 1 << 18, "--memory", "8GiB", "--out", tmp_path / "killed")
+        killed = group.run(
+            "import", big.parent, "--num-nodes", BIG_NODES, "--memory", "8GiB", "--out", tmp_path / "killed"
+        )
         assert killed.returncode == -9, "a budget above the limit is the user's mistake: the kernel kills"
-    whole = import_dataset(data, tmp_path / "memory", num_nodes=1 << 18)
-    assert Graph.open(tmp_path / "windows").manifest.files == whole.manifest.files
+    assert Graph.open(tmp_path / "windows").manifest.files == made_in_memory.manifest.files

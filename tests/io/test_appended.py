@@ -27,7 +27,7 @@ def content(size, seed=0):
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     size=st.integers(0, 4 * BLOCK + 100),
     cuts=st.lists(st.integers(0, 4 * BLOCK + 100), max_size=6),

@@ -38,7 +38,7 @@ def test_what_was_recorded_is_found_again(tmp_path):
     last.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 400))
 def test_a_torn_line_is_as_if_it_had_not_been_written(tmp_path, cut):
     (tmp_path / JOURNAL).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ def buffers_of(sizes, memory=0):
     return [aligned_bytes(max([padded(size) for size in sizes] + [memory // 4096 * 4096])) for _ in range(2)]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(st.integers(0, 20_000), max_size=20), memory=st.integers(0, 200_000), direct=st.booleans())
 def test_read_again_in_order(tmp_path, sizes, memory, direct):
     with pytest.MonkeyPatch.context() as patch:

@@ -82,7 +82,7 @@ def test_rows_that_do_not_divide_a_page(tmp_path: Path, engine: str) -> None:
 @given(
     size=st.integers(0, 3000), step=st.integers(1, 4000), offset=st.integers(0, 50), width=st.sampled_from([1, 4, 8])
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_offset_and_step(
     tmp_path_factory: pytest.TempPathFactory, size: int, step: int, offset: int, width: int
 ) -> None:

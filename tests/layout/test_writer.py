@@ -33,7 +33,7 @@ def check_rows(layout: Layout, toy: Toy) -> None:
         np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
     shares=st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 3), st.integers(0, 40)),

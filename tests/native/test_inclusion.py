@@ -162,7 +162,7 @@ def trees(draw: Any) -> Case:
     return Case(num_nodes, relations, p0, fanouts, draw(st.sampled_from(FRONTIERS)), draw(st.booleans()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(trees())
 def test_exact_on_in_trees(case: Case) -> None:
     check_exact(case)
@@ -209,7 +209,7 @@ def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, ra
     return src, dst, indptr, indices.astype(np.int64 if wide else np.int32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=3),
     st.lists(st.integers(0, 300), min_size=1, max_size=4),

@@ -89,7 +89,7 @@ def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: in
         np.testing.assert_array_equal(native.relabel_indptr(csc[0], maps[0], threads), indptr)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     **graphs, cuts=st.integers(1, 5), chunk=st.integers(1, 1500), threads=st.sampled_from(THREADS),
     item=st.sampled_from([0, 0, 0, 1, 3, 4, 8, 12, 600]), part_of_map=st.integers(1, 60),

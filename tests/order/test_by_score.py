@@ -17,7 +17,7 @@ from tiering.order import order_nodes
 from tiering.scores import score_graph
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_equals_a_stable_sort(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -136,7 +136,7 @@ def whole(tables: list[Table], lists: list[Lists]) -> int:
     return sum(t.rows * t.row_bytes for t in tables) + sum(each.bytes for each in lists)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), times=TIMES)
 def test_one_relation_no_pair_of_prefixes_is_better(
     tables: list[Table], lists: list[Lists], share: float, times: AccessTimes
@@ -147,7 +147,7 @@ def test_one_relation_no_pair_of_prefixes_is_better(
     assert found.saved == pytest.approx(max(combinations(tables, lists, budget, times)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tables=line_of_tables(), lists=relations(3, 5), share=st.floats(0.01, 1), times=TIMES)
 def test_several_relations_miss_a_piece_at_the_most(
     tables: list[Table], lists: list[Lists], share: float, times: AccessTimes
@@ -160,7 +160,7 @@ def test_several_relations_miss_a_piece_at_the_most(
     assert found.saved <= best * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), times=TIMES)
 def test_auto_is_no_worse_than_any_share(
     tables: list[Table], lists: list[Lists], share: float, times: AccessTimes

@@ -17,7 +17,7 @@ from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), features=st.booleans())
 def test_the_same_graph_under_new_names(seed: int, features: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

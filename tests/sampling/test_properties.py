@@ -114,7 +114,7 @@ def judge_positions(graph: ToyGraph, batch: SampledBatch) -> None:
             assert np.all((indptr[dst] <= edges.positions) & (edges.positions < indptr[dst + 1]))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(case=cases(list(DRAWS)))
 def test_neighbour_sampling(case: Case) -> None:
     sampler = case.sampler()
@@ -125,7 +125,7 @@ def test_neighbour_sampling(case: Case) -> None:
     assert all(edges.weights is None for hop in batch.hops for edges in hop.values())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(case=cases(["ladies"]))
 def test_layers(case: Case) -> None:
     """Edges from known and drawn nodes and no others; as many drawn as asked for; a destination's weights sum to 1."""
@@ -162,7 +162,7 @@ def reachable(graph: ToyGraph, path: list[Relation], start: int, rounds: int) ->
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=cases(["pinsage"]))
 def test_walks(case: Case) -> None:
     """Neighbours that a walk can reach, most visits first; as many visits as walks may make, fanout respected."""
@@ -190,7 +190,7 @@ def flat(batch: SampledBatch) -> list[Any]:
     return [batch.num_nodes, edges]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(case=cases(NAMES), seed=st.integers(0, 2**32))
 def test_relabelled_graphs_sample_the_images(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -203,7 +203,7 @@ def test_relabelled_graphs_sample_the_images(case: Case, seed: int) -> None:
     assert flat(ours) == flat(theirs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(case=cases(NAMES), threads=st.integers(2, 9))
 def test_any_number_of_threads(case: Case, threads: int) -> None:
     sampler = case.sampler()
@@ -220,7 +220,7 @@ def test_any_number_of_threads(case: Case, threads: int) -> None:
         assert {t: v.tolist() for t, v in alone.nodes.items()} == {t: v.tolist() for t, v in batch.nodes.items()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graph=graphs(), threads=st.integers(2, 9))
 def test_weights_prepared_by_any_number_of_threads(graph: ToyGraph, threads: int) -> None:
     everyone = {t: np.arange(graph.num_nodes(t)) for t in graph.node_types}

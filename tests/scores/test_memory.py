@@ -117,7 +117,7 @@ def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None,
     assert forecast.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), share=st.floats(0, 1.2), method=st.sampled_from(sorted(METHODS)))
 def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, method: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -169,7 +169,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_below_the_least_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
-    given = {**options_of(method), "train": "1%"}
+    given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
     with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
         score_graph(rmat, method, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"), **given)
     assert not list(tmp_path.iterdir())

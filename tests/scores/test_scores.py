@@ -38,7 +38,7 @@ def flat(graph: Graph, value: float) -> dict[str, Any]:
     return {t: np.full(graph.num_nodes(t), value) for t in graph.node_types}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), teleport=st.sampled_from(["uniform", "train"]), sweeps=st.integers(1, 6))
 def test_equals_scipy_on_random_heterogeneous_graphs(seed: int, teleport: str, sweeps: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ from tiering.sources.communities import EDGE_BLOCK
 from tiering.sources.shuffle import Shuffle
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(size=st.integers(1, 300), seed=st.integers(0, 2**64 - 1))
 def test_shuffle_is_a_bijection(size: int, seed: int) -> None:
     shuffle = Shuffle(size, (seed, 1))

@@ -19,7 +19,7 @@ from tiering.sources import detect, edge_list, open_dataset
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=PAIRS,
     delimiter=st.sampled_from(["\t", " ", "  ", " \t ", ",", ";", "|"]),
@@ -138,7 +138,7 @@ def table(pairs: list[tuple[int, int]], kind: Any = None) -> pa.Table:
     return pa.table({"src": pa.array([u for u, _ in pairs], kind), "dst": pa.array([v for _, v in pairs], kind)})
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pairs=PAIRS, files=st.integers(1, 3), group=st.integers(1, 9), kind=st.sampled_from([pa.int32(), pa.uint64()]))
 def test_parquet_round_trip(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], files: int, group: int, kind: Any

@@ -35,7 +35,7 @@ def expected(edges: list[Edge], nodes: int, self_loops: str, reverse: bool, dedu
 
 
 @pytest.mark.parametrize("bucket", [3, 1 << 25])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
     self_loops=st.sampled_from(["keep", "remove", "add"]),

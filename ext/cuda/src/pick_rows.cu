@@ -1,7 +1,8 @@
+#include <algorithm>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/cuda/pick_rows.hpp>
 
-#include "prefix_sums.cuh"
+#include "prefix_sums.hpp"
 
 namespace tiering::cuda {
 namespace {

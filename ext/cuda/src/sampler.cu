@@ -4,7 +4,7 @@
 #include <tiering/errors.hpp>
 #include <utility>
 
-#include "prefix_sums.cuh"
+#include "prefix_sums.hpp"
 #include "sampler_kernels.cuh"
 
 namespace tiering::cuda {

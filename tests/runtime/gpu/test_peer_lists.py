@@ -50,7 +50,7 @@ def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler
     peers=st.integers(1, 5),
     nbytes=st.integers(0, 6000),
 )
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_no_gpu_holds_more_than_it_may(degrees, others, begin, peers, nbytes):
     relations = [columns_of(degrees), columns_of(others, np.int64, sums=True)]
     begins = [min(begin, len(degrees)), min(begin, len(others))]
