@@ -235,12 +235,14 @@ def test_lists_are_held_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):
     with layouts(sizes, with_rows=False) as made:
         path = made.make("layout", "--cpu", "100%")
         indptr, indices = HeldLists.open(path).graph.csc()
-        total = 8 * indptr.size + indices.nbytes
+        keys = HeldLists.open(path).graph.new_to_old("node")
+        total = 8 * indptr.size + indices.nbytes + keys.nbytes
         for share in (0.0, 0.1, 0.5, 1.0):
-            columns = HeldLists.holding(path, share).adjacency_columns()
-            held = (8 * (columns + 1) + 4 * int(indptr[columns])) if columns else 0
-            after = 8 * (columns + 2) + 4 * int(indptr[min(columns + 1, indptr.size - 1)])
-            assert held <= share * total < after
+            prefix = HeldLists.holding(path, share).adjacency_prefix()
+            columns, more = prefix.columns, min(prefix.columns + 1, indptr.size - 1)
+            held = (8 * (columns + 1) + 4 * int(indptr[columns]) + keys[:columns].nbytes) if columns else 0
+            after = 8 * (columns + 2) + 4 * int(indptr[more]) + keys[:more].nbytes
+            assert held == prefix.bytes and held <= share * total < after
         assert columns == indptr.size - 1
         assert HeldLists.holding(path, 0.1).digest != HeldLists.holding(path, 0.5).digest
 

@@ -15,12 +15,12 @@ using namespace tiering;
 namespace {
 
 /// Line requests of a row: the lines of each step, summed.
-int64_t requests(const RowCopy& copy, uint64_t address, int64_t shift) {
+int64_t requests(const RowCopy& copy, uint64_t address, int32_t shift) {
   int64_t count = 0;
-  for (int64_t step = 0; step < copy.steps; ++step) {
+  for (int32_t step = 0; step < copy.steps; ++step) {
     std::set<uint64_t> lines;
     for (int lane = 0; lane < copy.lanes; ++lane)
-      if (const int64_t word = copy.word(step, lane, shift); word >= 0)
+      if (const int32_t word = copy.word(step, lane, shift); word >= 0)
         lines.insert((address + static_cast<uint64_t>(word * copy.width)) / kDeviceLineBytes);
     count += static_cast<int64_t>(lines.size());
   }
@@ -35,9 +35,9 @@ void test_every_word_once() {
       CHECK(copy.width == 16 || row_bytes % (2 * copy.width) != 0 ||
             address % static_cast<uint64_t>(2 * copy.width) != 0);
       std::vector<int> seen(static_cast<size_t>(copy.words), 0);
-      for (int64_t step = 0; step < copy.steps; ++step)
+      for (int32_t step = 0; step < copy.steps; ++step)
         for (int lane = 0; lane < copy.lanes; ++lane)
-          if (const int64_t word = copy.word(step, lane, copy.shift(address)); word >= 0)
+          if (const int32_t word = copy.word(step, lane, copy.shift(address)); word >= 0)
             ++seen[static_cast<size_t>(word)];
       CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
     }
@@ -64,6 +64,19 @@ void test_lanes_of_short_rows() {
   CHECK(RowCopy::plan(4, 0).lanes == 1 && RowCopy::plan(4, 0).words == 1);
   CHECK(RowCopy::plan(2408, 0).width == 8 && RowCopy::plan(2408, 0).lanes == 32);
   CHECK(RowCopy::plan(0, 0).words == 0 && RowCopy::plan(0, 0).steps == 0);
+}
+
+/// A thread that goes on by strides sees what dividing every item would have told it.
+void test_strides() {
+  for (const int64_t row_bytes : {4, 512, 1536, 2408, 5000})
+    for (const int32_t stride : {1, 3, 7, 64, 1000}) {
+      const RowCopy copy = RowCopy::plan(row_bytes, 0);
+      RowStep here = copy.at(5);
+      for (int32_t item = 5; item < 5000; item += stride) {
+        CHECK(here.row == item / copy.steps && here.step == item % copy.steps);
+        here = copy.after(here, copy.at(stride));
+      }
+    }
 }
 
 /// Rows of all tiers in request order, copied as a warp would, word by word.
@@ -101,10 +114,10 @@ void test_rows_of_every_tier() {
       for (size_t i = 0; i < ids.size(); ++i) {
         CHECK(table.contains(ids[i]));
         const std::byte* const row = table.row(ids[i], slots[i]);
-        const int64_t shift = copy.shift(reinterpret_cast<uintptr_t>(row));
-        for (int64_t step = 0; step < copy.steps; ++step)
+        const int32_t shift = copy.shift(reinterpret_cast<uintptr_t>(row));
+        for (int32_t step = 0; step < copy.steps; ++step)
           for (int lane = 0; lane < copy.lanes; ++lane)
-            if (const int64_t word = copy.word(step, lane, shift); word >= 0)
+            if (const int32_t word = copy.word(step, lane, shift); word >= 0)
               std::memcpy(out.data() + static_cast<int64_t>(i) * row_bytes + word * copy.width,
                           row + word * copy.width, static_cast<size_t>(copy.width));
       }
@@ -121,6 +134,7 @@ int main() {
   test_every_word_once();
   test_lines();
   test_lanes_of_short_rows();
+  test_strides();
   test_rows_of_every_tier();
   std::cout << "test_row_copy: ok\n";
   return 0;

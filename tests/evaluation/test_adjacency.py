@@ -12,7 +12,7 @@ from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import resolve_train
-from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, make_sampler
+from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, list_read_places, make_sampler
 from tiering.sources.synthetic import generate
 
 
@@ -35,6 +35,17 @@ def test_a_read_by_hand() -> None:
         ("uniform", [0], [0, 0, 0]),
     ):
         assert list_read_bytes(degrees, 8, sampler, fanouts).tolist() == [16 + 8 * each for each in entries]
+
+
+def test_places_of_a_read_by_hand() -> None:
+    """Of sums of weights a whole list is read in quarters of entries, a longer one by 5 steps (20 entries) per draw."""
+    degrees = np.array([0, 3, 20])
+    for sampler, fanouts, places in (
+        ("uniform", [10, 10], [0, 3, 10]),
+        ("weighted", [4], [0, 3.75, 4 + 4 * 5]),
+        ("weighted", [4, 0, -1], [0, 3.75, 12 + (4 * 5 + 5) / 2]),
+    ):
+        assert list_read_places(degrees, sampler, fanouts).tolist() == places
 
 
 def test_two_types(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import tiering
 from tiering.errors import FormatError, MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix
 from tiering.formats.layout import Layout
-from tiering.layout import describe_adjacency
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
 WRITES, CITES = "author:writes:paper", "paper:cites:paper"
@@ -32,33 +31,29 @@ def test_lists_of_the_example() -> None:
     layout = Layout.open(EXAMPLES / "layout-split")
     assert layout.manifest.version == (1, 1)
     for relation in ("cites", CITES, ("paper", "cites", "paper")):
-        assert layout.adjacency_columns(relation) == 2
-        assert layout.adjacency_prefix(relation) == AdjacencyPrefix(2, 3, 36)
-    assert layout.adjacency_columns("writes") == 3
+        assert layout.adjacency_prefix(relation) == AdjacencyPrefix(2, 3, 44)
+    assert layout.adjacency_prefix("writes").columns == 3
     with pytest.raises(MissingError, match="no single relation 'likes'"):
-        layout.adjacency_columns("likes")
-    rows = describe_adjacency(layout)
-    assert [(row["relation"], row["columns"], row["share"]) for row in rows] == [(WRITES, 3, 1.0), (CITES, 2, 0.75)]
+        layout.adjacency_prefix("likes")
     summary = layout.summary()
     assert summary["split"] == layout.split
-    assert summary["adjacency"][CITES] == {"columns": 2, "edges": 3, "bytes": 36, "of_columns": 4, "of_edges": 4}
+    held = {"columns": 2, "edges": 3, "bytes": 44, "weights": False}
+    assert summary["adjacency"][CITES] == {**held, "of_columns": 4, "of_edges": 4}
 
 
 def test_without_a_split_it_is_version_1_0() -> None:
     layout = Layout.open(EXAMPLES / "layout")
     assert layout.manifest.version == (1, 0) and layout.split is None
     assert not {"adjacency", "split"} & (set(layout.manifest.body) | set(layout.summary()))
-    assert layout.adjacency_columns("cites") == 0
     assert layout.adjacency_prefix("writes") == AdjacencyPrefix(0, 0, 0)
-    assert describe_adjacency(layout) == []
 
 
 def test_info_shows_both(tiering_cli: Any) -> None:
     shown = tiering_cli("info", EXAMPLES / "layout-split").ok().out
-    assert "GPU memory: 96 B, split auto" in shown and "Adjacency lists on the GPU" in shown
+    assert "GPU memory: 120 B, split auto" in shown and "Adjacency lists on the GPU" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["feature", "rows", "12", "B", "3", "72.7", "%", "6", "ns", "8.25", "ns"] in lines
-    assert [CITES, "2", "50.0", "%", "3", "75.0", "%", "36", "B"] in lines
+    assert [CITES, "2", "50.0", "%", "3", "75.0", "%", "44", "B"] in lines
     assert "GPU memory" not in tiering_cli("info", EXAMPLES / "layout").ok().out
     assert tiering_cli("info", EXAMPLES / "layout-split", "--json").ok().json["adjacency"][CITES]["columns"] == 2
 
@@ -70,16 +65,17 @@ def _relation(body: dict[str, Any], name: str, value: int) -> None:
 DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "columns": (lambda b: _relation(b, "columns", 5), r"cites:paper.columns: expected at most 4, found 5"),
     "edges": (lambda b: _relation(b, "edges", 5), r"cites:paper.edges: expected at most 4, found 5"),
-    "bytes": (lambda b: _relation(b, "bytes", 37), r"cites:paper.bytes: expected 36, found 37"),
+    "bytes": (lambda b: _relation(b, "bytes", 37), r"cites:paper.bytes: expected 44, found 37"),
+    "weights": (lambda b: b["adjacency"][CITES].update(weights=True), r"cites:paper.bytes: expected 68, found 44"),
     "no columns": (lambda b: _relation(b, "columns", 0), r"cites:paper.columns: 0 is less than the minimum of 1"),
     "negative": (lambda b: _relation(b, "edges", -1), r"cites:paper.edges: -1 is less than the minimum"),
     "relation": (
         lambda b: b["adjacency"].update(likes=b["adjacency"].pop(CITES)),
         r"adjacency.likes: the graph has no such relation, only author:writes:paper, paper:cites:paper",
     ),
-    "sum": (lambda b: b["adjacency"].pop(CITES), r"split.adjacency_bytes: expected 40, found 76"),
+    "sum": (lambda b: b["adjacency"].pop(CITES), r"split.adjacency_bytes: expected 52, found 96"),
     "rows": (lambda b: b["split"].update(feature_bytes=24), r"split.feature_bytes: expected 12, found 24"),
-    "budget": (lambda b: b["split"].update(budget_bytes=80), r"split.budget_bytes: expected at least 88, found 80"),
+    "budget": (lambda b: b["split"].update(budget_bytes=80), r"split.budget_bytes: expected at least 108, found 80"),
     "half": (lambda b: b.pop("adjacency"), r"'adjacency' is a dependency of 'split'"),
     "other half": (lambda b: b.pop("split"), r"'split' is a dependency of 'adjacency'"),
 }
@@ -99,10 +95,10 @@ def test_edges_are_those_of_indptr(split: Path) -> None:
     """Seen with the structure: the manifest alone does not know ``indptr``."""
     document = json.loads((split / "manifest.json").read_text())
     _relation(document["body"], "edges", 2)
-    _relation(document["body"], "bytes", 32)
+    _relation(document["body"], "bytes", 40)
     document["body"]["split"]["adjacency_bytes"] -= 4
     (split / "manifest.json").write_text(json.dumps(document))
-    assert Layout.open(split).adjacency_columns("cites") == 2
+    assert Layout.open(split).adjacency_prefix("cites").columns == 2
     problems = [str(problem) for problem in tiering.check(split)]
     assert len(problems) == 1
     assert "adjacency.paper:cites:paper.edges: expected 3, which is indptr[2], found 2" in problems[0]

@@ -100,14 +100,17 @@ def check_lists(layout: Layout, scores: Scores) -> None:
     reads = served = 0.0
     for relation in layout.graph.relations:
         indptr, indices = layout.graph.csc(relation)
-        prefix, columns = layout.adjacency_prefix(relation), layout.adjacency_columns(relation)
-        by_rank = scores.adjacency(relation)[layout.graph.new_to_old(relation[2])]
+        prefix, keys = layout.adjacency_prefix(relation), layout.graph.new_to_old(relation[2])
+        columns = prefix.columns
+        by_rank = scores.adjacency(relation)[keys]
         reads, served = reads + by_rank.sum(), served + by_rank[:columns].sum()
-        assert prefix.columns == columns and prefix.edges == indptr[columns]
-        assert prefix.bytes == (indptr[: columns + 1].nbytes + indices[: prefix.edges].nbytes if columns else 0)
+        assert prefix.edges == indptr[columns]
+        held = [indptr[: columns + 1], indices[: prefix.edges], keys[:columns]]
+        sums = 8 * prefix.edges if prefix.weights else 0
+        assert prefix.bytes == (sum(array.nbytes for array in held) + sums if columns else 0)
     assert split["predicted"]["adjacency"]["reads"] == pytest.approx(reads)
     assert split["predicted"]["adjacency"]["served"] == pytest.approx(served)
-    assert set(body["adjacency"]) == {":".join(r) for r in layout.graph.relations if layout.adjacency_columns(r)}
+    assert set(body["adjacency"]) == {":".join(r) for r in layout.graph.relations if layout.adjacency_prefix(r).columns}
     assert split["adjacency_bytes"] + split["feature_bytes"] <= split["budget_bytes"]
 
 
@@ -220,7 +223,8 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
     """Types without features, relations without edges, edge weights, samplers of every kind."""
     toy = toy_dataset(tmp_path / "data", seed, max_nodes=60, min_nodes=20, max_edges=400)
     graph = build_graph(toy.dataset, tmp_path / "graph")
-    sampler = ("uniform", "replacement", "ladies", "full")[seed % 4]
+    weighted = all("weight" in edges.data for edges in toy.dataset.edges)
+    sampler = "weighted" if weighted else ("uniform", "replacement", "ladies", "full")[seed % 4]
     fanouts = [-1, -1] if sampler == "full" else [3, 2]
     scores = pipeline.score(graph, tmp_path / "scores", "presample", fanouts=fanouts, batch_size=8, sampler=sampler)
     reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.errors import InputError
-from tiering.formats.adjacency_prefix import AdjacencyPrefix
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.placement import (
     AccessTimes,
     Lists,
@@ -42,11 +42,11 @@ def adjacency(name: str, degrees: list[int], reads: list[float], index_bytes: in
     def entries(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.minimum(lengths, FANOUT).astype(np.float64)
 
-    return Lists(name, indptr, index_bytes, lambda begin, end: values[begin:end], entries)
+    return Lists(name, indptr, ListBytes(index_bytes), lambda begin, end: values[begin:end], entries)
 
 
 def list_bytes(lists: Lists, columns: int) -> int:
-    return 8 * (columns + 1) + int(lists.indptr[columns]) * lists.index_bytes if columns else 0
+    return 8 * (columns + 1) + int(lists.indptr[columns]) * lists.size.index if columns else 0
 
 
 def list_seconds(lists: Lists, columns: int, times: AccessTimes) -> float:
@@ -246,7 +246,7 @@ def test_memory_does_not_grow_with_the_graph(peak_memory: Callable[[], Any]) -> 
     count = 3_000_000
     values = np.linspace(1, 0, count)
     indptr = np.arange(count + 1, dtype=np.int64) * 5
-    lists = [Lists(f"r{k}", indptr, 4, lambda b, e: values[b:e].copy(), lambda d: d * 1.0) for k in range(2)]
+    lists = [Lists(f"r{k}", indptr, ListBytes(4), lambda b, e: values[b:e].copy(), lambda d: d * 1.0) for k in range(2)]
     rows, budget = [Table("t", count, 64, values)], 50_000_000
     with peak_memory() as first:
         pass

@@ -103,10 +103,11 @@ def sample(
     line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, sampler: str, nbytes: str
 ) -> None:
     """Sample with lists over peers, and say whether the batches are the host's."""
+    from tiering.formats.adjacency_prefix import AdjacencyPrefix
     from tiering.formats.layout import Layout
     from tiering.runtime import PeerGroup, open_layout
 
-    Layout.adjacency_columns = lambda self, relation=None: 20  # type: ignore[method-assign]
+    Layout.adjacency_prefix = lambda self, relation=None: AdjacencyPrefix(20, 0, 0, True)  # type: ignore[method-assign]
     group = PeerGroup(rank, size, folder, timeout=30)
     layout = open_layout(layout_path)
     options: dict[str, Any] = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sampler}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from tiering import cuda
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
+from tiering.formats.layout import Layout
+from tiering.formats.manifest import Relation
 from tiering.runtime.gpu import device as device_module
 from tiering.runtime.gpu.device import Device, rounded_up
 
@@ -111,3 +114,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:
 
     monkeypatch.setattr(device_module, "open_device", open_device)
     return Simulator(module)
+
+
+def held_share(share: float, weights: bool) -> Callable[..., AdjacencyPrefix]:
+    """In the place of `Layout.adjacency_prefix`: a share of each relation's columns lies in the memory of the GPU."""
+
+    def prefix(layout: Layout, relation: Relation | str | None = None) -> AdjacencyPrefix:
+        indptr, _ = layout.graph.csc(relation)
+        size = ListBytes.of_graph(layout.graph, layout.graph.relation(relation), weights)
+        columns = int(share * (indptr.size - 1))
+        return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
+
+    return prefix

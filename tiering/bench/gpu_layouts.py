@@ -13,7 +13,7 @@ import numpy as np
 from tiering.bench.sampling_task import FANOUTS
 from tiering.bench.sizes import Sizes
 from tiering.bench.stages import bench_folder, graph_nodes, run_tiering, write_edges, write_rows
-from tiering.formats.adjacency_prefix import INDPTR_BYTES
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import Relation
 
@@ -91,10 +91,10 @@ class HeldLists(Layout):
         """Another for each share: lists of one digest are loaded once."""
         return f"{super().digest}, {self.share} of the lists"
 
-    def adjacency_columns(self, relation: Relation | str | None = None) -> int:
+    def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
         """As many columns from rank 0 on as fit into the share."""
-        indptr, indices = self.graph.csc(relation)
-        nbytes = INDPTR_BYTES * np.arange(1, indptr.size + 1) + indptr * indices.itemsize
-        if self.share <= 0:
-            return 0
-        return max(0, int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1)
+        indptr, _ = self.graph.csc(relation)
+        size = ListBytes.of_graph(self.graph, self.graph.relation(relation), weights=False)
+        nbytes = size.taken(np.arange(indptr.size), indptr)
+        columns = int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1 if self.share > 0 else 0
+        return AdjacencyPrefix.of(max(0, columns), int(indptr[max(0, columns)]), size)

@@ -36,7 +36,7 @@ class OnGpu:
         self.host = NeighborSampler(layout.graph, task.fanouts, seed=task.options.seed)
         """The CPU's, of the same batches."""
         self._sampler = GpuSampler(layout, self.host, gpu.device)
-        held = {relation: layout.adjacency_columns(relation) for relation in layout.graph.relations}
+        held = {relation: layout.adjacency_prefix(relation).columns for relation in layout.graph.relations}
         expect("sampling on the GPU", self._sampler.columns == held, "lists in the memory of the GPU")
         self._task = task
 

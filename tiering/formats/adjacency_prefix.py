@@ -1,7 +1,7 @@
 """The hottest adjacency lists, which a layout's gpu tier holds beside feature rows. See ``data_specs/layout.md``.
 
 Columns of a relation are nodes of its destination type, so after reordering the hottest lists are a prefix of
-``indptr`` and ``indices``: nothing is copied on disk, two numbers per relation say what to load.
+``indptr`` and ``indices``: nothing is copied on disk, the manifest says how much of each relation to load.
 """
 
 from __future__ import annotations
@@ -10,31 +10,60 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.graph import INT32_NODES, Graph, relation_folder
 from tiering.formats.manifest import Relation, relation_key, storage_dtype
 from tiering.formats.problems import Problem
 
 INDPTR_BYTES = 8
 """Bytes of an entry of ``indptr``."""
+SUM_BYTES = 8
+"""Bytes of a sum of weights; there is one for each entry of a list."""
+
+
+@dataclass(frozen=True)
+class ListBytes:
+    """What one relation's lists take in the memory of a GPU that samples from them."""
+
+    index: int
+    """Bytes of a neighbour id."""
+    key: int = 0
+    """Bytes of a column's original id, which keys its random numbers."""
+    weights: bool = False
+    """Sums of edge weights lie there too, for the sampler ``weighted``."""
+
+    @classmethod
+    def of_graph(cls, graph: Graph, relation: Relation, weights: bool) -> ListBytes:
+        """By what the graph's own manifest says."""
+        index = storage_dtype(graph.manifest.files[f"{relation_folder(relation)}/indices"].dtype).itemsize
+        key = 4 if graph.num_nodes(relation[2]) < INT32_NODES else 8
+        return cls(index, key if "order" in graph.manifest.parts else 0, weights)
+
+    def taken(self, columns: Any, edges: Any) -> Any:
+        """Bytes of the first `columns` lists, at least one, with `edges` entries together; numbers or arrays."""
+        entry = self.index + (SUM_BYTES if self.weights else 0)
+        return INDPTR_BYTES + (INDPTR_BYTES + self.key) * columns + entry * edges
 
 
 @dataclass(frozen=True)
 class AdjacencyPrefix:
-    """The first columns of a relation: ``indptr[: columns + 1]`` and ``indices[:edges]``."""
+    """The first columns of a relation: ``indptr[: columns + 1]``, ``indices[:edges]``, keys and sums of weights."""
 
     columns: int
     """Lists, those of ranks 0 to `columns` - 1."""
     edges: int
     """Their entries together: ``indptr[columns]``."""
     bytes: int
-    """What they take: `INDPTR_BYTES` x (columns + 1) and the entries; 0 for no columns. Edge data are not in it."""
+    """What they take (`ListBytes.taken`); 0 for no columns. Relations with one destination type share its keys, each
+    counts them."""
+    weights: bool = False
+    """Sums of edge weights are among them. Where they are not, the sampler ``weighted`` reads them from the host."""
 
     @classmethod
-    def of(cls, columns: int, edges: int, index_bytes: int) -> AdjacencyPrefix:
-        """The prefix of `columns` lists that hold `edges` entries of `index_bytes` each."""
-        return cls(columns, edges, INDPTR_BYTES * (columns + 1) + edges * index_bytes if columns else 0)
+    def of(cls, columns: int, edges: int, size: ListBytes) -> AdjacencyPrefix:
+        """The prefix of `columns` lists that hold `edges` entries."""
+        return cls(columns, edges, int(size.taken(columns, edges)) if columns else 0, size.weights)
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int | bool]:
         """Form in the manifest."""
         return vars(self).copy()
 
@@ -52,7 +81,8 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
         for name, most in (("columns", nodes), ("edges", edges)):
             if entry[name] > most:
                 found.append(Problem(f"{where}.{name}", f"expected at most {most}, found {entry[name]}", "value"))
-        expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], _index_bytes(graph, keys[key])).bytes
+        size = ListBytes.of_graph(graph, keys[key], entry["weights"])
+        expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], size).bytes
         if entry["bytes"] != expected:
             found.append(Problem(f"{where}.bytes", f"expected {expected}, found {entry['bytes']}", "size"))
     return found + _split_problems(body)
@@ -86,8 +116,3 @@ def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem
             message = f"expected {edges}, which is indptr[{entry['columns']}], found {entry['edges']}"
             found.append(Problem(where, message, "value"))
     return found
-
-
-def _index_bytes(graph: Graph, relation: Relation) -> int:
-    entry = graph.manifest.files[f"{relation_folder(relation)}/indices"]
-    return storage_dtype(entry.dtype).itemsize

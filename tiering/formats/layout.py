@@ -216,10 +216,6 @@ class Layout(Artifact):
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
 
-    def adjacency_columns(self, relation: Relation | str | None = None) -> int:
-        """How many columns of a relation the gpu tier holds the lists of, from rank 0 on; see `adjacency_prefix`."""
-        return self.adjacency_prefix(relation).columns
-
     def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
         """File of a memory tier (``gpu``, ``peer``, ``cpu``)."""
         return self.path / tier_file(node_type, tier, peer, self.num_peers)
@@ -341,7 +337,7 @@ class Layout(Artifact):
             "graph": self.graph.summary(),
         }
 
-    def _adjacency_summary(self) -> dict[str, dict[str, int]]:
+    def _adjacency_summary(self) -> dict[str, dict[str, int | bool]]:
         """What the gpu tier holds of each relation's lists, beside what there is."""
         return {
             relation_key(relation): {

@@ -1,6 +1,6 @@
 """The layout stage: which rank lies in which tier, and the bytes of each tier on disk."""
 
-from tiering.layout.inspect import describe, describe_adjacency
+from tiering.layout.inspect import describe
 from tiering.layout.writer import write_layout
 from tiering.placement import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
 
@@ -8,7 +8,6 @@ __all__ = [
     "Capacities",
     "Table",
     "describe",
-    "describe_adjacency",
     "parse_capacities",
     "parse_page",
     "parse_peer",

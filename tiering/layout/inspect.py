@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tiering.formats.layout import TIERS, Layout
-from tiering.formats.manifest import relation_key
 
 
 def describe(layout: Layout) -> list[dict[str, Any]]:
@@ -45,21 +44,4 @@ def describe(layout: Layout) -> list[dict[str, Any]]:
                     "expected_accesses": expected / total_score if total_score else 0.0,
                 }
             )
-    return rows
-
-
-def describe_adjacency(layout: Layout) -> list[dict[str, Any]]:
-    """One row per relation of whose adjacency lists the gpu tier holds some; none without a split.
-
-    Returns
-    -------
-    list of dict
-        ``relation``, ``columns`` (lists, from rank 0 on), ``edges``, ``bytes`` and ``share`` (of all edges).
-    """
-    rows = []
-    for relation in layout.graph.relations:
-        prefix = layout.adjacency_prefix(relation)
-        if prefix.columns:
-            share = prefix.edges / max(1, layout.graph.num_edges(relation))
-            rows.append({"relation": relation_key(relation), **prefix.to_json(), "share": share})
     return rows

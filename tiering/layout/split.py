@@ -11,6 +11,7 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.execution import Budget
+from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import Relation, relation_key
@@ -28,7 +29,7 @@ from tiering.placement import (
     read_access_times,
     split_memory,
 )
-from tiering.sampling import list_read_entries, resolve_fanouts
+from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import Size, format_count
 
 COMPARED = 1000
@@ -189,9 +190,10 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[Lists]:
     found = []
     hops = resolve_fanouts(graph.relations, sampling["fanouts"])
     for index, relation in enumerate(graph.relations):
-        indptr, indices = graph.csc(relation)
+        indptr, _ = graph.csc(relation)
         entries = _entries(sampling["sampler"], [hop[index] for hop in hops])
-        found.append(Lists(relation_key(relation), indptr, indices.itemsize, _reads(graph, scores, relation), entries))
+        size = ListBytes.of_graph(graph, relation, weights=sampling["sampler"] == "weighted")
+        found.append(Lists(relation_key(relation), indptr, size, _reads(graph, scores, relation), entries))
     return found
 
 
@@ -202,4 +204,4 @@ def _reads(graph: Graph, scores: Scores, relation: Relation) -> Callable[[int, i
 
 
 def _entries(sampler: str, fanouts: list[int]) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    return lambda degrees: list_read_entries(degrees, sampler, fanouts)
+    return lambda degrees: list_read_places(degrees, sampler, fanouts)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.formats.adjacency_prefix import INDPTR_BYTES
+from tiering.formats.adjacency_prefix import ListBytes
 from tiering.placement.access_times import AccessTimes
 from tiering.placement.tiers import Table
 
@@ -34,12 +34,12 @@ class Lists:
     """Its key, ``src:name:dst``."""
     indptr: npt.NDArray[np.int64]
     """int64, shape (columns + 1,)."""
-    index_bytes: int
-    """Bytes of a neighbour id."""
+    size: ListBytes
+    """What they take in the memory of a GPU."""
     reads: Callable[[int, int], Floats]
     """Expected reads per epoch of the lists of columns begin to end: float64, shape (end - begin,)."""
     entries: Callable[[Ints], Floats]
-    """Neighbour ids that a read draws from lists of given lengths: int64 (n,) to float64 (n,)."""
+    """Places that a read looks at in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
 
     @property
     def columns(self) -> int:
@@ -49,7 +49,7 @@ class Lists:
     @property
     def bytes(self) -> int:
         """Bytes of all lists."""
-        return INDPTR_BYTES * (self.columns + 1) + int(self.indptr[-1]) * self.index_bytes if self.columns else 0
+        return int(self.size.taken(self.columns, int(self.indptr[-1]))) if self.columns else 0
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,7 @@ def list_path(lists: Sequence[Lists], times: AccessTimes) -> ListPath:
     relation, end, slopes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
     for index, each in enumerate(lists):
         ends = _ends(each.columns, step)
-        taken = INDPTR_BYTES * (ends + 1) + each.indptr[ends] * each.index_bytes
-        sizes.append(np.diff(taken, prepend=0))
+        sizes.append(np.diff(each.size.taken(ends, each.indptr[ends]), prepend=0))
         saved, read = _block_sums(each.columns, step, 2, _benefit(each, times))
         seconds.append(saved)
         reads.append(read)

@@ -175,8 +175,7 @@ def plan_split(asked: Size, budget: int, tables: Sequence[Table], lists: Sequenc
     a corner of the hull no combination of as many bytes saves more). With more than `POINTS` columns, or rows, whole
     blocks of columns / `POINTS` are tried, and rows count by whole blocks.
 
-    Edge weights, which the sampler ``weighted`` reads, are neither counted nor placed. Every miss counts as read from
-    host memory, also where a peer or an SSD would serve it.
+    Every miss counts as read from host memory, also where a peer or an SSD would serve it.
 
     Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
     """
@@ -209,7 +208,7 @@ def _prefixes(path: ListPath, point: int, lists: Sequence[Lists]) -> dict[str, A
     found = {}
     for each, columns in zip(lists, path.columns(point, len(lists)), strict=True):
         if columns:
-            found[each.relation] = AdjacencyPrefix.of(columns, int(each.indptr[columns]), each.index_bytes)
+            found[each.relation] = AdjacencyPrefix.of(columns, int(each.indptr[columns]), each.size)
     return found
 
 

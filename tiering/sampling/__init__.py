@@ -10,7 +10,7 @@ from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_weights
 from tiering.sampling.layer import LayerSampler
-from tiering.sampling.list_reads import list_read_bytes, list_read_entries
+from tiering.sampling.list_reads import list_read_bytes, list_read_entries, list_read_places
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.plan import EpochPlan, batches, epoch_order
@@ -37,6 +37,7 @@ __all__ = [
     "epoch_order",
     "list_read_bytes",
     "list_read_entries",
+    "list_read_places",
     "make_sampler",
     "resolve_fanouts",
 ]

@@ -41,6 +41,36 @@ def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Seq
     return found / max(1, len(reading))
 
 
+SUMS_PER_SECTOR = 4
+"""Sums of weights, 8 bytes each, in the 32 bytes that a GPU reads at the least."""
+
+
+def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Places apart from each other that a read of each list looks at: the entries drawn and the sums that draws need.
+
+    Only ``weighted`` reads sums of weights: all of a list no longer than the fanout, side by side; of a longer one
+    those that a binary search meets, ``ceil(log2(degree + 1))`` for each draw.
+
+    Parameters
+    ----------
+    degrees, sampler, fanouts
+        As of `list_read_entries`.
+
+    Returns
+    -------
+    numpy.ndarray
+        float64, shape (nodes,).
+    """
+    entries = list_read_entries(degrees, sampler, fanouts)
+    if sampler != "weighted":
+        return entries
+    search, reading = np.ceil(np.log2(degrees + 1.0)), [fanout for fanout in fanouts if fanout]
+    for fanout in reading:
+        whole = degrees <= fanout if fanout > 0 else True
+        entries += np.where(whole, degrees / SUMS_PER_SECTOR, fanout * search) / len(reading)
+    return entries
+
+
 def list_read_bytes(
     degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
 ) -> npt.NDArray[np.float64]:

@@ -1,14 +1,16 @@
 // The combined gather.
 //
 // Approach:   a grid of as many blocks as multiprocessors may be used walks over (row, step) pairs: a step is what the
-//             lanes that share a row read at once (row_copy.hpp). A lane asks for the words of several pairs before it
-//             stores any, because a read over PCIe takes a microsecond or two.
+//             lanes that share a row read at once (row_copy.hpp). A lane first asks for the ids of several pairs, then
+//             for their words, then stores them, because a read over PCIe takes a microsecond or two. The pairs of a
+//             warp are consecutive, so that it reads ids and writes rows side by side.
 // Memory:     none.
 // Determinism: every word of the result has one writer.
 #include <algorithm>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/device/row_copy.hpp>
+#include <tiering/errors.hpp>
 
 namespace tiering::cuda {
 namespace {
@@ -16,57 +18,92 @@ namespace {
 constexpr int kThreads = 1024;  // of a block: the registers of a multiprocessor are enough for one
 constexpr int kInFlight = 4;    // accesses of a lane
 
+/// `request` is the part from its `first`-th id on, of at most kMostRows.
 template <typename Word>
 __global__ void __launch_bounds__(kThreads)
-    gather(const RowTable table, const RowCopy copy, const GatherRequest request) {
-  const int64_t groups = item_stride() / copy.lanes, group = first_item() / copy.lanes;
-  const int lane = static_cast<int>(first_item() % copy.lanes);
-  const int64_t items = request.count * copy.steps;
-  for (int64_t base = group; base < items; base += groups * kInFlight) {
-    Word words[kInFlight];
-    std::byte* places[kInFlight];
+    gather(const RowTable table, const RowCopy copy, const GatherRequest request, const int64_t first) {
+  const auto count = static_cast<int32_t>(request.count);
+  const auto thread = static_cast<int32_t>(first_item()), threads = static_cast<int32_t>(item_stride());
+  const int lane = thread % copy.lanes;
+  const int32_t group = thread / copy.lanes, of_warp = kWarpLanes / copy.lanes;
+  RowStep here = copy.at(group / of_warp * of_warp * kInFlight + group % of_warp);
+  const RowStep next = copy.at(of_warp), stride = copy.at(threads / copy.lanes * kInFlight);
+  for (; here.row < count; here = copy.after(here, stride)) {
+    RowStep items[kInFlight];
+    int64_t ids[kInFlight];
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i) {
-      places[i] = nullptr;
-      const int64_t item = base + i * groups;
-      if (item >= items) continue;
-      const int64_t at = copy.steps == 1 ? item : item / copy.steps, step = item - at * copy.steps;
-      const int64_t id = request.ids == nullptr ? at : request.ids[at];
-      if (!table.contains(id)) {
+      items[i] = i == 0 ? here : copy.after(items[i - 1], next);
+      ids[i] = first + items[i].row;
+      if (request.ids != nullptr && items[i].row < count) ids[i] = request.ids[items[i].row];
+    }
+    const std::byte* from[kInFlight];
+    std::byte* to[kInFlight];
+    TIERING_UNROLL
+    for (int i = 0; i < kInFlight; ++i) {
+      from[i] = nullptr;
+      const auto [at, step] = items[i];
+      if (at >= count) continue;
+      if (!table.contains(ids[i])) {
         if (request.first_bad != nullptr && lane == 0 && step == 0)
-          atomicMin(request.first_bad, static_cast<unsigned long long>(at));
+          atomicMin(request.first_bad, static_cast<unsigned long long>(first + at));
         continue;
       }
       int64_t slot = 0;
-      if (id >= table.ranges.cpu_end) {
+      if (ids[i] >= table.ranges.cpu_end) {
         if (request.slots == nullptr) continue;
         slot = request.slots[at];
       }
-      const std::byte* const row = table.row(id, slot);
-      const int64_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));
+      const std::byte* const row = table.row(ids[i], slot);
+      const int32_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));
       if (word < 0) continue;
-      words[i] = __ldcs(reinterpret_cast<const Word*>(row) + word);
       const int64_t place = request.places == nullptr ? at : request.places[at];
-      places[i] = request.out + place * table.row_bytes + word * static_cast<int64_t>(sizeof(Word));
+      from[i] = row + word * sizeof(Word);
+      to[i] = request.out + place * table.row_bytes + word * sizeof(Word);
     }
+    Word words[kInFlight];
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
-      if (places[i] != nullptr) *reinterpret_cast<Word*>(places[i]) = words[i];
+      if (from[i] != nullptr) words[i] = __ldcs(reinterpret_cast<const Word*>(from[i]));
+    TIERING_UNROLL
+    for (int i = 0; i < kInFlight; ++i)
+      if (from[i] != nullptr) *reinterpret_cast<Word*>(to[i]) = words[i];
   }
+}
+
+template <typename T>
+T* moved(T* pointer, int64_t by) {
+  return pointer == nullptr ? nullptr : pointer + by;
+}
+
+/// The ids [first, first + count) of a request.
+GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, int64_t row_bytes) {
+  GatherRequest part = request;
+  part.ids = moved(request.ids, first);
+  part.slots = moved(request.slots, first);
+  part.places = moved(request.places, first);
+  if (request.places == nullptr) part.out += first * row_bytes;
+  part.count = count;
+  return part;
 }
 
 }  // namespace
 
 void gather_rows(const RowTable& table, const GatherRequest& request, int most_sms, cudaStream_t stream) {
+  TIERING_EXPECT(table.row_bytes <= INT32_MAX,
+                 "rows of " + std::to_string(table.row_bytes) + " bytes: expected less than 2 GiB");
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
   const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
-  if (request.count == 0 || copy.words == 0) return;
-  const int64_t threads = request.count * copy.steps * copy.lanes;
-  const int64_t wanted = (threads + kThreads - 1) / kThreads;
-  const int64_t most = most_sms > 0 ? most_sms : multiprocessors();
-  const int64_t blocks = std::min(wanted, most);
+  if (copy.words == 0) return;
+  const int64_t all = multiprocessors(), most = most_sms > 0 ? std::min<int64_t>(most_sms, all) : all;
   auto run = [&](auto kernel) {
-    launch("launching the gather", kernel, blocks, kThreads, stream, table, copy, request);
+    for (int64_t first = 0; first < request.count; first += RowCopy::kMostRows) {
+      const int64_t count = std::min(request.count - first, RowCopy::kMostRows);
+      const int64_t accesses = count * copy.steps * copy.lanes, of_block = int64_t{kThreads} * kInFlight;
+      const int64_t blocks = std::min((accesses + of_block - 1) / of_block, most);
+      launch("launching the gather", kernel, blocks, kThreads, stream, table, copy,
+             part(request, first, count, table.row_bytes), first);
+    }
   };
   switch (copy.width) {
     case 16:

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from simulated_gpu import held_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
@@ -36,13 +37,9 @@ def assert_same(found, expected):
     assert found.y is None or found.y.equal(expected.y)
 
 
-def hold_columns(monkeypatch, share):
+def hold_columns(monkeypatch, share, weights=True):
     """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
-    monkeypatch.setattr(
-        Layout,
-        "adjacency_columns",
-        lambda self, relation=None: int(share * (self.graph.csc(relation)[0].size - 1)),
-    )
+    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights))
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from simulated_gpu import held_share
 
 from tiering.formats.layout import Layout
 
@@ -47,9 +48,7 @@ def test_same_batches(gpu, kit, tmp_path, monkeypatch, graph, sampler, frontier,
     for values in weights.values():
         values[:1] = 1  # weights that are all zero are refused
     nodes = {"a": kit.Nodes(sizes["a"]), "b": kit.Nodes(sizes["b"])}
-    monkeypatch.setattr(
-        Layout, "adjacency_columns", lambda self, r=None: int(share * (self.graph.csc(r)[0].size - 1))
-    )  # fmt: skip
+    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=share < 1))
     with kit.write_layout(tmp_path / f"layout-{next(places)}", kit.Dataset(nodes, edges, weights)) as layout:
         options = {"fanouts": fanouts, "batch_size": 7, "frontier": frontier, "sampler": sampler, "node_type": "a"}
         options |= {"seeds": np.array(seeds), "features": None}

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import gc
+
+import numpy as np
 import pytest
+from simulated_gpu import held_share
 
 import tiering
+from tiering.formats.layout import Layout
 from tiering.runtime.gpu import device
 from tiering.runtime.gpu.adjacency import Spread, load_adjacency
 
 
-def prepare(run, source, tmp_path, *layout_options):
+def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
     """Import, score, reorder, layout; the layout's path."""
     graph, scores, ordered, out = (str(tmp_path / name) for name in ("graph", "scores", "ordered", "layout"))
     fanouts = ["--fanouts", "5,5", "--batch-size", "256"]
     run("import", *source, "--out", graph).ok()
-    run("score", graph, "--method", "hybrid", *fanouts, "--out", scores).ok()
+    run("score", graph, "--method", "hybrid", "--sampler", sampler, *fanouts, "--out", scores).ok()
     run("reorder", graph, "--scores", scores, "--out", ordered).ok()
     split = ["--scores", scores] if "--split" in layout_options else []
     run("layout", ordered, "--out", out, *layout_options, *split).ok()
     return out
 
 
-def compare(path, batches=6):
+def compare(path, batches=6, sampler="uniform"):
     with tiering.open(path) as layout:
-        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3}
+        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, "sampler": sampler}
         here, there = layout.loader(**options), layout.loader(device="cuda", **options)
         for found, expected, _ in zip(there, here, range(batches), strict=False):
             assert found.num_nodes == expected.num_nodes
@@ -34,22 +39,41 @@ def compare(path, batches=6):
             assert found.y is None or found.y.equal(expected.y)
 
 
-def test_split_budget(gpu, tiering_cli, tmp_path):
-    """Lists that the plan puts on the GPU are there, no more and no fewer."""
-    data = tmp_path / "data"
-    tiering_cli("generate", str(data), "--nodes", "3000", "--edges", "60000", "--dim", "32", "--seed", "0").ok()
-    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto")
+@pytest.mark.parametrize("sampler", ["uniform", "weighted"])
+def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
+    """Lists that the plan puts on the GPU are there, no more and no fewer; all they need is in the budget."""
+    data, random = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    np.save(data / "edge_index.npy", (random.random((2, 60_000)) ** 2 * 3000).astype(np.int64))
+    np.save(data / "edge_weight.npy", random.random(60_000, np.float32))
+    np.save(data / "node_feat.npy", random.random((3000, 32), np.float32))
+    np.save(data / "train_idx.npy", np.arange(0, 3000, 3))
+    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto", sampler=sampler)
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), Spread())
+        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=sampler == "weighted"))
         (columns,) = held.columns.values()
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert columns == prefix.columns > 0
-        ids = columns * layout.graph.node_keys(layout.node_types[0]).itemsize
-        assert gpu.live("bytes") - before == prefix.bytes + ids
+        assert prefix.weights == (sampler == "weighted")
+        assert gpu.live("bytes") - before == prefix.bytes
         rows = layout.features(device="cuda").placement()["gpu"]["bytes"]
         assert 0 < rows + prefix.bytes <= 150 * 1024
-    compare(path)
+    compare(path, sampler=sampler)
+
+
+def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monkeypatch):
+    layout, live = build(kit.small_graph()), {}
+    for weights in (True, False):
+        monkeypatch.setattr(Layout, "adjacency_prefix", held_share(0.5, weights))
+        before = gpu.live("bytes")
+        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=True))
+        live[weights] = gpu.live("bytes") - before
+        (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
+        assert live[weights] == prefix.bytes and held.columns
+        del held
+        gc.collect()
+    assert live[True] - live[False] == 8 * prefix.edges > 0
 
 
 @pytest.mark.parametrize("name", ["cora", "tolokers"])

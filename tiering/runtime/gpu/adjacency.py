@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda, native
+from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import Relation, relation_key
@@ -73,8 +74,8 @@ def load_adjacency(layout: Layout, device: Device, spread: Spread) -> GpuAdjacen
     Notes
     -----
     Host memory, locked: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
-    GPU: what the layout's plan gives to lists (`tiering layout --split`), the original ids of their columns, and the
-    share of peers' lists, which stays until the process ends.
+    GPU: what the layout's plan gives to lists (`tiering layout --split`), original ids and sums of weights among it,
+    and the share of peers' lists, which stays until the process ends.
     """
     group = None if spread.group is None else (spread.group.directory, spread.group.rank)
     key = (layout.digest, device.index, spread.weighted, group, spread.peer_bytes)
@@ -97,7 +98,7 @@ class _Builder:
         """Everything."""
         layout, made = self._layout, self._made
         relations = self._graph.relations
-        made.columns = {relation: layout.adjacency_columns(relation) for relation in relations}
+        made.columns = {relation: layout.adjacency_prefix(relation).columns for relation in relations}
         lists = [self._host_lists(relation) for relation in relations]
         ends = self._peer_ends(lists)
         for relation, columns, end in zip(relations, lists, ends, strict=True):
@@ -126,7 +127,7 @@ class _Builder:
         def fill(memory: npt.NDArray[np.uint8]) -> None:
             memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
 
-        rows = made_rows(f"sums-{self._graph.digest[-16:]}-{name}", 8 * edges, fill, self._shared)
+        rows = made_rows(f"sums-{self._graph.digest[-16:]}-{name}", SUM_BYTES * edges, fill, self._shared)
         self._made.owners.append(rows)
         return rows.array.view(np.uint64)
 
@@ -164,9 +165,11 @@ class _Builder:
         if not columns:
             return _NO_PART
         folder, edges = self._graph.path / relation_folder(relation), int(lists.indptr[columns])
-        begins = self._own(folder / "indptr", 8 * (columns + 1), what)
+        begins = self._own(folder / "indptr", INDPTR_BYTES * (columns + 1), what)
         indices = self._own(folder / "indices", edges * lists.indices.itemsize, what)
-        sums = self._own_copy(host[2], 8 * edges, what) if lists.sums is not None else 0
+        # Where the plan has no room for sums, those of the host serve: they have the same places.
+        planned = self._layout.adjacency_prefix(relation).weights
+        sums = self._own_copy(host[2], SUM_BYTES * edges, what) if planned and lists.sums is not None else host[2]
         return begins, indices, sums, 0, edges
 
     def _own(self, path: Path, nbytes: int, what: str) -> int:

@@ -14,38 +14,67 @@
 
 namespace tiering {
 
-inline constexpr int64_t kDeviceLineBytes = 128;
+inline constexpr int kDeviceLineBytes = 128;
 inline constexpr int kWarpLanes = 32;
 
+/// A place in the sequence of all steps of all rows, or a distance in it.
+struct RowStep {
+  int32_t row = 0, step = 0;
+};
+
+/// In 32 bits, because a gather from the GPU's own memory is soon bound by its instructions: rows of less than 2 GiB,
+/// and at most kMostRows at once.
 struct RowCopy {
-  int width = 1;      ///< bytes of an access: 16, 8, 4, 2 or 1
-  int lanes = 1;      ///< lanes that share a row: a power of two up to 32
-  int64_t words = 0;  ///< accesses of a row
-  int64_t steps = 0;  ///< accesses of a lane
+  static constexpr int64_t kMostRows = int64_t{1} << 30;
+
+  int width = 1;             ///< bytes of an access: 16, 8, 4, 2 or 1
+  int width_bits = 0;        ///< its logarithm
+  int lanes = 1;             ///< lanes that share a row: a power of two up to 32
+  int32_t words = 0;         ///< accesses of a row
+  int32_t steps = 0;         ///< accesses of a lane
+  uint32_t within_line = 0;  ///< the bits of an address that a shift undoes; 0 where a row takes one step
 
   /// For rows of `row_bytes`, with all addresses and strides or-ed in `bits`.
   static constexpr RowCopy plan(int64_t row_bytes, uint64_t bits) {
     RowCopy copy;
     bits |= static_cast<uint64_t>(row_bytes);
-    while (copy.width < 16 && (bits & static_cast<uint64_t>(copy.width)) == 0) copy.width *= 2;
-    copy.words = row_bytes / copy.width;
+    while (copy.width < 16 && (bits & static_cast<uint64_t>(copy.width)) == 0) {
+      copy.width *= 2;
+      ++copy.width_bits;
+    }
+    copy.words = static_cast<int32_t>(row_bytes / copy.width);
     while (copy.lanes < kWarpLanes && copy.lanes < copy.words) copy.lanes *= 2;
-    copy.steps = (copy.words + copy.lanes - 1) / copy.lanes;
+    copy.steps = copy.words / copy.lanes + (copy.words % copy.lanes != 0);
+    // A step of narrow accesses is less than a line.
+    const int step = copy.lanes * copy.width;
+    if (copy.steps > 1)
+      copy.within_line = static_cast<uint32_t>((step < kDeviceLineBytes ? step : kDeviceLineBytes) - 1);
     return copy;
   }
 
-  /// Words between the begin of the line that a row at `address` begins in, and the row; a step of narrow accesses is
-  /// less than a line. 0 where a row takes one step. Less than `words`.
-  constexpr int64_t shift(uint64_t address) const {
-    const int64_t step = int64_t{lanes} * width, line = step < kDeviceLineBytes ? step : kDeviceLineBytes;
-    return steps > 1 ? static_cast<int64_t>(address % static_cast<uint64_t>(line)) / width : 0;
+  /// Words between the begin of the line that a row at `address` begins in, and the row; 0 where a row takes one step.
+  /// Less than `words`.
+  constexpr int32_t shift(uint64_t address) const {
+    return static_cast<int32_t>((static_cast<uint32_t>(address) & within_line) >> width_bits);
   }
 
   /// The word that a lane takes in a step; -1 if there is none for it.
-  constexpr int64_t word(int64_t step, int lane, int64_t shift) const {
-    const int64_t at = step * lanes + lane;
+  constexpr int32_t word(int32_t step, int lane, int32_t shift) const {
+    const int32_t at = step * lanes + lane;
     if (at >= words) return -1;
     return at < shift ? words - shift + at : at - shift;
+  }
+
+  /// The `item`-th step of all. It divides: a thread does so once and goes on by `after`.
+  constexpr RowStep at(int32_t item) const { return {item / steps, item % steps}; }
+
+  constexpr RowStep after(RowStep here, RowStep distance) const {
+    RowStep there{here.row + distance.row, here.step + distance.step};
+    if (there.step >= steps) {
+      there.step -= steps;
+      ++there.row;
+    }
+    return there;
   }
 };
 

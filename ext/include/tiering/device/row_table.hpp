@@ -21,7 +21,9 @@ struct RowTable {
   const std::byte* host = nullptr;    ///< the cpu tier
   const std::byte* staged = nullptr;  ///< rows of the ssd tier that were read into memory, by slot
 
-  constexpr bool contains(int64_t rank) const { return rank >= 0 && rank < ranges.num_rows; }
+  constexpr bool contains(int64_t rank) const {
+    return static_cast<uint64_t>(rank) < static_cast<uint64_t>(ranges.num_rows);
+  }
 
   /// Address of the row of a rank in the table. `slot` says where a row of the ssd tier was put; it is not looked at
   /// for others.
