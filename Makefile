@@ -116,13 +116,15 @@ $(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
 	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) --no-compile -e ".[plot]" </dev/null
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	@echo "installing what tests and gates need, and a simulated GPU"
+# The same and more, at once: whoever runs the tests first needs no second build.
+$(VENV)/.dev: $(VENV)/.base pyproject.toml $(NATIVE)
+	@echo "building tiering and a simulated GPU, installing what tests and gates need"
 	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) \
-	  --config-settings=cmake.define.TIERING_SIMULATOR=ON --config-settings=cmake.define.TIERING_CUDA_TESTS=ON -e ".[plot,test,gates]" </dev/null
-	@$(PIP) "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
+	  --config-settings=cmake.define.TIERING_SIMULATOR=ON --config-settings=cmake.define.TIERING_CUDA_TESTS=ON \
+	  --no-compile -e ".[plot,test,gates]" </dev/null
+	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
-	@touch $@
+	@touch $@ $(VENV)/.demo
 
 clean:
 	rm -rf build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
