@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
       from[i] = row + word * sizeof(Word);
       to[i] = request.out + place * table.row_bytes + word * sizeof(Word);
     }
-    Word words[kInFlight];
+    Word words[kInFlight] = {};
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
       if (from[i] != nullptr) words[i] = __ldcs(reinterpret_cast<const Word*>(from[i]));
