@@ -20,7 +20,7 @@ from tiering.runtime.gpu.device import Device
 from tiering.runtime.gpu.locked import locked_address
 from tiering.runtime.gpu.peer_lists import Columns, end_of_columns, share_columns
 from tiering.runtime.gpu.peers import PeerGroup
-from tiering.runtime.gpu.tiers import device_file
+from tiering.runtime.gpu.device_file import device_file
 from tiering.runtime.memory import load_rows, made_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads

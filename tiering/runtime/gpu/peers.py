@@ -22,6 +22,7 @@ from typing import Any
 from tiering import cuda
 from tiering.errors import CapabilityError, DeviceError, InputError
 from tiering.runtime.gpu.device import Device
+from tiering.runtime.gpu.device_file import device_file
 from tiering.runtime.process import Process
 from tiering.runtime.warn import warn_once
 
@@ -143,8 +144,6 @@ class PeerGroup:
         list
             By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
         """
-        from tiering.runtime.gpu.tiers import device_file
-
         own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
         with cuda.device_errors(what):
             handle = own.share().hex() if own is not None else ""

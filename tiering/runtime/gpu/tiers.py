@@ -8,9 +8,8 @@ from typing import Any
 
 from tiering import cuda
 from tiering.formats.layout import Layout, TypeLayout, peer_rows
-from tiering.io.storage import storage_errors
-from tiering.runtime.engines import io_uring_unavailable
 from tiering.runtime.gpu.device import Device
+from tiering.runtime.gpu.device_file import device_file
 from tiering.runtime.gpu.locked import locked_address
 from tiering.runtime.gpu.peers import PeerGroup
 from tiering.runtime.memory import load_rows
@@ -67,22 +66,6 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
         tiers.owners.append(rows)
         tiers.cpu = locked_address(rows, f"{what}: cpu tier")
     return tiers
-
-
-def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
-    """The first bytes of a file in memory of a GPU; `shared`: which other processes may open.
-
-    Raises
-    ------
-    BudgetError
-        If the GPU has less; says how much it has.
-    """
-    with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
-        memory = cuda.DeviceMemory(device, nbytes, shared)
-        engine = "threads" if io_uring_unavailable() else "io_uring"
-        with storage_errors(path):
-            cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
-    return memory
 
 
 def _load_peers(
