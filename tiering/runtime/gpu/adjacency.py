@@ -17,10 +17,10 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.formats.manifest import Relation, relation_key
 from tiering.runtime.gpu.device import Device
+from tiering.runtime.gpu.device_file import device_file
 from tiering.runtime.gpu.locked import locked_address
 from tiering.runtime.gpu.peer_lists import Columns, end_of_columns, share_columns
 from tiering.runtime.gpu.peers import PeerGroup
-from tiering.runtime.gpu.device_file import device_file
 from tiering.runtime.memory import load_rows, made_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
