@@ -31,10 +31,13 @@ def test_measured_figures(tmp_path: Path) -> None:
     file = tmp_path / "times.json"
     file.write_text(json.dumps(MEASURED))
     times = read_access_times(file)
-    assert times == AccessTimes(2e-9, 4e-11, 3e-9, 0.0, "measured on a GPU")
+    assert times == AccessTimes(2e-9, 4e-11, 3e-9, 0.0, source="measured on a GPU")
     recorded = times.to_json()
     assert recorded.pop("source") == "measured on a GPU"
-    assert {"device": "a GPU", **recorded} == MEASURED
+    assert {"device": "a GPU", **recorded} == {**MEASURED, "peer_share": 0.9, "ssd_seconds": 1e-6}
+    file.write_text(json.dumps({**MEASURED, "peer_share": 0.5, "ssd_seconds": 2e-6}))
+    more = read_access_times(file)
+    assert (more.peer_share, more.ssd_seconds, more.list_seconds) == (0.5, 2e-6, 3e-9)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,8 @@ def test_measured_figures(tmp_path: Path) -> None:
         ({"feature_seconds": 3}, r"feature_seconds: expected an object .*, found 3"),
         ({"feature_seconds": {"base": 0}}, "feature_seconds: expected base, per_byte, found no per_byte; the form is"),
         ({"feature_seconds": {"base": 0, "per_byte": float("inf")}}, "feature_seconds.per_byte: expected seconds"),
+        ({"peer_share": 1.5}, "peer_share: expected a share, at most 1, found 1.5"),
+        ({"ssd_seconds": "1us"}, "ssd_seconds: expected seconds, .* found '1us'"),
         ({"warp": 1}, "expected device, feature_seconds, .*, found unknown warp; the form is"),
         (
             {"feature_seconds": {"base": 0, "per_byte": 0}, "list_seconds": 0},

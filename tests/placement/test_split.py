@@ -16,6 +16,7 @@ from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.placement import (
     AccessTimes,
+    Beyond,
     Lists,
     Split,
     Table,
@@ -26,6 +27,7 @@ from tiering.placement import (
     plan_tiers,
     split_memory,
 )
+from tiering.placement.split import HOST
 from tiering.units import Size
 
 AUTO = Size("auto")
@@ -55,28 +57,41 @@ def list_seconds(lists: Lists, columns: int, times: AccessTimes) -> float:
     return float((lists.reads(0, degrees.size) * each)[:columns].sum())
 
 
-def feature_seconds(tables: list[Table], budget: int, times: AccessTimes) -> float:
-    """Walk the common line row by row."""
+def feature_seconds(tables: list[Table], budget: int, times: AccessTimes, beyond: Beyond = HOST) -> float:
+    """Walk the common line row by row, with a gpu tier of so many bytes and without; what the first saves."""
     line = sorted(
         (-t.scores[rank] / t.row_bytes, index, rank) for index, t in enumerate(tables) for rank in range(t.rows)
     )
-    total = 0.0
-    for _, index, rank in line:
-        budget -= tables[index].row_bytes
-        if budget < 0:
-            break
-        total += float(tables[index].scores[rank]) * times.feature(tables[index].row_bytes)
-    return total
+
+    def rows_in(nbytes: int) -> int:
+        sizes = np.cumsum([tables[index].row_bytes for _, index, _ in line])
+        return int(np.searchsorted(sizes, nbytes, side="right"))
+
+    def worth(gpu: int) -> float:
+        total, shared = 0.0, gpu + beyond.peer_bytes
+        ends = rows_in(gpu), rows_in(shared), rows_in(shared + (beyond.cpu_bytes or 0))
+        for place, (_, index, rank) in enumerate(line):
+            accesses, row_bytes = float(tables[index].scores[rank]), tables[index].row_bytes
+            share = 1 if place < ends[0] else times.peer_share if place < ends[1] else 0
+            total += accesses * share * times.feature(row_bytes)
+            if beyond.cpu_bytes is not None and place < ends[2]:
+                reads = -(-(row_bytes if row_bytes <= 512 else -(-row_bytes // 512) * 512) // 4096)
+                total += accesses * reads * times.ssd_seconds / beyond.images
+        return total
+
+    return worth(budget) - worth(0)
 
 
-def combinations(tables: list[Table], lists: list[Lists], budget: int, times: AccessTimes) -> list[float]:
+def combinations(
+    tables: list[Table], lists: list[Lists], budget: int, times: AccessTimes, beyond: Beyond = HOST
+) -> list[float]:
     """Seconds saved by every combination of prefixes of lists that fits, with the rows that fit beside it."""
     found = []
     for columns in product(*(range(each.columns + 1) for each in lists)):
         left = budget - sum(list_bytes(each, count) for each, count in zip(lists, columns, strict=True))
         if left >= 0:
             saved = sum(list_seconds(each, count, times) for each, count in zip(lists, columns, strict=True))
-            found.append(saved + feature_seconds(tables, left, times))
+            found.append(saved + feature_seconds(tables, left, times, beyond))
     return found
 
 
@@ -91,7 +106,9 @@ def largest_piece(lists: Lists, times: AccessTimes) -> float:
     return largest
 
 
-def check_figures(found: Split, tables: list[Table], lists: list[Lists], budget: int, times: AccessTimes) -> None:
+def check_figures(
+    found: Split, tables: list[Table], lists: list[Lists], budget: int, times: AccessTimes, beyond: Beyond = HOST
+) -> None:
     """What a split says of itself is what its prefixes hold and are worth."""
     assert found.budget == budget >= found.feature_bytes + found.adjacency_bytes
     for each in lists:
@@ -105,13 +122,17 @@ def check_figures(found: Split, tables: list[Table], lists: list[Lists], budget:
     assert found.adjacency.reads == pytest.approx(sum(values.sum() for values in reads))
     assert found.adjacency.served == pytest.approx(sum(v[:n].sum() for v, n in zip(reads, held, strict=True)))
     left = budget - found.adjacency_bytes
-    assert found.features.saved == pytest.approx(feature_seconds(tables, left, times))
+    assert found.features.saved == pytest.approx(feature_seconds(tables, left, times, beyond), abs=1e-15)
+    assert found.features.seconds == pytest.approx(feature_seconds(tables, 1 << 40, times, beyond), abs=1e-15)
     assert found.features.served == pytest.approx(sum(t.scores[: found.rows[t.node_type]].sum() for t in tables))
     assert found.feature_bytes == sum(found.rows[t.node_type] * t.row_bytes for t in tables)
 
 
 VALUES = st.sampled_from([0.0, 0.0, 1.0, 2.0, 7.0]) | st.floats(0, 1000)
 TIMES = st.builds(AccessTimes, *(st.sampled_from([0.0, 1e-9, 3e-9, 1e-7]) for _ in range(4)))
+TIERS_BEHIND = st.builds(
+    Beyond, st.sampled_from([0, 0, 30, 200]), st.sampled_from([None, 0, 50, 400]), st.integers(1, 3)
+)
 
 
 @st.composite
@@ -137,14 +158,39 @@ def whole(tables: list[Table], lists: list[Lists]) -> int:
 
 
 @settings(max_examples=300)
-@given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), times=TIMES)
+@given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), times=TIMES, beyond=TIERS_BEHIND)
 def test_one_relation_no_pair_of_prefixes_is_better(
-    tables: list[Table], lists: list[Lists], share: float, times: AccessTimes
+    tables: list[Table], lists: list[Lists], share: float, times: AccessTimes, beyond: Beyond
 ) -> None:
     budget = int(whole(tables, lists) * share)
-    found = plan_split(AUTO, budget, tables, lists, times)
-    check_figures(found, tables, lists, budget, times)
-    assert found.saved == pytest.approx(max(combinations(tables, lists, budget, times)))
+    found = plan_split(AUTO, budget, tables, lists, times, beyond)
+    check_figures(found, tables, lists, budget, times, beyond)
+    assert found.saved == pytest.approx(max(combinations(tables, lists, budget, times, beyond)), abs=1e-15)
+
+
+def test_rows_that_would_fall_to_ssd_are_worth_more() -> None:
+    """A list of 28 bytes that beats one row of 10 beside host memory does not where that row pushes one onto an SSD."""
+    rows, lists = [table("t", [5, 4, 3, 2, 1], 10)], [adjacency("r", [3], [4])]
+    times = AccessTimes(1e-9, 0, 5e-9, 0)
+    assert plan_split(AUTO, 30, rows, lists, times).adjacency_bytes == 28
+    on_ssd = plan_split(AUTO, 30, rows, lists, times, Beyond(0, 10, 1))
+    assert on_ssd.adjacency_bytes == 0 and on_ssd.rows == {"t": 3}
+    # Three rows on the GPU; the host's row is the fourth instead of the first.
+    assert on_ssd.features.saved == pytest.approx(12e-9 + (14 - 5) * 1e-6)
+    assert plan_split(AUTO, 30, rows, lists, times, Beyond(0, 50, 1)).adjacency_bytes == 28
+
+
+def test_tiers_behind_as_sizes() -> None:
+    def of(*sizes: object, images: int = 0) -> Beyond:
+        gpu, peer, cpu = sizes
+        return Beyond.of(parse_capacities(gpu, peer, cpu, ssd=bool(images)), 1000, images)  # type: ignore[arg-type]
+
+    assert of("1", None, None) == Beyond()
+    assert of("1", "2x5%", "auto") == Beyond(100)
+    assert of("1", "4x30", "10%", images=2) == Beyond(120, 100, 2)
+    assert of("1", None, None, images=3) == Beyond(0, 0, 3)
+    assert of("1", None, "auto", images=3) == Beyond()
+    assert of("1", "2xauto", "10%", images=1).peer_bytes == 1000
 
 
 @settings(max_examples=200)

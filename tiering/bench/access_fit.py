@@ -37,12 +37,13 @@ def fit_access_times(
     per_list, per_entry = _fit([(float(n), float(m)) for n, m, _ in lists], [more for *_, more in lists])
     if not any((base, per_byte, per_list, per_entry)):
         raise InputError("gpu-times: no access was slower from host memory than from the GPU's; measure larger tables")
-    return AccessTimes(base, per_byte, per_list, per_entry, f"measured on {device}")
+    return AccessTimes(base, per_byte, per_list, per_entry, source=f"measured on {device}")
 
 
 def times_document(times: AccessTimes) -> dict[str, object]:
-    """The form that ``tiering layout --gpu-times`` reads."""
+    """The form that ``tiering layout --gpu-times`` reads, without what was not measured."""
     document = times.to_json()
+    del document["peer_share"], document["ssd_seconds"]
     return {"device": str(document.pop("source")).removeprefix("measured on "), **document}
 
 

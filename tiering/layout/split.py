@@ -19,6 +19,7 @@ from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.placement import (
     AccessTimes,
+    Beyond,
     Capacities,
     Lists,
     Split,
@@ -76,6 +77,7 @@ def split_gpu(
     request: SplitRequest | None,
     scores: Scores | None,
     budget: Budget,
+    images: int = 0,
 ) -> tuple[Split | None, Capacities]:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
@@ -87,6 +89,8 @@ def split_gpu(
         ``None``: nothing is divided.
     scores
         Those that the graph was ordered by.
+    images
+        SSDs of the ssd tier.
 
     Returns
     -------
@@ -118,7 +122,9 @@ def split_gpu(
     total = gpu_budget(capacities.gpu, rows, lists)
     columns = sum(each.columns for each in lists)
     budget.require(split_need(graph, tables), f"split: places of {format_count(columns)} adjacency lists")
-    found = plan_split(request.mode, total, rows, lists, request.times)
+    features = sum(table.rows * table.row_bytes for table in rows)
+    beyond = Beyond.of(capacities, features, images)
+    found = plan_split(request.mode, total, rows, lists, request.times, beyond)
     return found, replace(capacities, gpu=found.gpu)
 
 

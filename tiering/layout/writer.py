@@ -107,7 +107,7 @@ def write_layout(
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
     tables, request = checked_tables(graph), parse_request(split, gpu_times)
-    divided, capacities = split_gpu(graph, tables, capacities, request, scores, budget)
+    divided, capacities = split_gpu(graph, tables, capacities, request, scores, budget, len(folders))
     tiers = plan_layout(graph.path, order.score, tables, capacities, page_bytes, len(folders))
     body = {**tiers.to_body(), **({} if divided is None else divided.to_body())}
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}

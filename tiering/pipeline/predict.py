@@ -224,7 +224,7 @@ def layout_plan(
     capacities = parse_capacities(sizes.get("gpu"), sizes.get("peer"), sizes.get("cpu"), ssd=bool(folders))
     if isinstance(graph, Graph):
         where, score = graph.path, order_of(graph).score
-        capacities, steps, notes = _split(graph, tables, capacities, sizes, scores, budget)
+        capacities, steps, notes = _split(graph, tables, capacities, sizes, scores, budget, len(folders))
     else:
         where, score = graph, partial(_equal_scores, tables)
         capacities, steps, notes = _future_split(tables, capacities, "split" in options)
@@ -244,12 +244,13 @@ def _split(
     sizes: Mapping[str, Any],
     scores: Scores | None,
     budget: Budget,
+    images: int,
 ) -> Divided:
     """Divide the GPU's memory as the layout would: done just now, and timed."""
     from tiering.layout.split import parse_request, split_gpu, split_need
 
     begun, request = time.perf_counter(), parse_request(sizes.get("split"), sizes.get("gpu_times"))
-    divided, left = split_gpu(graph, tables, capacities, request, scores, budget)
+    divided, left = split_gpu(graph, tables, capacities, request, scores, budget, images)
     if divided is None:
         return left, (), ()
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)

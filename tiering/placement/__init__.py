@@ -4,6 +4,7 @@
 """
 
 from tiering.placement.access_times import AccessTimes, read_access_times
+from tiering.placement.beyond import Beyond
 from tiering.placement.lines import Lists
 from tiering.placement.split import Side, Split, gpu_budget, parse_split, plan_split, split_memory
 from tiering.placement.tiers import (
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_PAGE",
     "MIN_PAGE",
     "AccessTimes",
+    "Beyond",
     "Capacities",
     "Lists",
     "Side",

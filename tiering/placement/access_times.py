@@ -1,7 +1,7 @@
 """What one access costs more when its data lie in host memory than when they lie on the GPU.
 
 The figures behind the split of a GPU's memory (`tiering.placement.split`): assumed ones, from the speed of a link, or
-measured ones, from a file.
+measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / SECTOR_BYTES
 """Scattered sectors reach half of the wide bandwidth: each carries a header as long as itself."""
 HOST_SHARE = 1 - 1 / 100
 """Share of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
+PEER_SHARE = 0.9
+"""A peer's memory counts as ten times as fast as the host's (NVLink beside PCIe)."""
+SSD_READ_BYTES = 4096
+"""A read of an SSD; rows up to this size take one."""
+SSD_READS_PER_SECOND = 1e6
+"""Of one SSD, at random."""
 _FORM = (
     '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
     "in seconds"
@@ -49,6 +55,10 @@ class AccessTimes:
     """Per adjacency list looked up: its begin and end."""
     neighbour_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
     """Per neighbour id drawn from a list."""
+    peer_share: float = PEER_SHARE
+    """Share of a feature row's seconds that a peer's memory saves, too."""
+    ssd_seconds: float = 1 / SSD_READS_PER_SECOND
+    """Per read of up to `SSD_READ_BYTES` from one SSD: what it costs more than host memory."""
     source: str = ASSUMED
     """``assumed``, or ``measured on`` and the device."""
 
@@ -63,11 +73,15 @@ class AccessTimes:
             "feature_seconds": {"base": self.feature_base, "per_byte": self.feature_per_byte},
             "list_seconds": self.list_seconds,
             "neighbour_seconds": self.neighbour_seconds,
+            "peer_share": self.peer_share,
+            "ssd_seconds": self.ssd_seconds,
         }
 
 
 def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
     """Read measured figures from a JSON file: ``device``, and seconds as in `AccessTimes.to_json`.
+
+    ``peer_share`` and ``ssd_seconds`` may be missing, and are assumed then.
 
     Raises
     ------
@@ -84,7 +98,8 @@ def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
     except (ValueError, RecursionError) as error:
         raise InputError(f"gpu times: {file}: not valid JSON ({error}); expected {_FORM}") from None
     where = f"gpu times: {file}"
-    _fields(document, ("device", "feature_seconds", "list_seconds", "neighbour_seconds"), where)
+    required = ("device", "feature_seconds", "list_seconds", "neighbour_seconds")
+    _fields(document, required, where, optional=("peer_share", "ssd_seconds"))
     feature = document["feature_seconds"]
     _fields(feature, ("base", "per_byte"), f"{where}: feature_seconds")
     device = document["device"]
@@ -95,6 +110,8 @@ def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
         _seconds(feature["per_byte"], f"{where}: feature_seconds.per_byte"),
         _seconds(document["list_seconds"], f"{where}: list_seconds"),
         _seconds(document["neighbour_seconds"], f"{where}: neighbour_seconds"),
+        _seconds(document.get("peer_share", PEER_SHARE), f"{where}: peer_share", "a share"),
+        _seconds(document.get("ssd_seconds", 1 / SSD_READS_PER_SECOND), f"{where}: ssd_seconds"),
         f"measured on {device.strip()}",
     )
     if not any((found.feature_base, found.feature_per_byte, found.list_seconds, found.neighbour_seconds)):
@@ -102,18 +119,20 @@ def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
     return found
 
 
-def _fields(document: Any, names: tuple[str, ...], where: str) -> None:
+def _fields(document: Any, names: tuple[str, ...], where: str, optional: tuple[str, ...] = ()) -> None:
     if not isinstance(document, Mapping):
         raise InputError(f"{where}: expected an object {_FORM}, found {document!r}")
-    missing, unknown = [n for n in names if n not in document], sorted(set(document) - set(names))
+    missing, unknown = [n for n in names if n not in document], sorted(set(document) - set(names) - set(optional))
     if missing or unknown:
         wrong = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         raise InputError(f"{where}: expected {', '.join(names)}, found {wrong}; the form is {_FORM}")
 
 
-def _seconds(value: Any, where: str) -> float:
+def _seconds(value: Any, where: str, what: str = "seconds") -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise InputError(f"{where}: expected seconds, a finite number of 0 or more, found {value!r}")
+        raise InputError(f"{where}: expected {what}, a finite number of 0 or more, found {value!r}")
+    if value > 1 and what != "seconds":
+        raise InputError(f"{where}: expected {what}, at most 1, found {value!r}")
     if value > 1:
         raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
     return float(value)

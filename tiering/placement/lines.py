@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.placement.access_times import AccessTimes
+from tiering.placement.beyond import Beyond
 from tiering.placement.tiers import Table
 
 Floats = npt.NDArray[np.float64]
@@ -59,11 +60,22 @@ class FeatureLine:
     bytes: Ints
     """int64, shape (blocks + 1,), from 0 on: what each prefix takes."""
     seconds: Floats
-    """float64, same shape: seconds per epoch that it saves."""
+    """float64, same shape: seconds per epoch that it saves on the GPU beside host memory."""
+    ssd_seconds: Floats
+    """float64, same shape: seconds per epoch that it saves in host memory beside SSDs."""
 
-    def within(self, nbytes: Ints) -> Floats:
-        """Seconds saved by the longest prefix of whole blocks in each number of bytes."""
-        return self.seconds[np.searchsorted(self.bytes, nbytes, side="right") - 1]
+    def saved(self, nbytes: Ints, beyond: Beyond, times: AccessTimes) -> Floats:
+        """Seconds saved by gpu tiers of each number of bytes, whole blocks, with the tiers that follow each."""
+        found = self.seconds[self._at(nbytes)]
+        if beyond.peer_bytes:
+            nbytes = nbytes + beyond.peer_bytes
+            found += times.peer_share * (self.seconds[self._at(nbytes)] - found)
+        if beyond.cpu_bytes is not None:
+            found += self.ssd_seconds[self._at(nbytes + beyond.cpu_bytes)]
+        return found
+
+    def _at(self, nbytes: Ints) -> Ints:
+        return np.searchsorted(self.bytes, nbytes, side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -90,17 +102,20 @@ class ListPath:
         return found
 
 
-def feature_line(tables: Sequence[Table], times: AccessTimes) -> FeatureLine:
+def feature_line(tables: Sequence[Table], times: AccessTimes, beyond: Beyond) -> FeatureLine:
     """The common line of all rows: by score per byte, ties by table, then by rank."""
     step = _step(sum(table.rows for table in tables))
-    keys, sizes, seconds = [np.zeros(0)], [np.zeros(0, np.int64)], [np.zeros(0)]
+    keys, sizes = [np.zeros(0)], [np.zeros(0, np.int64)]
+    seconds, ssd_seconds = [np.zeros(0)], [np.zeros(0)]
     for table in tables:
         keys.append(table.scores[::step] / table.row_bytes)
         sizes.append(np.diff(_ends(table.rows, step), prepend=0) * table.row_bytes)
         (sums,) = _block_sums(table.rows, step, 1, _accesses(table))
         seconds.append(sums * times.feature(table.row_bytes))
+        ssd_seconds.append(sums * beyond.ssd_seconds(table.row_bytes, times))
     line = np.argsort(-np.concatenate(keys), kind="stable")
-    return FeatureLine(_up_to(np.concatenate(sizes)[line]), _up_to(np.concatenate(seconds)[line]))
+    bytes_, *saved = (_up_to(np.concatenate(each)[line]) for each in (sizes, seconds, ssd_seconds))
+    return FeatureLine(bytes_, *saved)
 
 
 def list_path(lists: Sequence[Lists], times: AccessTimes) -> ListPath:

@@ -15,11 +15,14 @@ import numpy as np
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix
 from tiering.placement.access_times import AccessTimes
+from tiering.placement.beyond import Beyond
 from tiering.placement.lines import CHUNK, POINTS, ListPath, Lists, feature_line, list_path, prefix_sums
 from tiering.placement.tiers import Table, longest_prefix
 from tiering.units import Size, format_bytes, format_small_seconds, parse_size
 
-POINT_BYTES, CHUNK_VALUES = 96, 12
+HOST = Beyond()
+"""Host memory serves all that the GPU does not hold."""
+POINT_BYTES, CHUNK_VALUES = 108, 12
 """Memory of a plan: bytes per block of rows or columns, 8-byte values per row or column of a chunk."""
 
 
@@ -153,7 +156,14 @@ def gpu_budget(gpu: Size | None, tables: Sequence[Table], lists: Sequence[Lists]
     return budget
 
 
-def plan_split(asked: Size, budget: int, tables: Sequence[Table], lists: Sequence[Lists], times: AccessTimes) -> Split:
+def plan_split(
+    asked: Size,
+    budget: int,
+    tables: Sequence[Table],
+    lists: Sequence[Lists],
+    times: AccessTimes,
+    beyond: Beyond = HOST,
+) -> Split:
     """Divide `budget` bytes between feature rows and adjacency lists.
 
     Parameters
@@ -166,6 +176,8 @@ def plan_split(asked: Size, budget: int, tables: Sequence[Table], lists: Sequenc
         Feature rows, as for `tiering.placement.plan_tiers`; accesses per epoch as scores.
     lists
         Adjacency lists of each relation.
+    beyond
+        The tiers behind the gpu tier; they follow its end.
 
     Notes
     -----
@@ -175,7 +187,7 @@ def plan_split(asked: Size, budget: int, tables: Sequence[Table], lists: Sequenc
     a corner of the hull no combination of as many bytes saves more). With more than `POINTS` columns, or rows, whole
     blocks of columns / `POINTS` are tried, and rows count by whole blocks.
 
-    Every miss counts as read from host memory, also where a peer or an SSD would serve it.
+    Lists that the GPU does not hold count as read from host memory. A peer's memory counts as reached.
 
     Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
     """
@@ -184,16 +196,17 @@ def plan_split(asked: Size, budget: int, tables: Sequence[Table], lists: Sequenc
         point = int(np.searchsorted(path.bytes, int(budget * asked.fraction), side="right")) - 1
     else:
         reach = int(np.searchsorted(path.bytes, budget, side="right"))
-        rest = feature_line(tables, times).within(budget - path.bytes[:reach])
+        rest = feature_line(tables, times, beyond).saved(budget - path.bytes[:reach], beyond, times)
         point = int(np.argmax(path.seconds[:reach] + rest))
-    ends = longest_prefix(tables, budget - int(path.bytes[point]))
+    left = budget - int(path.bytes[point])
+    ends = longest_prefix(tables, left)
     return Split(
         asked.text,
         budget,
         {table.node_type: end for table, end in zip(tables, ends, strict=True)},
         sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
         _prefixes(path, point, lists),
-        _feature_side(tables, ends, times),
+        _feature_side(tables, left, times, beyond),
         Side(*(float(sums[at]) for sums in (path.reads, path.seconds) for at in (-1, point))),
     )
 
@@ -212,11 +225,23 @@ def _prefixes(path: ListPath, point: int, lists: Sequence[Lists]) -> dict[str, A
     return found
 
 
-def _feature_side(tables: Sequence[Table], ends: Sequence[int], times: AccessTimes) -> Side:
+def _feature_side(tables: Sequence[Table], gpu_bytes: int, times: AccessTimes, beyond: Beyond) -> Side:
+    """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
+    peer, cpu = beyond.peer_bytes, beyond.cpu_bytes or 0
+    sizes = [begin + size for begin in (0, gpu_bytes) for size in (0, peer, peer + cpu)]
+    reach = [longest_prefix(tables, size) for size in sizes]
     reads = served = seconds = saved = 0.0
-    for table, end in zip(tables, ends, strict=True):
-        own, everything = prefix_sums(table.scores, [end, table.rows])
-        reads, served = reads + everything, served + own
-        each = times.feature(table.row_bytes)
-        seconds, saved = seconds + everything * each, saved + own * each
+    for index, table in enumerate(tables):
+        ends = [found[index] for found in reach]
+        known = sorted({table.rows, *ends})
+        accesses = dict(zip(known, prefix_sums(table.scores, known), strict=True))
+        own, everything = [accesses[end] for end in ends], accesses[table.rows]
+        each, on_ssd = times.feature(table.row_bytes), beyond.ssd_seconds(table.row_bytes, times)
+        without, with_gpu = (
+            each * (gpu + times.peer_share * (shared - gpu)) + on_ssd * memory
+            for gpu, shared, memory in (own[:3], own[3:])
+        )
+        reads, served = reads + everything, served + own[3]
+        seconds += (each + on_ssd) * everything - without
+        saved += with_gpu - without
     return Side(reads, served, seconds, saved)
