@@ -16,8 +16,10 @@
 #include <vector>
 
 #include "../cpp/check.hpp"
+#include "device.hpp"
 
 using namespace tiering;
+using namespace tiering::test;
 
 namespace {
 
@@ -130,11 +132,7 @@ void test_pick() {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&devices); code != cudaSuccess || devices == 0) {
-    std::cout << "test_memory: skipped, no device: " << cudaGetErrorString(code) << "\n";
-    return 77;
-  }
+  if (no_device("test_memory")) return kSkipped;
   test_fill();
   test_too_much();
   test_registration();

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "../cpp/lists.hpp"
+#include "device.hpp"
 
 using namespace tiering;
+using namespace tiering::test;
 using test::Csc;
 
 namespace {
@@ -266,11 +268,7 @@ void test_faults() {
 }  // namespace
 
 int main() {
-  int devices = 0;
-  if (const cudaError_t code = cudaGetDeviceCount(&devices); code != cudaSuccess || devices == 0) {
-    std::cout << "test_sampler: skipped, no device: " << cudaGetErrorString(code) << "\n";
-    return 77;
-  }
+  if (no_device("test_sampler")) return kSkipped;
   const std::vector<std::vector<int64_t>> usual{{5, 3, 4}, {10, 2, 3}, {4, 0, 2}},
       many{{60, 70, 50}, {2, 2, 2}}, whole{{-1, -1, -1}, {2, -1, 0}};
   const std::map<Rule, std::string> rules{

@@ -96,5 +96,5 @@ class HeldLists(Layout):
         indptr, _ = self.graph.csc(relation)
         size = ListBytes.of_graph(self.graph, self.graph.relation(relation), weights=False)
         nbytes = size.taken(np.arange(indptr.size), indptr)
-        columns = int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1 if self.share > 0 else 0
-        return AdjacencyPrefix.of(max(0, columns), int(indptr[max(0, columns)]), size)
+        columns = max(0, int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1)
+        return AdjacencyPrefix.of(columns, int(indptr[columns]), size)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.formats.graph import INT32_NODES, Graph, relation_folder
+from tiering.formats.graph import Graph, id_bytes, relation_folder
 from tiering.formats.manifest import Relation, relation_key, storage_dtype
 from tiering.formats.problems import Problem
 
@@ -35,8 +35,8 @@ class ListBytes:
     def of_graph(cls, graph: Graph, relation: Relation, weights: bool) -> ListBytes:
         """By what the graph's own manifest says."""
         index = storage_dtype(graph.manifest.files[f"{relation_folder(relation)}/indices"].dtype).itemsize
-        key = 4 if graph.num_nodes(relation[2]) < INT32_NODES else 8
-        return cls(index, key if "order" in graph.manifest.parts else 0, weights)
+        key = id_bytes(graph.num_nodes(relation[2])) if "order" in graph.manifest.parts else 0
+        return cls(index, key, weights)
 
     def taken(self, columns: Any, edges: Any) -> Any:
         """Bytes of the first `columns` lists, at least one, with `edges` entries together; numbers or arrays."""

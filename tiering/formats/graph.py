@@ -19,6 +19,11 @@ INT32_NODES = 2**31
 """`indices` are int32 while the source type has fewer nodes than this."""
 
 
+def id_bytes(num_nodes: int) -> int:
+    """Bytes of an id of a type of so many nodes, wherever ids are stored: 4, or 8 from `INT32_NODES` nodes on."""
+    return 8 if num_nodes >= INT32_NODES else 4
+
+
 def relation_folder(relation: Relation) -> str:
     """Directory of a relation inside the artifact."""
     return "relations/" + "__".join(relation)
@@ -187,10 +192,8 @@ class Graph(Artifact):
                 continue
             folder = relation_folder(relation)
             found += self._shape_problems(f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ("int64",))
-            wide = nodes[entry["src"]]["num_nodes"] >= INT32_NODES
-            found += self._shape_problems(
-                f"{folder}/indices", (entry["num_edges"],), ("int64",) if wide else ("int32",)
-            )
+            stored = f"int{8 * id_bytes(nodes[entry['src']]['num_nodes'])}"
+            found += self._shape_problems(f"{folder}/indices", (entry["num_edges"],), (stored,))
             for name in entry["edge_data"]:
                 found += self._shape_problems(f"{folder}/{name}", (entry["num_edges"],), None)
         for node_type, entry in nodes.items():

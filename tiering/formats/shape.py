@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import INT32_NODES, Graph
+from tiering.formats.graph import Graph, id_bytes
 from tiering.formats.manifest import FileEntry, Relation
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.io.streaming import uncached_bytes
@@ -35,7 +35,7 @@ class NodeShape:
     @property
     def id_bytes(self) -> int:
         """Bytes of an id of this type."""
-        return 8 if self.num_nodes >= INT32_NODES else 4
+        return id_bytes(self.num_nodes)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering import native
+from tiering.formats.graph import id_bytes
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.checksum import BLOCK_BYTES
 
@@ -34,7 +35,7 @@ class CscSizes:
     @property
     def id_bytes(self) -> int:
         """Bytes of an id in ``indices``: 4, or 8 where the source type has 2^31 nodes or more."""
-        return 8 if self.num_src >= 2**31 else 4
+        return id_bytes(self.num_src)
 
     @property
     def record_bytes(self) -> int:

@@ -77,7 +77,7 @@ def split_gpu(
     request: SplitRequest | None,
     scores: Scores | None,
     budget: Budget,
-    images: int = 0,
+    images: int,
 ) -> tuple[Split | None, Capacities]:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
@@ -90,7 +90,7 @@ def split_gpu(
     scores
         Those that the graph was ordered by.
     images
-        SSDs of the ssd tier.
+        SSDs of the ssd tier; 0 without one.
 
     Returns
     -------
@@ -197,9 +197,9 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[Lists]:
     hops = resolve_fanouts(graph.relations, sampling["fanouts"])
     for index, relation in enumerate(graph.relations):
         indptr, _ = graph.csc(relation)
-        entries = _entries(sampling["sampler"], [hop[index] for hop in hops])
+        places = _places(sampling["sampler"], [hop[index] for hop in hops])
         size = ListBytes.of_graph(graph, relation, weights=sampling["sampler"] == "weighted")
-        found.append(Lists(relation_key(relation), indptr, size, _reads(graph, scores, relation), entries))
+        found.append(Lists(relation_key(relation), indptr, size, _reads(graph, scores, relation), places))
     return found
 
 
@@ -209,5 +209,5 @@ def _reads(graph: Graph, scores: Scores, relation: Relation) -> Callable[[int, i
     return lambda begin, end: reads[new_to_old[begin:end]]
 
 
-def _entries(sampler: str, fanouts: list[int]) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+def _places(sampler: str, fanouts: list[int]) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
     return lambda degrees: list_read_places(degrees, sampler, fanouts)

@@ -66,6 +66,18 @@ class AccessTimes:
         """Seconds saved by an access to a feature row of `row_bytes` bytes that the GPU holds."""
         return self.feature_base + self.feature_per_byte * row_bytes
 
+    def saved_by_tiers(self, gpu: Any, shared: Any, before_ssd: Any) -> Any:
+        """Seconds saved by tiers; numbers or arrays.
+
+        Parameters
+        ----------
+        gpu, shared
+            What rows on the GPU, and rows on the GPU and its peers, would save on the GPU beside host memory.
+        before_ssd
+            What rows of these tiers and of host memory save beside SSDs.
+        """
+        return gpu + self.peer_share * (shared - gpu) + before_ssd
+
     def to_json(self) -> dict[str, Any]:
         """The form of the file, with ``source`` for ``device``."""
         return {
@@ -110,7 +122,7 @@ def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
         _seconds(feature["per_byte"], f"{where}: feature_seconds.per_byte"),
         _seconds(document["list_seconds"], f"{where}: list_seconds"),
         _seconds(document["neighbour_seconds"], f"{where}: neighbour_seconds"),
-        _seconds(document.get("peer_share", PEER_SHARE), f"{where}: peer_share", "a share"),
+        _share(document.get("peer_share", PEER_SHARE), f"{where}: peer_share"),
         _seconds(document.get("ssd_seconds", 1 / SSD_READS_PER_SECOND), f"{where}: ssd_seconds"),
         f"measured on {device.strip()}",
     )
@@ -128,11 +140,19 @@ def _fields(document: Any, names: tuple[str, ...], where: str, optional: tuple[s
         raise InputError(f"{where}: expected {', '.join(names)}, found {wrong}; the form is {_FORM}")
 
 
-def _seconds(value: Any, where: str, what: str = "seconds") -> float:
+def _number(value: Any, where: str, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise InputError(f"{where}: expected {what}, a finite number of 0 or more, found {value!r}")
-    if value > 1 and what != "seconds":
-        raise InputError(f"{where}: expected {what}, at most 1, found {value!r}")
-    if value > 1:
-        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
     return float(value)
+
+
+def _seconds(value: Any, where: str) -> float:
+    if (found := _number(value, where, "seconds")) > 1:
+        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
+    return found
+
+
+def _share(value: Any, where: str) -> float:
+    if (found := _number(value, where, "a share")) > 1:
+        raise InputError(f"{where}: expected a share, at most 1, found {value!r}")
+    return found

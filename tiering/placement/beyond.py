@@ -21,16 +21,21 @@ class Beyond:
     cpu_bytes: int | None = None
     """Host memory; ``None``: all that is left, and no ssd tier."""
     images: int = 0
-    """SSDs that read side by side."""
+    """SSDs that read side by side; 0 without an ssd tier."""
 
     @classmethod
     def of(cls, capacities: Capacities, total: int, images: int) -> Beyond:
         """Of a layout with `total` bytes of features."""
         peer, cpu = capacities.peer, capacities.cpu
-        peers = 0 if peer is None else total if peer.auto else peer.of(total) * capacities.num_peers
-        if not capacities.ssd or (cpu is not None and cpu.auto):
+        peers = 0 if peer is None else min(total, peer.of(total) * capacities.num_peers)
+        if not images or (cpu is not None and cpu.auto):
             return cls(peers)
-        return cls(peers, 0 if cpu is None else cpu.of(total), max(1, images))
+        return cls(peers, 0 if cpu is None else cpu.of(total), images)
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Bytes from the end of the gpu tier to that of the gpu, peer and cpu tier."""
+        return 0, self.peer_bytes, self.peer_bytes + (self.cpu_bytes or 0)
 
     def ssd_seconds(self, row_bytes: int, times: AccessTimes) -> float:
         """Seconds that an access to a row costs more if it lies on SSD than in host memory; 0 without an ssd tier."""

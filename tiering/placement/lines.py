@@ -39,7 +39,7 @@ class Lists:
     """What they take in the memory of a GPU."""
     reads: Callable[[int, int], Floats]
     """Expected reads per epoch of the lists of columns begin to end: float64, shape (end - begin,)."""
-    entries: Callable[[Ints], Floats]
+    places: Callable[[Ints], Floats]
     """Places that a read looks at in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
 
     @property
@@ -66,16 +66,8 @@ class FeatureLine:
 
     def saved(self, nbytes: Ints, beyond: Beyond, times: AccessTimes) -> Floats:
         """Seconds saved by gpu tiers of each number of bytes, whole blocks, with the tiers that follow each."""
-        found = self.seconds[self._at(nbytes)]
-        if beyond.peer_bytes:
-            nbytes = nbytes + beyond.peer_bytes
-            found += times.peer_share * (self.seconds[self._at(nbytes)] - found)
-        if beyond.cpu_bytes is not None:
-            found += self.ssd_seconds[self._at(nbytes + beyond.cpu_bytes)]
-        return found
-
-    def _at(self, nbytes: Ints) -> Ints:
-        return np.searchsorted(self.bytes, nbytes, side="right") - 1
+        gpu, peer, cpu = (np.searchsorted(self.bytes, nbytes + more, side="right") - 1 for more in beyond.ends)
+        return np.asarray(times.saved_by_tiers(self.seconds[gpu], self.seconds[peer], self.ssd_seconds[cpu]))
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,7 @@ def _benefit(lists: Lists, times: AccessTimes) -> Callable[[int, int], tuple[Flo
 
     def of(begin: int, end: int) -> tuple[Floats, Floats]:
         reads = lists.reads(begin, end)
-        each = lists.entries(np.diff(lists.indptr[begin : end + 1]))
+        each = lists.places(np.diff(lists.indptr[begin : end + 1]))
         each *= times.neighbour_seconds
         each += times.list_seconds
         each *= reads

@@ -227,21 +227,19 @@ def _prefixes(path: ListPath, point: int, lists: Sequence[Lists]) -> dict[str, A
 
 def _feature_side(tables: Sequence[Table], gpu_bytes: int, times: AccessTimes, beyond: Beyond) -> Side:
     """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
-    peer, cpu = beyond.peer_bytes, beyond.cpu_bytes or 0
-    sizes = [begin + size for begin in (0, gpu_bytes) for size in (0, peer, peer + cpu)]
-    reach = [longest_prefix(tables, size) for size in sizes]
+    sizes = {size + more for size in (0, gpu_bytes) for more in beyond.ends}
+    reach = {size: longest_prefix(tables, size) for size in sizes}
     reads = served = seconds = saved = 0.0
     for index, table in enumerate(tables):
-        ends = [found[index] for found in reach]
-        known = sorted({table.rows, *ends})
-        accesses = dict(zip(known, prefix_sums(table.scores, known), strict=True))
-        own, everything = [accesses[end] for end in ends], accesses[table.rows]
+        ends = sorted({table.rows, *(found[index] for found in reach.values())})
+        accesses = dict(zip(ends, prefix_sums(table.scores, ends), strict=True))
         each, on_ssd = times.feature(table.row_bytes), beyond.ssd_seconds(table.row_bytes, times)
-        without, with_gpu = (
-            each * (gpu + times.peer_share * (shared - gpu)) + on_ssd * memory
-            for gpu, shared, memory in (own[:3], own[3:])
-        )
-        reads, served = reads + everything, served + own[3]
-        seconds += (each + on_ssd) * everything - without
-        saved += with_gpu - without
+        worth = []
+        for size in (0, gpu_bytes):
+            gpu, peer, cpu = (accesses[reach[size + more][index]] for more in beyond.ends)
+            worth.append(times.saved_by_tiers(each * gpu, each * peer, on_ssd * cpu))
+        everything = accesses[table.rows]
+        reads, served = reads + everything, served + accesses[reach[gpu_bytes][index]]
+        seconds += (each + on_ssd) * everything - worth[0]
+        saved += worth[1] - worth[0]
     return Side(reads, served, seconds, saved)

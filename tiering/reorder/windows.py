@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.graph import id_bytes
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
@@ -54,7 +55,7 @@ class RelabelSizes:
     @property
     def id_bytes(self) -> int:
         """Bytes of a source's id: 4, or 8 where the source type has 2^31 nodes or more."""
-        return 8 if self.num_src >= 2**31 else 4
+        return id_bytes(self.num_src)
 
     def parts(self) -> tuple[int, int, int]:
         """Bytes of the source map, of the new indptr (8 for each node), and of the largest array by edge."""

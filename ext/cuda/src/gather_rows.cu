@@ -17,6 +17,8 @@ namespace {
 
 constexpr int kThreads = 1024;  // of a block: the registers of a multiprocessor are enough for one
 constexpr int kInFlight = 4;    // accesses of a lane
+constexpr int kMostBlocks =
+    1 << 16;  // more than there are multiprocessors: accesses of all lanes are counted in 32 bits
 
 /// `request` is the part from its `first`-th id on, of at most kMostRows.
 template <typename Word>
@@ -78,13 +80,13 @@ T* moved(T* pointer, int64_t by) {
 
 /// The ids [first, first + count) of a request.
 GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, int64_t row_bytes) {
-  GatherRequest part = request;
-  part.ids = moved(request.ids, first);
-  part.slots = moved(request.slots, first);
-  part.places = moved(request.places, first);
-  if (request.places == nullptr) part.out += first * row_bytes;
-  part.count = count;
-  return part;
+  GatherRequest found = request;
+  found.ids = moved(request.ids, first);
+  found.slots = moved(request.slots, first);
+  found.places = moved(request.places, first);
+  if (request.places == nullptr) found.out += first * row_bytes;
+  found.count = count;
+  return found;
 }
 
 }  // namespace
@@ -95,7 +97,7 @@ void gather_rows(const RowTable& table, const GatherRequest& request, int most_s
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
   const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;
-  const int64_t all = multiprocessors(), most = most_sms > 0 ? std::min<int64_t>(most_sms, all) : all;
+  const int64_t most = std::min<int64_t>(most_sms > 0 ? most_sms : multiprocessors(), kMostBlocks);
   auto run = [&](auto kernel) {
     for (int64_t first = 0; first < request.count; first += RowCopy::kMostRows) {
       const int64_t count = std::min(request.count - first, RowCopy::kMostRows);

@@ -37,9 +37,9 @@ def assert_same(found, expected):
     assert found.y is None or found.y.equal(expected.y)
 
 
-def hold_columns(monkeypatch, share, weights=True):
+def hold_columns(monkeypatch, share):
     """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
-    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights))
+    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=True))
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
+from tiering.formats.adjacency_prefix import INDPTR_BYTES
 from tiering.runtime.gpu.device import Device
 from tiering.runtime.gpu.peers import PeerGroup, open_memory
 
 _PIECE_EDGES = 1 << 24
-_INDPTR_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Columns:
     def share_bytes(self, begin: int, end: int, peer: int, peers: int) -> int:
         """What columns [begin, end) take on one of the GPUs that they are interleaved over."""
         columns = max(0, -(-(end - begin - peer) // peers))
-        return (2 * columns + 1) * _INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * self.edge_bytes
+        return (2 * columns + 1) * INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * self.edge_bytes
 
     def share_edges(self, begin: int, end: int, peer: int, peers: int) -> int:
         """Edges of columns [begin, end) on one of those GPUs."""
