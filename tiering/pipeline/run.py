@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from tiering.errors import ExistsError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
+from tiering.formats.document import KINDS, open_directory, read_document
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
 from tiering.io.atomic import OutputDirectory
 from tiering.io.checksum import sampled_digest
@@ -154,7 +154,7 @@ def replaceable(target: Path) -> bool:
     if not target.exists():
         return False
     try:
-        document, _ = read_document(target)
+        document, _ = read_document(open_directory(target))
         ours = str(document["format"]).removeprefix("tiering.") in KINDS
     except (TieringError, OSError, KeyError, TypeError):
         ours = False
