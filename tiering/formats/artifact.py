@@ -162,7 +162,7 @@ class Artifact:
                 found += coverage.compare(self.manifest, name, threads, sample)
             for name, external in self.manifest.external.items():
                 if not external.whole:
-                    found += coverage.compare_samples(name, external)
+                    found += coverage.compare_samples(name, external, sample >= 1)
             if not found and sample >= 1:
                 found += self._content_problems(threads)
         for name, part in self._nested.items():

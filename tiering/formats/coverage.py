@@ -26,7 +26,7 @@ class Coverage:
     known: int = 0
     """Bytes that have one."""
     samples: list[str] = field(default_factory=list)
-    """Files of which only samples were recorded: they were read whole, and the samples compared."""
+    """Files of which only samples were recorded, and were compared."""
 
     def compare(self, manifest: Manifest, name: str, threads: int, sample: float) -> list[Problem]:
         """Compare a file with its checksums: all blocks, or a share of them drawn at random."""
@@ -49,26 +49,24 @@ class Coverage:
         more = f" and {len(wrong) - _SHOWN} more places" if len(wrong) > _SHOWN else ""
         return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
 
-    def compare_samples(self, name: str, external: External) -> list[Problem]:
-        """Compare the samples of a file of the user's; read all of it, so that what the disk has lost shows."""
-        with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
-            while file.read(_PIECE):
-                pass
-        self.samples.append(str(external.path))
-        found = sampled_digest(external.path)
+    def compare_samples(self, name: str, external: External, whole: bool) -> list[Problem]:
+        """Compare the samples of a file of the user's; if `whole`, read all of it: what the disk has lost shows."""
+        where = f"external {name}: {external.path}"
+        try:
+            with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
+                while whole and file.read(_PIECE):
+                    pass
+                found = sampled_digest(external.path)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        self.samples.append(f"{external.path} ({'read whole' if whole else 'not read whole'})")
         if found == external.digest:
             return []
-        where, message = (
-            f"external {name}: {external.path}",
-            f"content changed: expected {external.digest}, found {found}",
-        )
-        return [Problem(where, message, "checksum")]
+        return [Problem(where, f"content changed: expected {external.digest}, found {found}", "checksum")]
 
     def __str__(self) -> str:
         """One sentence."""
         told = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
         if self.samples:
-            told += (
-                f"; read whole but compared at 64 places only, because no more was recorded: {', '.join(self.samples)}"
-            )
+            told += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"
         return told
