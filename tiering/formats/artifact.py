@@ -54,6 +54,7 @@ class Artifact:
         self.manifest = manifest
         self._nested: dict[str, Artifact] = {}
         self._unreadable: list[Problem] = []
+        self._damaged: list[Problem] = []  # of manifests of nested artifacts
         self._sound: set[str] = set()
 
     @property
@@ -108,16 +109,20 @@ class Artifact:
 
     def _load_part(self, held: HeldDirectory, name: str) -> None:
         if name not in self.part_types:
-            self._unreadable.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
+            self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
             found = self.part_types[name]._load(open_directory(self.path / name, held))
         except (FormatError, MissingError, OSError) as error:
             found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
-        if isinstance(found, Artifact):
-            self._nested[name] = found
-        else:
-            self._unreadable += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+        if not isinstance(found, Artifact):
+            self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+            return
+        self._nested[name] = found
+        if found.digest != self.manifest.parts[name]:
+            message = "the nested artifact's manifest changed after it was recorded"
+            self._damaged.append(Problem(name, message, "checksum"))
+        self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found._damaged]
 
     def verify_reads(self, on: bool = True) -> None:
         """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
@@ -207,7 +212,7 @@ class Artifact:
         return part
 
     def _header_problems(self) -> list[Problem]:
-        found, held = list(self._unreadable), cast("HeldDirectory", self.manifest.held)
+        found, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
         unreadable = {problem.where for problem in found}
         for name, entry in self.manifest.files.items():
             if name in unreadable:
@@ -217,9 +222,6 @@ class Artifact:
                 found.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
             elif size != entry.bytes:
                 found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
-        for name, part in self._nested.items():
-            if part.digest != self.manifest.parts[name]:
-                found.append(Problem(name, "the nested artifact's manifest changed after it was recorded", "checksum"))
         for name, external in self.manifest.external.items():
             where = f"external {name}: {external.path}"
             if str(external.path) in unreadable:

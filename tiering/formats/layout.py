@@ -209,13 +209,13 @@ class Layout(Artifact):
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
 
     def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
-        """File of a memory tier (``gpu``, ``peer``, ``cpu``)."""
-        return self.path / tier_file(node_type, tier, peer, self.num_peers)
+        """What opens the file of a memory tier (``gpu``, ``peer``, ``cpu``), as it was when the layout was opened."""
+        return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     @property
     def images(self) -> list[Path]:
-        """SSD images in stripe order."""
-        return [self.manifest.external[image_name(k)].path for k in range(self.num_images)]
+        """What opens the SSD images, in stripe order, as they were when the layout was opened."""
+        return [Path(self.manifest.image_place(image_name(k))) for k in range(self.num_images)]
 
     def _body_problems(self) -> list[Problem]:
         if "graph" not in self._nested:
@@ -336,7 +336,7 @@ class Layout(Artifact):
             **super().summary(),
             "page_bytes": self.page_bytes,
             "num_peers": self.num_peers,
-            "images": [str(path) for path in self.images],
+            "images": [str(self.manifest.external[image_name(k)].path) for k in range(self.num_images)],
             "node_types": types,
             **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tiering.errors import FormatError
 from tiering.formats.artifact import Artifact
 from tiering.formats.coverage import Coverage
-from tiering.formats.document import document_problems, open_directory, read_document
+from tiering.formats.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -36,7 +37,10 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
 
 def _kind(where: Path) -> tuple[str, list[Problem]]:
     """What lies in a directory, and what is wrong with its manifest."""
-    document, data = read_document(open_directory(where))
+    try:
+        document, data = read_document(open_directory(where))
+    except FormatError as error:
+        return "", [Problem(MANIFEST, str(error), "json")]
     problems = document_problems(document, data=data)
     return "" if problems else document["format"].removeprefix("tiering."), problems
 
