@@ -217,7 +217,7 @@ class Graph(Artifact):
     def _order_problems(self) -> list[Problem]:
         """An order of other nodes than these."""
         order = self._nested["order"]
-        if list(order.manifest.body["node_types"]) != self.node_types:
+        if set(order.manifest.body["node_types"]) != set(self.node_types):
             return [Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")]
         found = []
         for name in self.node_types:
