@@ -332,6 +332,12 @@ def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 # ---------------------------------------------------------------------------------------------------- io
 
+def page_hashes(data: NDArray[np.uint8], page_bytes: int) -> NDArray[np.uint32]:
+    """Low 32 bits of XXH3-64 (seed 0) of each page; `data` holds whole pages."""
+
+def block_hashes(data: NDArray[np.uint8], block_bytes: int, threads: int = 1) -> NDArray[np.uint64]:
+    """XXH3-64 (seed 0) of each block of `data`; the last may be short."""
+
 def uring_unavailable() -> str:
     """Why io_uring cannot be used here; empty if it can."""
 
