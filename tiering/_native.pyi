@@ -332,17 +332,27 @@ def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 # ---------------------------------------------------------------------------------------------------- io
 
+def page_hashes(data: NDArray[np.uint8], page_bytes: int) -> NDArray[np.uint32]:
+    """Low 32 bits of XXH3-64 (seed 0) of each page; `data` holds whole pages."""
+
+def block_hashes(data: NDArray[np.uint8], block_bytes: int, threads: int = 1) -> NDArray[np.uint64]:
+    """XXH3-64 (seed 0) of each block of `data`; the last may be short."""
+
 def uring_unavailable() -> str:
-    """Why io_uring cannot be used here; empty if it can."""
+    """Why io_uring cannot be used here; empty if a ring can be set up and reads."""
 
 class SsdReader:
-    """Open SSD images and the engine that reads them."""
+    """Open SSD images and the engine that reads them: ``io_uring``, ``threads``, ``mmap``, or ``auto``."""
 
     def __init__(
         self, paths: Sequence[str], page_bytes: int, engine: str, depth: int, direct: str = "auto"
     ) -> None: ...
     @property
     def engine(self) -> str: ...
+    @property
+    def fallback(self) -> str:
+        """Why threads read although ``auto`` prefers io_uring; empty if they do not."""
+
     @property
     def depth(self) -> int: ...
     @property
@@ -422,6 +432,13 @@ class GatherStats:
     def read_bytes(self) -> int: ...
     @property
     def direct_reads(self) -> int: ...
+    @property
+    def bad_page(self) -> int:
+        """Logical page that differs from its checksum, the first of them; -1 if none does."""
+
+    @property
+    def fallback(self) -> str:
+        """Why the reader left io_uring in this gather; empty if it did not."""
 
 class TieredTable:
     """Rows of one node type in four tiers."""
@@ -438,5 +455,6 @@ class TieredTable:
         stride: int = 0,
         rows_per_page: int = 0,
         page_bytes: int = 0,
+        checksums: Sequence[NDArray[np.uint32]] = (),
     ) -> None: ...
     def gather(self, ids: NDArray[np.int64], out: NDArray[np.uint8], threads: int = 1) -> GatherStats: ...

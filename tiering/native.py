@@ -56,6 +56,8 @@ cumulative_weights = _native.cumulative_weights
 epoch_order = _native.epoch_order
 
 # io
+block_hashes = _native.block_hashes
+page_hashes = _native.page_hashes
 GatherStats = _native.GatherStats
 RowReader = _native.RowReader
 SsdReader = _native.SsdReader
@@ -71,6 +73,7 @@ __all__ = [
     "SsdReader",
     "StreamReader",
     "TieredTable",
+    "block_hashes",
     "build_info",
     "check_csc",
     "coo_to_csc",
@@ -82,6 +85,7 @@ __all__ = [
     "inclusion_probability",
     "invert_permutation",
     "out_degrees",
+    "page_hashes",
     "place_edge_data",
     "place_relabelled",
     "place_relabelled_data",

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tiering/io/gather.hpp>
@@ -30,6 +31,7 @@ using tiering::Tier;
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Checksums = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
@@ -49,14 +51,18 @@ std::unique_ptr<tiering::SsdReader> open_reader(const std::vector<std::string>& 
   TIERING_EXPECT(
       page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
       "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
-  auto reader = std::make_unique<tiering::SsdReader>();
   // A mapping always goes through the page cache.
-  reader->images = tiering::ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
-  reader->options.depth = depth;
+  auto images = tiering::ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
   // A page rounded to sectors at both ends must fit one read.
-  reader->options.max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector));
-  reader->engine = tiering::make_engine(engine, reader->images, reader->options);
-  return reader;
+  const tiering::EngineOptions options{
+      .depth = depth, .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
+  return std::make_unique<tiering::SsdReader>(std::move(images), options, engine);
+}
+
+std::string fallback_of(tiering::SsdReader& reader) {
+  nb::gil_scoped_release release;
+  const std::lock_guard turn(reader.turn);
+  return reader.fallback();
 }
 
 /// A tiered table together with the arrays and the reader it points to.
@@ -66,6 +72,7 @@ struct BoundTable {
   std::vector<Bytes> peers;
   std::optional<Bytes> cpu;
   nb::object reader;
+  std::vector<Checksums> checksums;
 };
 
 void expect_bytes(const std::optional<Bytes>& array, int64_t rows, int64_t row_bytes, const char* what) {
@@ -80,9 +87,28 @@ const std::byte* address(const std::optional<Bytes>& array) {
   return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
 }
 
+/// Every page of the table has a checksum, where there are any.
+void expect_checksums(const tiering::TieredTable& table) {
+  const int64_t rows = table.ranges.num_rows - table.ranges.cpu_end;
+  if (table.checksums.empty() || rows == 0) return;
+  const tiering::SsdGeometry& ssd = table.ssd;
+  TIERING_EXPECT(static_cast<int64_t>(table.checksums.size()) == ssd.num_images,
+                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) +
+                     " images, found " + std::to_string(table.checksums.size()));
+  const int64_t pages = (ssd.address(rows - 1) + table.row_bytes - 1) / ssd.page_bytes + 1;
+  for (int64_t page = std::max(pages - ssd.num_images, int64_t{0}); page < pages; ++page) {
+    const auto found = static_cast<int64_t>(table.checksums[size_t(ssd.image_of(page))].size());
+    TIERING_EXPECT(page / ssd.num_images < found, "checksums: expected one for page " +
+                                                      std::to_string(page / ssd.num_images) + " of image " +
+                                                      std::to_string(ssd.image_of(page)) + ", found " +
+                                                      std::to_string(found));
+  }
+}
+
 void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
                 std::optional<Bytes> gpu, std::vector<Bytes> peers, std::optional<Bytes> cpu,
-                tiering::SsdReader* reader, nb::object owner, const tiering::SsdGeometry& ssd) {
+                tiering::SsdReader* reader, nb::object owner, const tiering::SsdGeometry& ssd,
+                std::vector<Checksums> checksums) {
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
@@ -107,7 +133,10 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   for (const auto& peer : peers) table.memory.peers.push_back(address(peer));
   table.ssd = ssd;
   table.reader = reader;
-  new (self) BoundTable{std::move(table), std::move(gpu), std::move(peers), std::move(cpu), std::move(owner)};
+  for (const auto& each : checksums) table.checksums.emplace_back(each.data(), each.size());
+  expect_checksums(table);
+  new (self) BoundTable{std::move(table), std::move(gpu),   std::move(peers),
+                        std::move(cpu),   std::move(owner), std::move(checksums)};
 }
 
 tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& out, int threads) {
@@ -194,7 +223,8 @@ void bind_io(nb::module_& m) {
   nb::class_<tiering::SsdReader>(m, "SsdReader")
       .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
            nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("engine", [](const tiering::SsdReader& r) { return std::string(r.engine->name()); })
+      .def_prop_ro("engine", [](const tiering::SsdReader& r) { return std::string(r.engine_name()); })
+      .def_prop_ro("fallback", &fallback_of)
       .def_prop_ro("depth", [](const tiering::SsdReader& r) { return r.options.depth; })
       .def_prop_ro("direct", [](const tiering::SsdReader& r) { return r.images.direct(); })
       .def_prop_ro("note", [](const tiering::SsdReader& r) { return r.images.note(); })
@@ -223,20 +253,24 @@ void bind_io(nb::module_& m) {
       .def_prop_ro("nanoseconds", [](const tiering::GatherStats& s) { return listed(s.nanoseconds); })
       .def_ro("reads", &tiering::GatherStats::reads)
       .def_ro("read_bytes", &tiering::GatherStats::read_bytes)
-      .def_ro("direct_reads", &tiering::GatherStats::direct_reads);
+      .def_ro("direct_reads", &tiering::GatherStats::direct_reads)
+      .def_ro("bad_page", &tiering::GatherStats::bad_page)
+      .def_ro("fallback", &tiering::GatherStats::fallback);
 
   nb::class_<BoundTable>(m, "TieredTable")
       .def(
           "__init__",
           [](BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, std::optional<Bytes> gpu,
              std::vector<Bytes> peers, std::optional<Bytes> cpu, nb::object reader, int64_t first_page,
-             int64_t stride, int64_t rows_per_page, int64_t page_bytes) {
+             int64_t stride, int64_t rows_per_page, int64_t page_bytes, std::vector<Checksums> checksums) {
             auto* ssd = reader.is_none() ? nullptr : nb::cast<tiering::SsdReader*>(reader);
             const int64_t images = ssd == nullptr ? 1 : static_cast<int64_t>(ssd->images.images.size());
             init_table(self, row_bytes, ends, std::move(gpu), std::move(peers), std::move(cpu), ssd,
-                       std::move(reader), {first_page, stride, rows_per_page, page_bytes, images});
+                       std::move(reader), {first_page, stride, rows_per_page, page_bytes, images},
+                       std::move(checksums));
           },
           "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(), "reader"_a.none(),
-          "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0)
+          "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0,
+          "checksums"_a = std::vector<Checksums>())
       .def("gather", &gather, "ids"_a, "out"_a, "threads"_a = 1);
 }

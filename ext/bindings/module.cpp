@@ -15,6 +15,7 @@ void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
+void bind_hashes(nb::module_& m);
 
 NB_MODULE(_native, m) {
   m.def("build_info", [] {
@@ -32,4 +33,5 @@ NB_MODULE(_native, m) {
   bind_reorder(m);
   bind_sampling(m);
   bind_io(m);
+  bind_hashes(m);
 }

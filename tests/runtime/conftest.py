@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 from tiering import native
 from tiering.formats.artifact import ArtifactWriter
@@ -175,6 +176,10 @@ def put_images(writer, out: Path, logical: bytes, images: int, page_bytes: int) 
         path.write_bytes(pages[k::images].tobytes())
         size = image_bytes(len(pages), k, images, page_bytes)
         writer.external[image_name(k)] = External(path, size, sampled_digest(path))
+        hashes = [xxhash.xxh3_64_intdigest(page.tobytes()) & 0xFFFFFFFF for page in pages[k::images]]
+        path = path.with_name(f"{path.name}.pages")
+        path.write_bytes(np.array(hashes, "<u4").tobytes())
+        writer.external[f"{image_name(k)}-pages"] = External(path, 4 * len(hashes), sampled_digest(path))
 
 
 def random_table(count: int, row_bytes: int, seed: int = 0) -> np.ndarray:

@@ -16,16 +16,22 @@ from tiering.errors import CapabilityError, StorageError
 from tiering.runtime import engines
 
 FORBID = """
-    # A seccomp filter as container runtimes install it: system call 425 (io_uring_setup) fails with EPERM.
+    # Seccomp filters as container runtimes install them: a system call fails with an error of choice.
     import ctypes, struct
+    SETUP, ENTER, EPERM, EINVAL, ENOMEM = 425, 426, 1, 22, 12
     libc = ctypes.CDLL(None, use_errno=True)
-    steps = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
-    libc.prctl(38, 1, 0, 0, 0)
-    if libc.prctl(22, 2, program, 0, 0) != 0:
-        print("no seccomp here")
-        raise SystemExit(0)
+
+    def forbid(call, error, waiting=False):
+        # io_uring_enter that waits: its third argument, the completions to wait for, is not 0.
+        steps = [(0x20, 0, 0, 0), (0x15, 0, 3 if waiting else 1, call)]
+        steps += [(0x20, 0, 0, 32), (0x15, 1, 0, 0)] if waiting else []
+        steps += [(0x06, 0, 0, 0x00050000 | error), (0x06, 0, 0, 0x7FFF0000)]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+        libc.prctl(38, 1, 0, 0, 0)
+        if libc.prctl(22, 2, program, 0, 0) != 0:
+            print("no seccomp here")
+            raise SystemExit(0)
 """
 EXHAUST = """
     import resource
@@ -50,27 +56,82 @@ def run_script(*parts: str, argument: object = "") -> str:
 needs_uring = pytest.mark.skipif(bool(native.uring_unavailable()), reason=native.uring_unavailable())
 
 
-@needs_uring
-def test_forbidden_by_seccomp(kit, build):
-    layout = build(kit.small_graph())
-    use = """
+READ = """
     import logging, sys
     import numpy, tiering
     logging.basicConfig(stream=sys.stdout)
     layout = tiering.open(sys.argv[1])
-    features = layout.features()
-    print("engine", features.engine, len(features.gather_numpy(numpy.arange(300))))
-    try:
-        layout.features(engine="io_uring")
-    except tiering.errors.CapabilityError as error:
-        print("refused:", error)
-    """
-    out = run_script(FORBID, use, argument=layout.path)
+    expected = layout.features(engine="mmap").gather_numpy(numpy.arange(300))
+    def read(engine):
+        features = layout.features(engine=engine)
+        same = (features.gather_numpy(numpy.arange(300)) == expected).all()
+        print("read", engine, "by", features.engine, same)
+    def refused(engine):
+        try:
+            read(engine)
+        except tiering.errors.TieringError as error:
+            print("refused:", type(error).__name__, error)
+"""
+
+
+def read_forbidden(layout: object, *parts: str) -> str:
+    out = run_script(FORBID, READ, *parts, argument=layout.path)
     if "no seccomp here" in out:
         pytest.skip(out)
-    assert "engine threads 300" in out
-    assert "because io_uring is not available: io_uring is forbidden here, by a container's seccomp profile" in out
-    assert "refused: engine io_uring: io_uring is forbidden here" in out
+    return out
+
+
+@needs_uring
+@pytest.mark.parametrize("call", ["SETUP", "ENTER"])
+@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+def test_ring_forbidden_from_the_start(kit, build, call, error):
+    out = read_forbidden(build(kit.small_graph()), f"forbid({call}, {error}); read('auto'); refused('io_uring')")
+    assert "read auto by threads True" in out
+    assert out.count("because io_uring is not available: ") == 1
+    assert "refused: CapabilityError engine io_uring: " in out
+    if error == "EPERM":
+        assert "not available: io_uring is forbidden here, by a container's seccomp profile" in out
+
+
+@needs_uring
+@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+@pytest.mark.parametrize("waiting", [False, True])
+def test_ring_forbidden_after_open(kit, build, error, waiting):
+    """`waiting`: reads still go to the kernel, and must be awaited although the call that waits is refused."""
+    use = f"""
+    read("auto")
+    read("io_uring")
+    forbid(ENTER, {error}, {waiting})
+    refused("io_uring")
+    refused("io_uring")
+    read("auto")
+    read("auto")
+    """
+    out = read_forbidden(build(kit.small_graph(page_bytes=512)), use)
+    assert "read auto by io_uring True\nread io_uring by io_uring True" in out
+    assert out.count("refused: StorageError ") == 2
+    assert out.count("read auto by threads True") == 2
+    assert out.count("because io_uring is not available: ") == 1
+
+
+@needs_uring
+def test_ring_forbidden_in_a_child(kit, build):
+    """Its parent's ring works, its own is refused."""
+    use = """
+    import os
+    read("auto")
+    child = os.fork()
+    if child == 0:
+        forbid(SETUP, EPERM)
+        read("auto")
+        sys.stdout.flush()
+        os._exit(0)
+    print("child", os.waitpid(child, 0)[1])
+    read("auto")
+    """
+    out = read_forbidden(build(kit.small_graph()), use)
+    assert "read auto by threads True" in out
+    assert "child 0\nread auto by io_uring True" in out
 
 
 @needs_uring

@@ -16,7 +16,6 @@ from tiering import cuda, native
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.runtime import MemoryFeatures, TieredFeatures
-from tiering.runtime import engines as engines_module
 
 ROW_SIZES = [1, 4, 40, 512, 1024, 1536, 2408, 4096, 5732, 9000]
 ROWS = 230
@@ -208,18 +207,6 @@ def test_rows_on_the_host_stay_there(kit, build):
         layout.features().gather(np.array([1]), device="cuda")
 
 
-def test_auto_falls_back_and_says_why(kit, build, monkeypatch, caplog):
-    monkeypatch.setattr(engines_module, "io_uring_unavailable", lambda: "forbidden by the test")
-    layout, rows = bytes_layout(kit, build, 512)
-    with caplog.at_level(logging.WARNING, "tiering.runtime"):
-        features = layout.features()
-    assert features.engine == "threads"
-    assert any("forbidden by the test" in r.message for r in caplog.records)
-    np.testing.assert_array_equal(features.gather_numpy(np.arange(ROWS)), rows)
-    with pytest.raises(CapabilityError, match="engine io_uring: forbidden by the test"):
-        layout.features(engine="io_uring")
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
@@ -269,7 +256,7 @@ def test_image_truncated_while_open(kit, build, engine):
     whole = path.read_bytes()
     with path.open("r+b") as file:
         file.truncate(100 * 4096 + 512)
-    with pytest.raises(StorageError, match=r"ssd-0-of-1: ends at byte \d+, .* the image was truncated") as caught:
+    with pytest.raises(StorageError, match=r"ssd-0-of-1: ends at byte \d+, .* the file was truncated") as caught:
         features.gather(np.arange(0, ROWS, 2))
     assert caught.value.errno == errno.EIO
     path.write_bytes(whole)  # in place: the reader goes on with the same file

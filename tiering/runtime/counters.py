@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tiering.formats.layout import TIERS
+from tiering.runtime.process import ForkLock
 from tiering.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Counters:
     """Bytes read from SSD images, including what alignment adds."""
     ssd_direct_reads: int = 0
     """Reads that landed in the output without a copy."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     @property
     def rows(self) -> int:

@@ -1,7 +1,8 @@
 """How the ssd tier is read: which engine, decided once at open.
 
 ``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline.
-``auto`` takes io_uring where the kernel allows it, else threads, and logs why. Naming an engine means that engine
+``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
+later. Naming an engine means that engine
 or an error with the reason.
 """
 
@@ -65,16 +66,19 @@ def open_reader(
         raise InputError(f"depth: expected 1 to 4096 reads in flight, found {depth}")
     if engine == "mmap" and direct == "on":
         raise CapabilityError("the mmap engine always goes through the page cache: use direct='auto' or 'off'")
-    reason = io_uring_unavailable() if engine in ("auto", "io_uring") else ""
-    if reason and engine == "io_uring":
+    if engine == "io_uring" and (reason := io_uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
-    name = engine if engine != "auto" else "threads" if reason else "io_uring"
-    if reason:
-        warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {reason}")
-    reader = _open(images, page_bytes, name, int(depth), direct)
+    reader = _open(images, page_bytes, engine, int(depth), direct)
+    note_fallback(reader)
     if reader.note:
         warn_once(f"ssd rows are read through the page cache: {reader.note}")
     return reader
+
+
+def note_fallback(found: native.SsdReader | native.GatherStats) -> None:
+    """Log that a reader leaves io_uring, if it does."""
+    if found.fallback:
+        warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {found.fallback}")
 
 
 def _open(images: Sequence[Path], page_bytes: int, name: str, depth: int, direct: str) -> native.SsdReader:

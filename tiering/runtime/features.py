@@ -14,6 +14,8 @@ from tiering.formats.manifest import storage_dtype
 from tiering.io.held import shown
 from tiering.runtime.engines import DEFAULT_DEPTH, open_reader
 from tiering.runtime.memory import ResidentRows, anonymous, load_rows
+from tiering.runtime.page_checks import PageChecks
+from tiering.runtime.reopen import same_layout
 from tiering.runtime.rows import HostRows
 from tiering.runtime.warn import warn_once
 from tiering.units import parse_threads
@@ -41,6 +43,8 @@ class TieredFeatures(HostRows):
         ``auto``, ``on`` or ``off``: O_DIRECT reads.
     threads
         Threads that copy rows from memory.
+    verify
+        Whether each page of the ssd tier is compared with its checksum.
     """
 
     def __init__(
@@ -52,10 +56,14 @@ class TieredFeatures(HostRows):
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
         threads: int | str | None = "auto",
+        verify: bool = False,
     ) -> None:
         entry = layout.type_layout(node_type)
+        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads, "verify": verify}
+        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading)
         self.reader = None
         """Open SSD images; ``None`` where the ssd tier is empty."""
+        self._checks = PageChecks(layout) if verify and entry.rows("ssd") else None
         if entry.rows("ssd"):
             check_images(layout, entry)
             self.reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
@@ -72,6 +80,7 @@ class TieredFeatures(HostRows):
             ssd.stride,
             ssd.rows_per_page,
             layout.page_bytes,
+            [] if self._checks is None else self._checks.arrays,
         )
         super().__init__(str(layout.path), entry, table, parse_threads(threads))
         self._resident: list[ResidentRows] = [rows for rows in (gpu, *peers, cpu) if rows is not None]
@@ -86,7 +95,12 @@ class TieredFeatures(HostRows):
         """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
         super().close()
         self._resident = []
-        self.reader = None
+        self.reader = self._checks = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.closed:
+            raise self._closed_error()
+        return _reopen, self._reopened_by
 
     def _place(self, tier: str) -> str:
         if tier == "ssd":
@@ -95,11 +109,19 @@ class TieredFeatures(HostRows):
             return f"{self.reader.engine}, {'direct' if self.reader.direct else 'buffered'} reads"
         return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
+    def _refuse_damage(self, stats: native.GatherStats) -> None:
+        if (checks := self._checks) is not None:
+            checks.refuse(stats, self.node_type)
+
     def _warn_host_tiers(self) -> None:
         if self._entry.rows("gpu") + self._entry.rows("peer"):
             warn_once(
                 f"{self._where}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
             )
+
+
+def _reopen(path: str, digest: str, node_type: str, reading: dict[str, Any]) -> TieredFeatures:
+    return TieredFeatures(same_layout(path, digest), node_type, **reading)
 
 
 class MemoryFeatures(HostRows):

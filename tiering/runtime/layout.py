@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +14,8 @@ from tiering.formats.layout import Layout
 from tiering.formats.manifest import Manifest, Relation
 from tiering.formats.problems import Problem
 from tiering.runtime.engines import DEFAULT_DEPTH
+from tiering.runtime.process import ForkLock
+from tiering.runtime.reopen import same_layout
 from tiering.sampling import Fanout, FrontierRule, SamplingOptions
 from tiering.units import parse_device, parse_fanouts
 
@@ -40,7 +41,7 @@ class TieredLayout:
         self.artifact = artifact
         """The layout on disk."""
         self._tables: dict[tuple[Any, ...], FeatureRows] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     @property
     def path(self) -> Path:
@@ -121,6 +122,7 @@ class TieredLayout:
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
         threads: int | str | None = "auto",
+        verify: bool = False,
         device: Any = "cpu",
         most_sms: int | str = "auto",
         peers: PeerGroup | str | None = "auto",
@@ -139,6 +141,9 @@ class TieredLayout:
             O_DIRECT: ``auto``, ``on`` or ``off``.
         threads
             Threads that copy rows from memory.
+        verify
+            Whether each page of the ssd tier is compared with its checksum, which was written with the layout, before
+            rows are taken from it. Whole pages are read then.
         device
             ``cpu``: rows arrive in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a
             ``torch.device``: rows arrive in the memory of that GPU, where the gpu tier lives.
@@ -153,7 +158,8 @@ class TieredLayout:
         MissingError
             If the type has no features, or an image is gone.
         CapabilityError
-            If an engine or device was named that is not available; the message says why.
+            If an engine or device was named that is not available, or there are no checksums of pages to `verify`
+            by; the message says why.
         BudgetError
             If memory of the GPU, or host memory to lock, does not suffice.
         """
@@ -161,14 +167,14 @@ class TieredLayout:
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
         group = peers if isinstance(peers, str) else id(peers)
         index = parse_device(device)
-        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads}
+        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads, "verify": verify}
         if index is None:
             return self.host_features(node_type, **reading)
         key = (node_type, *reading.values(), index, most_sms, group)
         return self._opened(key, lambda: self._gpu_features(node_type, index, most_sms, peers, reading))
 
     def host_features(self, node_type: str, **reading: Any) -> TieredFeatures:
-        """`features` on the host; `reading`: engine, depth, direct, threads."""
+        """`features` on the host; `reading`: engine, depth, direct, threads, verify."""
         from tiering.runtime.features import TieredFeatures
 
         key = (node_type, *sorted(reading.items()), None)
@@ -215,6 +221,7 @@ class TieredLayout:
         engine: str = "auto",
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
+        verify: bool = False,
         workers: int = 2,
         prefetch: int = 2,
         device: Any = "cpu",
@@ -256,7 +263,7 @@ class TieredLayout:
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
-        engine, depth, direct
+        engine, depth, direct, verify
             As in `features`.
         workers
             Threads that sample.
@@ -290,8 +297,8 @@ class TieredLayout:
         )
         return Loader(
             self, split=split, node_type=node_type, seeds=seeds, sampling=sampling, shuffle=shuffle,
-            drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, workers=workers,
-            prefetch=prefetch, device=device, sample_on=sample_on, peers=peers, most_sms=most_sms,
+            drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, verify=verify,
+            workers=workers, prefetch=prefetch, device=device, sample_on=sample_on, peers=peers, most_sms=most_sms,
             peer_lists=peer_lists,
         )  # fmt: skip
 
@@ -318,8 +325,15 @@ class TieredLayout:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.path.absolute()), self.digest)
+
     def __repr__(self) -> str:
         return f"<TieredLayout {self.path}>"
+
+
+def _reopen(path: str, digest: str) -> TieredLayout:
+    return TieredLayout(same_layout(path, digest))
 
 
 def open_layout(path: str | os.PathLike[str]) -> TieredLayout:

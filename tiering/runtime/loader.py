@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from tiering.formats.manifest import Relation
 from tiering.runtime.batch import Batch
 from tiering.runtime.features import MemoryFeatures
 from tiering.runtime.host_batches import HostBatches
+from tiering.runtime.mapped import MappedFiles
 from tiering.runtime.pipeline import Stage, run_stages
 from tiering.runtime.require_torch import require_torch
 from tiering.runtime.rows import FeatureRows, Gatherable
@@ -43,6 +45,8 @@ class Loader:
     features come from changes it. Made by `TieredLayout.loader`, which describes the parameters.
     """
 
+    _made_of: tuple[TieredLayout, dict[str, Any]]
+
     def __init__(
         self,
         layout: TieredLayout,
@@ -57,6 +61,7 @@ class Loader:
         engine: str,
         depth: int,
         direct: str,
+        verify: bool,
         workers: int,
         prefetch: int,
         device: Any = "cpu",
@@ -76,14 +81,29 @@ class Loader:
         self.workers, self.prefetch = int(workers), int(prefetch)
         self.sampling, self.sampler = sampling, make_sampler(layout.graph, sampling)
         """How batches are sampled, and what samples them."""
-        reading = {"engine": engine, "depth": depth, "direct": direct}
+        reading = {"engine": engine, "depth": depth, "direct": direct, "verify": verify}
         there = {"device": device, "peers": peers, "most_sms": most_sms}
         self.features = _find_features(layout, features, reading, there)
         """Where each node type's rows come from; types without features are absent."""
         self._labels = layout.labels(self.node_type)
         self._batches = self._find_batches(device, sample_on, peers, peer_lists)
+        self._mapped = MappedFiles(layout.graph)
         self._next_epoch = 0
         self._plan(0)  # nonsense shows now, not in the first epoch
+
+    def __new__(cls, layout: TieredLayout, **options: Any) -> Loader:
+        """Note what the loader is made of, for other processes to make it again."""
+        loader = super().__new__(cls)
+        loader._made_of = (layout, options)
+        return loader
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if parse_device(self._made_of[1].get("device", "cpu")) is not None:
+            raise CapabilityError(
+                "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
+                "process; pickle the layout, and make the loader in the other process"
+            )
+        return _make_again, (*self._made_of, self._next_epoch)
 
     @property
     def relations(self) -> list[Relation]:
@@ -108,7 +128,8 @@ class Loader:
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
         plan, batches = self._plan(epoch), self._batches
-        stages = batches.stages(plan, epoch)
+        first, *rest = batches.stages(plan, epoch)
+        stages = [replace(first, run=self._mapped.before(first.run)), *rest]
         ahead = self.workers + self.prefetch
         with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as ready:  # type: ignore[type-var]
             for each in ready:
@@ -164,6 +185,12 @@ class Loader:
             f"{self.batch_size}, sampler {self.sampling.sampler}, fanouts {self.sampler.fanouts}, "
             f"frontier {self.sampler.frontier}>"
         )
+
+
+def _make_again(layout: TieredLayout, options: dict[str, Any], next_epoch: int) -> Loader:
+    loader = Loader(layout, **options)
+    loader._next_epoch = next_epoch
+    return loader
 
 
 def _find_seeds(

@@ -6,7 +6,6 @@ import contextlib
 import mmap
 import os
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from tiering.errors import FormatError, StorageError
 from tiering.io.held import shown
 from tiering.io.storage import storage_errors
+from tiering.runtime.process import ForkLock
 from tiering.runtime.shared_memory import Fill, SharedBlock, shared_block
 from tiering.units import format_bytes
 
@@ -43,7 +43,7 @@ class ResidentRows:
 
 
 _resident: WeakValueDictionary[_Key, ResidentRows] = WeakValueDictionary()
-_lock = threading.Lock()
+_lock = ForkLock()
 
 
 def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.errors import TieringError
+from tiering.errors import CapabilityError, TieringError
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterat
     When the consumer stops early, or a stage raises, what is queued is dropped, what runs is awaited, and all threads
     have ended before the generator has. The stage's error is raised with a note that says which item and stage it was.
     """
+    process = os.getpid()
     pools = [ThreadPoolExecutor(stage.workers, thread_name_prefix=f"tiering-{stage.name}") for stage in stages]
     waiting: deque[tuple[int, Future[Any]]] = deque()
     started = 0
@@ -51,11 +53,14 @@ def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterat
                 waiting.append((started, _start(started, stages, pools, what)))
                 started += 1
             yield waiting.popleft()[1].result()
+            if os.getpid() != process:
+                raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")
     finally:
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
-        for pool in pools:
-            pool.shutdown(wait=True)
+        if os.getpid() == process:  # a fork has none of their threads
+            for pool in pools:
+                pool.shutdown(wait=False, cancel_futures=True)
+            for pool in pools:
+                pool.shutdown(wait=True)
 
 
 def _start(item: int, stages: list[Stage], pools: list[ThreadPoolExecutor], what: str) -> Future[Any]:

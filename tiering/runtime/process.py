@@ -1,8 +1,10 @@
-"""Processes that work together: which one, and whether it still runs."""
+"""Processes that work together: which one, whether it still runs, and locks that its forked children can take."""
 
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,3 +36,32 @@ def _start(pid: int) -> str:
         return ""
     fields = text.rpartition(")")[2].split()  # the name before may hold anything
     return "" if fields[0] in "ZX" else fields[19]
+
+
+class ForkLock:
+    """A lock that a forked child finds open: the thread that held it in the parent does not exist there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        _locks.add(self)
+
+    def reopen(self) -> None:
+        """Forget who holds it."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[ForkLock] = weakref.WeakSet()
+
+
+def _reopen_locks() -> None:
+    for lock in _locks:
+        lock.reopen()
+
+
+os.register_at_fork(after_in_child=_reopen_locks)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import CapabilityError, InputError, StorageError, TieringError
+from tiering.errors import BudgetError, CapabilityError, InputError, StorageError, TieringError
 from tiering.formats.layout import TIERS, TypeLayout
 from tiering.formats.manifest import storage_dtype
 from tiering.runtime.counters import Counters
+from tiering.runtime.engines import note_fallback
 from tiering.runtime.require_torch import require_torch
-from tiering.units import format_count
+from tiering.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     import torch
@@ -97,6 +98,12 @@ class FeatureRows:
         """Where the rows of a tier are, for people; the tier is not empty."""
         return "host memory"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise CapabilityError(
+            f"{self._where}: node type {self.node_type!r}: {type(self).__name__} lie in the memory of one process and "
+            "cannot be pickled; pickle the layout, and open the features in the other process"
+        )
+
     def __repr__(self) -> str:
         name = type(self).__name__
         if self.closed:
@@ -144,13 +151,18 @@ class HostRows(FeatureRows):
         ------
         InputError
             If an id is out of range (nothing is written then), or ids or `out` have the wrong shape or dtype.
+        FormatError
+            If the table was opened with ``verify=True`` and a page is damaged; `out` is then unspecified.
+        BudgetError
+            If there is no memory for so many rows.
         StorageError
             If the ssd tier cannot be read; `out` is then unspecified.
 
         Notes
         -----
         Reads of the ssd tier are submitted first; rows in memory are copied while they are in flight. Rows of one page,
-        and rows that repeat, are read once per call. Safe to call from several threads; ssd reads take turns.
+        and rows that repeat, are read once per call. Safe to call from several threads; ssd reads take turns. A forked
+        child goes on with the table; a fork waits for reads that are under way.
         """
         require_torch()
         import torch
@@ -162,11 +174,16 @@ class HostRows(FeatureRows):
         wanted = as_ids(ids)
         dtype: torch.dtype = getattr(torch, self.dtype)
         if out is None:
-            out = self._new_tensor(len(wanted), dtype)
-        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not out.is_contiguous():
+            try:
+                out = self._new_tensor(len(wanted), dtype)
+            except RuntimeError as error:  # torch's word for it
+                raise self._no_room(len(wanted)) from error
+        elif not isinstance(out, torch.Tensor):
+            raise InputError(f"out: expected a tensor, found {type(out).__name__}; gather_numpy fills NumPy arrays")
+        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):
             raise InputError(
                 f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if out.is_contiguous() else ', not contiguous'}"
+                f"found {out.dtype} {tuple(out.shape)}{'' if dense(out) else ', not contiguous'}"
             )
         elif out.device.type != "cpu":
             raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
@@ -179,9 +196,14 @@ class HostRows(FeatureRows):
         dtype, shape = storage_dtype(self.dtype), (len(wanted), self.dim)
         if out is None:
             nbytes = len(wanted) * self.row_bytes
-            raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            try:
+                raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+            except MemoryError as error:
+                raise self._no_room(len(wanted)) from error
             start = -raw.ctypes.data % ALIGNMENT
             out = raw[start : start + nbytes].view(dtype).reshape(shape)
+        elif not isinstance(out, np.ndarray):
+            raise InputError(f"out: expected a NumPy array, found {type(out).__name__}; gather fills tensors")
         elif out.shape != shape or out.dtype != dtype or not out.flags.c_contiguous or not out.flags.writeable:
             raise InputError(
                 f"out: expected a writeable C-contiguous {dtype} array of shape {shape}, found {out.dtype} {out.shape}"
@@ -212,20 +234,50 @@ class HostRows(FeatureRows):
             stats = table.gather(ids, out, self._threads)
         except TieringError:
             raise
+        except MemoryError as error:
+            raise self._no_room(len(ids)) from error
         except ValueError as error:
             raise InputError(f"{self._where}: node type {self.node_type!r}: {error}") from None
         except OSError as error:
             raise StorageError(error.errno, f"{error.strerror or error}") from error
+        note_fallback(stats)
+        self._refuse_damage(stats)
         self.counters.add(stats)
+
+    def _refuse_damage(self, stats: native.GatherStats) -> None:
+        """Raise if a gather met pages that are not what their checksums say."""
+
+    def _no_room(self, rows: int) -> BudgetError:
+        return BudgetError(
+            f"{self._where}: node type {self.node_type!r}: no memory to gather {format_count(rows)} rows "
+            f"({format_bytes(rows * self.row_bytes)}); gather fewer ids at a time"
+        )
 
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     """Ranks as a contiguous int64 array; only the dtype and shape are checked here."""
-    array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
+    try:
+        array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse, quantised; lists of unequal lengths
+        found = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
+        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {found} ({error})") from None
     if array.ndim != 1:
         raise InputError(f"ids: expected one dimension, found shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype not in (np.int32, np.int64):
         raise InputError(f"ids: expected int32 or int64, found {array.dtype}")
-    return np.ascontiguousarray(array, np.int64)
+    try:
+        return np.ascontiguousarray(array, np.int64)
+    except MemoryError:
+        raise BudgetError(
+            f"ids: no memory for {format_count(array.size)} of them as int64 ({format_bytes(8 * array.size)}); "
+            "gather fewer at a time"
+        ) from None
+
+
+def dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements lie one after the other; sparse ones cannot even be asked."""
+    import torch
+
+    return tensor.layout == torch.strided and tensor.is_contiguous()

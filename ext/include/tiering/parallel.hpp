@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace tiering {
 
 /// Runs body(t) for t in [0, threads) on `threads` threads (the caller is thread 0). The first exception is
-/// rethrown in the caller after all have ended.
+/// rethrown in the caller after all have ended. Where the system gives fewer threads, the caller does their parts.
 template <typename Body>
 void run_team(int threads, Body&& body) {
   if (threads <= 1) {
@@ -29,8 +30,13 @@ void run_team(int threads, Body&& body) {
   };
   std::vector<std::thread> team;
   team.reserve(static_cast<size_t>(threads - 1));
-  for (int t = 1; t < threads; ++t) team.emplace_back(guarded, t);
+  int started = 1;
+  try {
+    for (; started < threads; ++started) team.emplace_back(guarded, started);
+  } catch (const std::system_error&) {
+  }
   guarded(0);
+  for (int t = started; t < threads; ++t) guarded(t);
   for (auto& worker : team) worker.join();
   for (auto& error : errors)
     if (error) std::rethrow_exception(error);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tiering/io/gather.hpp>
@@ -100,27 +101,51 @@ void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t r
 /// A batch in flight: whatever happens, no read outlives it.
 class Flight {
  public:
-  Flight(SsdReader& reader, ReadPlan& plan) : turn_(reader.turn), engine_(*reader.engine), start_(now()) {
-    engine_.start(plan.reads(), plan);
+  Flight(SsdReader& reader, ReadPlan& plan)
+      : turn_(reader.turn), reader_(reader), plan_(plan), start_(now()) {
+    try {
+      begin();
+    } catch (const RingError& error) {
+      fall_back(error);
+    }
   }
   Flight(const Flight&) = delete;
   Flight& operator=(const Flight&) = delete;
   ~Flight() {
-    if (!landed_) engine_.abandon();
+    if (!landed_) reader_.engine().abandon();
   }
-  ReadEngine* engine() noexcept { return &engine_; }
-  /// Waits for the rest; returns nanoseconds since the start.
-  int64_t land() {
+  ReadEngine* engine() noexcept { return &reader_.engine(); }
+  /// Waits for the rest.
+  void land(GatherStats& stats) {
     landed_ = true;
-    engine_.finish();
-    return now() - start_;
+    try {
+      reader_.engine().finish();
+    } catch (const RingError& error) {
+      fall_back(error);  // reads again what has arrived, too
+      reader_.engine().finish();
+    }
+    stats.nanoseconds[static_cast<size_t>(Tier::ssd)] = now() - start_;
+    stats.reads = static_cast<int64_t>(plan_.reads().size());
+    stats.read_bytes = plan_.read_bytes();
+    stats.direct_reads = plan_.direct_reads();
+    stats.bad_page = plan_.bad_page();
+    if (fell_back_) stats.fallback = reader_.fallback();
   }
 
  private:
-  std::unique_lock<std::mutex> turn_;
-  ReadEngine& engine_;
+  void begin() { reader_.engine().start(plan_.reads(), plan_); }
+  void fall_back(const RingError& error) {
+    reader_.fall_back(error);
+    fell_back_ = true;
+    begin();
+  }
+
+  std::unique_lock<ForkMutex> turn_;
+  SsdReader& reader_;
+  ReadPlan& plan_;
   int64_t start_;
   bool landed_ = false;
+  bool fell_back_ = false;
 };
 
 }  // namespace
@@ -132,7 +157,8 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
   if (ssd_rows > 0 && table.row_bytes > 0) {
-    plan.emplace(table.ssd, table.row_bytes, table.reader->images, table.reader->options.max_read, out);
+    plan.emplace(table.ssd, table.row_bytes, table.reader->images, table.reader->options.max_read, out,
+                 table.checksums);
     fill_plan(table, ids, ssd_rows, *plan);
     flight.emplace(*table.reader, *plan);
   }
@@ -140,12 +166,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
   copy_tier<Tier::gpu>(table, ids, out, threads, engine, stats);
   copy_tier<Tier::peer>(table, ids, out, threads, engine, stats);
   copy_tier<Tier::cpu>(table, ids, out, threads, engine, stats);
-  if (flight) {
-    stats.nanoseconds[static_cast<size_t>(Tier::ssd)] = flight->land();
-    stats.reads = static_cast<int64_t>(plan->reads().size());
-    stats.read_bytes = plan->read_bytes();
-    stats.direct_reads = plan->direct_reads();
-  }
+  if (flight) flight->land(stats);
   return stats;
 }
 

@@ -101,6 +101,11 @@ ImageFile::~ImageFile() {
   if (fd_ >= 0) close(fd_);
 }
 
+int64_t ImageFile::bytes_now() const noexcept {
+  struct stat now{};
+  return fstat(fd_, &now) == 0 && S_ISREG(now.st_mode) ? std::min<int64_t>(now.st_size, bytes_) : bytes_;
+}
+
 bool ImageFile::try_direct() {
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
   if (fd_ < 0) {

@@ -1,11 +1,11 @@
-// Baseline: images mapped into memory, rows copied through page faults by the calling thread. The images'
-// sizes are checked when they are opened; a file truncated afterwards ends the process with SIGBUS, as with
-// any mapping.
+// Baseline: images mapped into memory, rows copied through page faults by the calling thread. The images' sizes are
+// checked before each batch; a file truncated in the middle of one ends the process with SIGBUS, as with any mapping.
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <system_error>
 #include <tiering/io/read_engine.hpp>
+#include <utility>
 #include <vector>
 
 namespace tiering {
@@ -48,12 +48,13 @@ class MmapEngine final : public ReadEngine {
   }
 
   void finish() override {
-    const auto reads = reads_;
-    reads_ = {};
+    const auto reads = std::exchange(reads_, {});
+    bytes_now_.clear();
+    for (const auto& image : images_.images) bytes_now_.push_back(image.bytes_now());
     for (size_t i = 0; i < reads.size(); ++i) {
       const Read& read = reads[i];
       const ImageFile& image = images_.images[read.image];
-      if (read.offset + read.need > image.bytes()) throw truncated_error(image, read);
+      if (read.offset + read.need > bytes_now_[read.image]) throw truncated_error(image, read);
       sink_->ready(i, mappings_[read.image].data() + read.offset);
     }
   }
@@ -63,6 +64,7 @@ class MmapEngine final : public ReadEngine {
  private:
   const ImageSet& images_;
   std::vector<Mapping> mappings_;
+  std::vector<int64_t> bytes_now_;
   std::span<const Read> reads_;
   ReadSink* sink_ = nullptr;
 };

@@ -1,6 +1,5 @@
 // What the engines share: buffers, the rule for short reads, error texts, the choice by name.
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <system_error>
@@ -32,11 +31,9 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
 }
 
 IoError truncated_error(const ImageFile& image, const Read& read) {
-  struct stat now{};
-  const int64_t end = fstat(image.fd(), &now) == 0 ? now.st_size : image.bytes();
-  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(end) + ", but bytes " +
+  return IoError(EIO, image.path() + ": ends at byte " + std::to_string(image.bytes_now()) + ", but bytes " +
                           std::to_string(read.offset) + " to " + std::to_string(read.offset + read.need) +
-                          " were expected: the image was truncated");
+                          " were expected: the file was truncated: make it again");
 }
 
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code) {

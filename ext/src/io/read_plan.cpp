@@ -1,6 +1,7 @@
 // Rows -> pieces -> merged reads; arrived reads -> rows.
 #include <algorithm>
 #include <cstring>
+#include <tiering/io/page_hash.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tuple>
 
@@ -13,11 +14,13 @@ constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) 
 }  // namespace
 
 ReadPlan::ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
-                   std::byte* out)
+                   std::byte* out, const PageChecksums& checksums)
     : geometry_(geometry),
       row_bytes_(row_bytes),
       images_(images),
-      align_(images.offset_alignment),
+      checksums_(checksums),
+      unit_(checksums.empty() ? 1 : geometry.page_bytes),
+      align_(std::max(images.offset_alignment, unit_)),
       max_read_(max_read),
       out_(out) {}
 
@@ -59,14 +62,14 @@ void ReadPlan::build() {
 size_t ReadPlan::extend_read(size_t first, Read& read) const {
   const Piece& head = pieces_[first];
   const int64_t begin = round_down(head.offset, align_);
-  int64_t need_end = head.offset + head.bytes;
+  int64_t need_end = round_up(head.offset + head.bytes, unit_);
   size_t last = first + 1;
   for (; last < pieces_.size(); ++last) {
     const Piece& piece = pieces_[last];
     if (piece.image != head.image) break;
     const bool touches = piece.offset <= round_up(need_end, align_);
     const bool same_page = piece.offset / geometry_.page_bytes == (need_end - 1) / geometry_.page_bytes;
-    const int64_t end = std::max<int64_t>(need_end, piece.offset + piece.bytes);
+    const int64_t end = std::max<int64_t>(need_end, round_up(piece.offset + piece.bytes, unit_));
     if (!(touches || same_page) || round_up(end, align_) - begin > max_read_) break;
     need_end = end;
   }
@@ -117,8 +120,24 @@ void ReadPlan::interleave_images() {
   ranges_ = std::move(ranges);
 }
 
+/// Whether the pages of a read are what their checksums say. Notes the first that is not.
+bool ReadPlan::intact(const Read& read, const std::byte* data) noexcept {
+  if (checksums_.empty()) return true;
+  const auto& checksums = checksums_[read.image];
+  for (int64_t at = 0; at < read.need; at += geometry_.page_bytes) {
+    const int64_t page = (read.offset + at) / geometry_.page_bytes;
+    if (page_hash(data + at, static_cast<size_t>(geometry_.page_bytes)) == checksums[size_t(page)]) continue;
+    const int64_t logical = page * geometry_.num_images + read.image;
+    for (int64_t first = bad_page_; first == kNoPage || logical < first;)
+      if (bad_page_.compare_exchange_weak(first, logical)) break;
+    return false;
+  }
+  return true;
+}
+
 void ReadPlan::ready(size_t index, const std::byte* data) noexcept {
   const Read& read = reads_[index];
+  if (!intact(read, data)) return;
   for (size_t p = ranges_[index].begin; p < ranges_[index].end; ++p) {
     const Piece& piece = pieces_[p];
     std::byte* target = out_ + piece.target;

@@ -11,7 +11,7 @@ std::string uring_unavailable() {
 }
 
 std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet&, const EngineOptions&) {
-  throw IoError(ENOSYS, uring_unavailable());
+  throw RingError(ENOSYS, uring_unavailable());
 }
 
 }  // namespace tiering

@@ -3,14 +3,21 @@
 // Each read in flight owns a slot; the slot has a buffer for reads that cannot land in their target directly.
 // A short read is put back with its remainder; after an error nothing new is submitted, what is in flight is
 // awaited, and finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start,
-// poll, finish).
+// poll, finish). A ring that the kernel refuses, and one that a forked child inherits, is given up; the next batch
+// sets up a new one.
 #include <liburing.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <exception>
+#include <optional>
 #include <system_error>
+#include <thread>
 #include <tiering/io/read_engine.hpp>
+#include <utility>
 #include <vector>
 
 namespace tiering {
@@ -37,7 +44,7 @@ std::string explain(int code) {
     case ENOMEM:
       return "no memory for the ring: raise `ulimit -l` or use a smaller depth (" + text + ")";
     default:
-      return "io_uring_setup: " + text;
+      return "io_uring: " + text;
   }
 }
 
@@ -46,7 +53,7 @@ class Ring {
   explicit Ring(unsigned depth) {
     int code = io_uring_queue_init(depth, &ring_, kCoopTaskrun | kTaskrunFlag);
     if (code == -EINVAL) code = io_uring_queue_init(depth, &ring_, 0);
-    if (code < 0) throw IoError(-code, explain(-code));
+    if (code < 0) throw RingError(-code, explain(-code));
   }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
@@ -61,21 +68,22 @@ class UringEngine final : public ReadEngine {
  public:
   UringEngine(const ImageSet& images, const EngineOptions& options)
       : images_(images),
-        ring_(static_cast<unsigned>(options.depth)),
         buffers_(static_cast<size_t>(options.depth) * options.max_read),
         max_read_(options.max_read),
         slots_(static_cast<size_t>(options.depth)) {
     free_.reserve(slots_.size());
     again_.reserve(slots_.size());
+    new_ring();
   }
 
   bool register_buffers(std::span<const std::span<std::byte>> buffers) override {
-    if (!registered_.empty()) io_uring_unregister_buffers(ring_.get());
+    if (!ours()) new_ring();
+    if (!registered_.empty()) io_uring_unregister_buffers(ring_->get());
     registered_.clear();
     std::vector<iovec> vectors;
     for (const auto& buffer : buffers) vectors.push_back({buffer.data(), buffer.size()});
     if (vectors.empty() ||
-        io_uring_register_buffers(ring_.get(), vectors.data(), static_cast<unsigned>(vectors.size())) != 0)
+        io_uring_register_buffers(ring_->get(), vectors.data(), static_cast<unsigned>(vectors.size())) != 0)
       return false;
     registered_.assign(buffers.begin(), buffers.end());
     return true;
@@ -93,6 +101,7 @@ class UringEngine final : public ReadEngine {
     again_.clear();
     free_.clear();
     for (size_t s = slots_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
+    if (!ours()) new_ring();
     fill();
     submit(0);
   }
@@ -123,12 +132,36 @@ class UringEngine final : public ReadEngine {
     uint32_t done = 0;
   };
 
+  bool ours() const noexcept { return ring_ && owner_ == getpid(); }
+
+  /// What a child inherited is its copy of the descriptor and of the mapping: giving it back leaves the parent's alone.
+  void new_ring() {
+    in_flight_ = 0;
+    registered_.clear();
+    ring_.reset();
+    ring_.emplace(static_cast<unsigned>(slots_.size()));
+    owner_ = getpid();
+  }
+
   void drain() noexcept {
-    while (in_flight_ > 0) {
-      submit(1);
+    if (!ours()) in_flight_ = 0;  // the parent's
+    while (in_flight_ > 0 && submit(1)) {
       reap();
       fill();
     }
+  }
+
+  /// Ends with nothing in flight and no ring. What the kernel has taken arrives without being asked for: io_uring_enter
+  /// is what it refuses. What it has not taken never begins.
+  void give_up(int code) noexcept {
+    error_ = std::make_exception_ptr(RingError(code, explain(code)));
+    next_ = reads_.size();
+    while (in_flight_ > again_.size() + io_uring_sq_ready(ring_->get())) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      reap();
+    }
+    in_flight_ = 0;
+    ring_.reset();
   }
 
   std::byte* target(uint32_t s) const noexcept {
@@ -159,7 +192,7 @@ class UringEngine final : public ReadEngine {
     const Slot& slot = slots_[s];
     const Read& read = reads_[slot.read];
     // Never null: the ring has as many entries as there are slots, and every fill is followed by a submit.
-    io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
+    io_uring_sqe* sqe = io_uring_get_sqe(ring_->get());
     const int fd = images_.images[read.image].fd();
     std::byte* const into = target(s) + slot.done;
     const uint32_t bytes = read.bytes - slot.done;
@@ -180,22 +213,24 @@ class UringEngine final : public ReadEngine {
     return -1;
   }
 
-  /// Submits what is prepared and waits for `wait` completions.
-  void submit(unsigned wait) noexcept {
+  /// Submits what is prepared and waits for `wait` completions. False: the ring was given up.
+  bool submit(unsigned wait) noexcept {
     for (;;) {
-      const int code = io_uring_submit_and_wait(ring_.get(), wait);
+      const int code = io_uring_submit_and_wait(ring_->get(), wait);
       // EAGAIN and EBUSY: the kernel is short of memory or the completion queue is full; reaping helps both.
-      if (code >= 0 || code == -EAGAIN || code == -EBUSY) return;
-      if (code != -EINTR) std::terminate();  // the ring itself is broken: reads may still write into buffers
+      if (code >= 0 || code == -EAGAIN || code == -EBUSY) return true;
+      if (code == -EINTR) continue;
+      give_up(-code);
+      return false;
     }
   }
 
   void reap() noexcept {
     io_uring_cqe* cqes[64];
     for (;;) {
-      const unsigned count = io_uring_peek_batch_cqe(ring_.get(), cqes, 64);
+      const unsigned count = io_uring_peek_batch_cqe(ring_->get(), cqes, 64);
       for (unsigned i = 0; i < count; ++i) complete(static_cast<uint32_t>(cqes[i]->user_data), cqes[i]->res);
-      io_uring_cq_advance(ring_.get(), count);
+      io_uring_cq_advance(ring_->get(), count);
       if (count < 64) return;
     }
   }
@@ -230,7 +265,8 @@ class UringEngine final : public ReadEngine {
   }
 
   const ImageSet& images_;
-  Ring ring_;
+  std::optional<Ring> ring_;  ///< none once the kernel has refused it
+  pid_t owner_ = 0;           ///< process that set it up
   AlignedBuffer buffers_;
   size_t max_read_;
   std::vector<std::span<std::byte>> registered_;
@@ -247,12 +283,23 @@ class UringEngine final : public ReadEngine {
 }  // namespace
 
 std::string uring_unavailable() {
+  class : public ReadSink {
+    void ready(size_t, const std::byte*) noexcept override {}
+  } nobody;
+  const int fd = memfd_create("tiering-probe", MFD_CLOEXEC);
+  std::string reason;
   try {
-    const Ring ring(4);
-    return {};
+    if (fd < 0 || ftruncate(fd, 8) != 0) throw RingError(errno, explain(errno));
+    const ImageSet images = ImageSet::of(ImageFile("probe", fd, 1));
+    UringEngine engine(images, {.depth = 4, .max_read = 8});
+    const Read read{0, 8, 8, 0, nullptr};
+    engine.start({&read, 1}, nobody);
+    engine.finish();
   } catch (const IoError& error) {
-    return error.what();
+    reason = error.what();
   }
+  if (fd >= 0) close(fd);
+  return reason;
 }
 
 std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options) {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
 
 
 def table_of(kit, build, row_bytes, tiers, rows=700, **options):
@@ -124,3 +124,14 @@ def test_bad_most_sms(gpu, kit, build, most_sms):
     layout, _ = table_of(kit, build, 64, (100, 100, 100))
     with pytest.raises(InputError, match="most_sms: expected auto"):
         layout.features(device="cuda", most_sms=most_sms)
+
+
+def test_damaged_pages(gpu, kit, build):
+    layout, rows = table_of(kit, build, 512, (10, 10, 10))
+    with layout.features(device="cuda", verify=True) as features:
+        np.testing.assert_array_equal(features.gather(np.arange(700)).numpy(), rows)
+        with layout.artifact.images[0].open("r+b") as file:
+            file.seek(4096 * 7)
+            file.write(bytes(rows[30 + 7 * 8, :1] ^ 1))
+        with pytest.raises(FormatError, match=r"page 7 .* of ssd image 0 is damaged: .* 'paper'"):
+            features.gather(np.arange(700))

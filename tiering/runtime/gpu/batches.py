@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.formats.manifest import Relation
 from tiering.runtime.batch import Batch, edge_array
-from tiering.runtime.gpu.device import Device
+from tiering.runtime.gpu.device import Device, check_process
 from tiering.runtime.gpu.features import GpuFeatures
 from tiering.runtime.gpu.sampler import DeviceSample, GpuSampler
 from tiering.runtime.pipeline import Stage
@@ -60,6 +61,7 @@ class GpuBatches:
         self.device, self.sampler = device, sampler
         self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
         self._stream = cuda.Stream(device.index)
+        self._process = os.getpid()
 
     @property
     def host_sampler(self) -> Sampler:
@@ -68,6 +70,7 @@ class GpuBatches:
 
     def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
+        check_process(self._process)
         sampler = self.sampler
         on_gpu = isinstance(sampler, GpuSampler)
 

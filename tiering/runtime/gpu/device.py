@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,19 @@ from tiering.runtime.require_torch import require_torch
 
 if TYPE_CHECKING:
     import torch
+
+
+_first_process: int | None = None
+"""The process that opened the first GPU."""
+
+
+def check_process(owner: int | None) -> None:
+    """Raise `CapabilityError` in a forked child of the process `owner`, which CUDA does not serve."""
+    if owner not in (None, os.getpid()):
+        raise CapabilityError(
+            "a GPU cannot be used in a forked child of the process that opened it; start the process by spawn "
+            "(multiprocessing.get_context('spawn')), or use device='cpu' in it"
+        )
 
 
 class Device:
@@ -110,6 +124,9 @@ def open_device(index: int) -> Device:
     CapabilityError
         If there is no such GPU, or build, driver or torch cannot use it; says which, and what to do.
     """
+    global _first_process
+    check_process(_first_process)
+    _first_process = os.getpid()
     require_torch()
     cuda.require_device(max(index, 0))
     import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,12 @@ from tiering.formats.layout import TIERS, Layout
 from tiering.runtime.counters import Counters
 from tiering.runtime.engines import DEFAULT_DEPTH, open_reader
 from tiering.runtime.features import check_images
-from tiering.runtime.gpu.device import Device
+from tiering.runtime.gpu.device import Device, check_process
 from tiering.runtime.gpu.locked import pinned
 from tiering.runtime.gpu.peers import PeerGroup
 from tiering.runtime.gpu.staging import DEFAULT_BYTES, StagedRows
 from tiering.runtime.gpu.tiers import load_tiers
-from tiering.runtime.rows import FeatureRows, as_ids
+from tiering.runtime.rows import FeatureRows, as_ids, dense
 from tiering.runtime.warn import warn_once
 from tiering.units import parse_threads
 
@@ -56,7 +57,7 @@ class GpuFeatures(FeatureRows):
         A type with features.
     device
         The GPU.
-    engine, depth, direct, threads
+    engine, depth, direct, threads, verify
         Of the reads of the ssd tier; see `tiering.runtime.features.TieredFeatures`.
     most_sms
         Multiprocessors that a gather may use, so that training keeps the others; 0: all. ``auto``: a tenth, which is
@@ -82,12 +83,14 @@ class GpuFeatures(FeatureRows):
         depth: int = DEFAULT_DEPTH,
         direct: str = "auto",
         threads: int | str | None = "auto",
+        verify: bool = False,
         most_sms: int | str = "auto",
         group: PeerGroup | None = None,
         staging_bytes: int = DEFAULT_BYTES,
     ) -> None:
         entry = layout.type_layout(node_type)
         super().__init__(str(layout.path), entry)
+        self._process = os.getpid()
         self.device = device
         """Where rows arrive."""
         self.most_sms = _parse_sms(most_sms, device)
@@ -97,7 +100,7 @@ class GpuFeatures(FeatureRows):
             check_images(layout, entry)
             self._reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
             workers = parse_threads(threads)
-            self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes)
+            self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes, verify)
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
@@ -123,6 +126,7 @@ class GpuFeatures(FeatureRows):
     @property
     def counters(self) -> Counters:
         """What each tier served since open or `reset_counters`; waits for gathers that are under way."""
+        check_process(self._process)
         with self._lock:
             self._count()
         return self._counters
@@ -149,6 +153,8 @@ class GpuFeatures(FeatureRows):
         ------
         InputError
             If an id is out of range (`checked`), or ids or `out` have the wrong shape, dtype or device.
+        CapabilityError
+            In a forked child.
         DeviceError
             If a process that shares the peer tier has ended.
         StorageError
@@ -159,16 +165,19 @@ class GpuFeatures(FeatureRows):
         Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of. Safe to call from
         several threads; they take turns.
         """
+        check_process(self._process)
         import torch
 
         dtype: torch.dtype = getattr(torch, self.dtype)
         wanted = self._ids_there(ids)
         if out is None:
             out = self.device.empty((len(wanted), self.dim), dtype)
-        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not out.is_contiguous():
+        elif not isinstance(out, torch.Tensor):
+            raise InputError(f"out: expected a tensor on {self.device.name}, found {type(out).__name__}")
+        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):
             raise InputError(
                 f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if out.is_contiguous() else ', not contiguous'}"
+                f"found {out.dtype} {tuple(out.shape)}{'' if dense(out) else ', not contiguous'}"
             )
         elif not self.device.holds(out):
             raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
@@ -187,6 +196,7 @@ class GpuFeatures(FeatureRows):
         stream
             Handle.
         """
+        check_process(self._process)
         with self._lock:
             if self.closed:
                 raise self._closed_error()
@@ -203,6 +213,7 @@ class GpuFeatures(FeatureRows):
         Where processes share the peer tier, all of them close: each keeps its share until the others have closed or
         ended.
         """
+        check_process(self._process)
         with self._lock:
             if self.closed:
                 return
@@ -285,7 +296,7 @@ class GpuFeatures(FeatureRows):
         return self.device.upload(as_ids(ids))
 
     def __del__(self) -> None:
-        if done := getattr(self, "_done", None):
+        if (done := getattr(self, "_done", None)) and self._process == os.getpid():
             done.wait()  # memory that a kernel reads is not unlocked under it
 
     def _place(self, tier: str) -> str:

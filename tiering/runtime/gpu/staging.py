@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.formats.layout import Layout, TypeLayout
+from tiering.runtime.engines import note_fallback
 from tiering.runtime.gpu.device import Device
 from tiering.runtime.gpu.locked import pinned
+from tiering.runtime.page_checks import PageChecks
 
 DEFAULT_BYTES = 32 * 1024 * 1024
 """Of one of the two buffers: large enough that reads of a turn fill the queue of the SSDs many times over."""
@@ -26,6 +28,8 @@ class StagedRows:
         Open images.
     nbytes
         Of one buffer; at least one row is held.
+    verify
+        Whether pages are compared with their checksums.
 
     Notes
     -----
@@ -33,8 +37,16 @@ class StagedRows:
     """
 
     def __init__(
-        self, layout: Layout, entry: TypeLayout, reader: native.SsdReader, device: Device, threads: int, nbytes: int
+        self,
+        layout: Layout,
+        entry: TypeLayout,
+        reader: native.SsdReader,
+        device: Device,
+        threads: int,
+        nbytes: int,
+        verify: bool = False,
     ) -> None:
+        self._checks, self._node_type = PageChecks(layout) if verify else None, entry.node_type
         ssd = entry.ssd_rows
         self._rows = max(1, nbytes // entry.row_bytes)
         self._row_bytes, self._threads = entry.row_bytes, threads
@@ -42,6 +54,7 @@ class StagedRows:
         self._table = native.TieredTable(
             entry.row_bytes, [0, 0, 0, rows], None, [], None, reader,
             ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes,
+            self._checks.arrays if self._checks else [],
         )  # fmt: skip
         what = f"{layout.path}: node type {entry.node_type!r}: buffers for rows of the ssd tier"
         self._buffers = [pinned(self._rows * entry.row_bytes, np.uint8, what) for _ in range(2)]
@@ -80,6 +93,9 @@ class StagedRows:
             self._copied[turn].wait()  # an event that was never recorded holds nobody up
             rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, self._row_bytes)
             stats.append(self._table.gather(ids, rows, self._threads))
+            note_fallback(stats[-1])
+            if self._checks is not None:
+                self._checks.refuse(stats[-1], self._node_type)
             self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, most_sms=most_sms)
             self._copied[turn].record(stream)
         return stats

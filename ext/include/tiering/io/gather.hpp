@@ -2,13 +2,16 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
+#include <string>
+#include <tiering/fork_mutex.hpp>
 #include <tiering/io/image_set.hpp>
 #include <tiering/io/read_engine.hpp>
+#include <tiering/io/read_plan.hpp>
 #include <tiering/io/tiers.hpp>
 #include <vector>
 
@@ -21,12 +24,29 @@ struct MemoryTiers {
   const std::byte* cpu = nullptr;
 };
 
-/// An open engine over the images of the ssd tier; one batch of reads at a time (callers queue on the mutex).
-struct SsdReader {
-  ImageSet images;
-  EngineOptions options;
-  std::unique_ptr<ReadEngine> engine;
-  std::mutex turn;
+/// An open engine over the images of the ssd tier; one batch of reads at a time (callers queue on the mutex). fork()
+/// waits for the batch: reads that land in the caller's memory and a fork at the same time would lose bytes.
+class SsdReader {
+ public:
+  /// `engine`: a name of make_engine(), or auto: io_uring, but threads from the moment on that the kernel refuses it.
+  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine);
+
+  const ImageSet images;
+  const EngineOptions options;
+  ForkMutex turn;
+
+  const char* engine_name() const noexcept { return name_; }
+  /// Why reads are left to threads although io_uring was preferred; empty otherwise. Both under `turn`.
+  const std::string& fallback() const noexcept { return fallback_; }
+  ReadEngine& engine() noexcept { return *engine_; }
+  /// Goes on with threads, after `error`; throws it where the engine was named.
+  void fall_back(const RingError& error);
+
+ private:
+  bool automatic_;
+  std::string fallback_;
+  std::unique_ptr<ReadEngine> engine_;
+  std::atomic<const char*> name_;
 };
 
 /// A feature table spread over four tiers. Pointers must stay valid while the table is used.
@@ -36,6 +56,7 @@ struct TieredTable {
   MemoryTiers memory;
   SsdGeometry ssd;
   SsdReader* reader = nullptr;  ///< needed when the ssd range is not empty
+  PageChecksums checksums;      ///< cover every page of the table, or there are none
 };
 
 /// What one gather did. Arrays are indexed by Tier.
@@ -47,6 +68,9 @@ struct GatherStats {
   int64_t reads = 0;                             ///< reads of SSD images
   int64_t read_bytes = 0;                        ///< bytes asked of the SSD images, alignment included
   int64_t direct_reads = 0;                      ///< reads that landed in `out` without a copy
+  int64_t bad_page = kNoPage;  ///< logical page that differs from its checksum: `out` is then
+                               ///< unspecified
+  std::string fallback;        ///< why the reader left io_uring, if it did in this gather
 };
 
 /// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.

@@ -24,6 +24,8 @@ class ImageFile {
   const std::string& path() const noexcept { return path_; }
   int fd() const noexcept { return fd_; }
   int64_t bytes() const noexcept { return bytes_; }
+  /// What is left of it: less than bytes() where it was truncated since.
+  int64_t bytes_now() const noexcept;
   bool direct() const noexcept { return direct_; }
   /// Offsets and lengths of reads must be multiples of this; 1 when buffered.
   int64_t offset_alignment() const noexcept { return offset_alignment_; }

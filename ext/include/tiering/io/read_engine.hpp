@@ -11,6 +11,12 @@
 
 namespace tiering {
 
+/// The kernel refuses a ring, at the start or in the middle of its work. Nothing is in flight any more.
+class RingError : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 /// One contiguous read of one image.
 struct Read {
   int64_t offset;   ///< byte in the image; multiple of the set's offset alignment
@@ -35,7 +41,8 @@ struct EngineOptions {
   uint32_t max_read = 64 << 10;  ///< bytes of the longest read; size of a lent buffer
 };
 
-/// Runs one batch of reads at a time. Not thread-safe: callers take turns.
+/// Runs one batch of reads at a time. Not thread-safe: callers take turns. In a forked child it forgets the batch of its
+/// parent, with whose reads it has nothing to do, and reads by itself.
 class ReadEngine {
  public:
   virtual ~ReadEngine() = default;
@@ -58,10 +65,10 @@ class ReadEngine {
 /// `images` must outlive the engine.
 std::unique_ptr<ReadEngine> make_threads_engine(const ImageSet& images, const EngineOptions& options);
 std::unique_ptr<ReadEngine> make_mmap_engine(const ImageSet& images, const EngineOptions& options);
-/// Throws IoError with the reason where io_uring cannot be used (built without liburing, forbidden, no
-/// descriptors).
+/// Throws RingError with the reason where io_uring cannot be used (built without liburing, forbidden, no
+/// descriptors); finish() does where the kernel refuses it later.
 std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const EngineOptions& options);
-/// Empty when a small ring can be set up in this process, else the reason in words.
+/// Empty when a ring can be set up in this process and reads, else the reason in words.
 std::string uring_unavailable();
 
 /// Picks a factory by name: "io_uring", "threads", "mmap".

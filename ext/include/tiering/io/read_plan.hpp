@@ -1,6 +1,7 @@
 // Turns requested rows of the ssd tier into few reads, and arrived reads into rows.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,14 +19,20 @@ struct Piece {
   uint32_t bytes;
 };
 
+inline constexpr int64_t kNoPage = -1;
+
+/// Per image, the checksum of each of its pages (page_hash.hpp); empty: pages are not compared.
+using PageChecksums = std::vector<std::span<const uint32_t>>;
+
 /// Reads for a set of rows. Usage: add() every row, build() once, hand reads() and the plan to an engine.
 ///
 /// Approach: cut rows at page borders, sort the pieces by place, merge neighbours. Memory: 24 bytes per piece
 /// and 48 per read. Sorted places also make duplicates fall together, so that a page is read once per call.
+/// With checksums whole pages are read, and each is compared before a row is copied out of it.
 class ReadPlan final : public ReadSink {
  public:
   ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
-           std::byte* out);
+           std::byte* out, const PageChecksums& checksums = {});
 
   void reserve(size_t rows);
   /// Requests the local-th row of the ssd tier as row `out_row` of the output.
@@ -35,6 +42,8 @@ class ReadPlan final : public ReadSink {
   std::span<const Read> reads() const noexcept { return reads_; }
   int64_t read_bytes() const noexcept { return read_bytes_; }
   int64_t direct_reads() const noexcept { return direct_reads_; }
+  /// The first logical page that is not what its checksum says; kNoPage if there is none.
+  int64_t bad_page() const noexcept { return bad_page_; }
 
   void ready(size_t index, const std::byte* data) noexcept override;
 
@@ -44,6 +53,7 @@ class ReadPlan final : public ReadSink {
     size_t end;
   };
 
+  bool intact(const Read& read, const std::byte* data) noexcept;
   size_t extend_read(size_t first, Read& read) const;
   std::byte* direct_target(const Read& read, PieceRange range) const;
   void interleave_images();
@@ -51,7 +61,9 @@ class ReadPlan final : public ReadSink {
   SsdGeometry geometry_;
   int64_t row_bytes_;
   const ImageSet& images_;
-  int64_t align_;
+  std::span<const std::span<const uint32_t>> checksums_;
+  int64_t unit_;   ///< reads take all or nothing of so many bytes of an image
+  int64_t align_;  ///< where they begin
   uint32_t max_read_;
   std::byte* out_;
   std::vector<Piece> pieces_;
@@ -59,6 +71,7 @@ class ReadPlan final : public ReadSink {
   std::vector<PieceRange> ranges_;  ///< pieces of each read
   int64_t read_bytes_ = 0;
   int64_t direct_reads_ = 0;
+  std::atomic<int64_t> bad_page_{kNoPage};
 };
 
 }  // namespace tiering

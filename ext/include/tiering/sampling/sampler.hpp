@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "tiering/fork_mutex.hpp"
 #include "tiering/sampling/growing_array.hpp"
 #include "tiering/sampling/walk_rule.hpp"
 
@@ -161,7 +161,7 @@ class Sampler {
 
   SamplerConfig config_;
   std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
-  std::mutex mutex_;
+  ForkMutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };
 
