@@ -9,7 +9,7 @@ trial costs milliseconds. It reads one JSON document per line and answers with o
              ``delay``: SIGKILL from outside after ``at`` seconds
 ``where``    of a kill: ``before`` the call, ``after`` it, or ``half`` way through where the call writes
 
-The answer has ``code`` (negative: the signal), ``calls`` (how many there were), ``last`` (the call at which the fault
+The answer has ``code`` (negative: the signal), ``calls`` (their names, in order), ``last`` (the call at which the fault
 struck), ``out`` and ``err``.
 """
 
@@ -40,6 +40,8 @@ CALLS = {
         "truncate", "ftruncate",
     ),
 }  # fmt: skip
+NAMES = (*CALLS["os"], "write", "exchange", "_append")
+MOST_CALLS = 1 << 16
 
 
 class Mortal:
@@ -117,7 +119,7 @@ def _warm(main: Callable[[list[str]], int]) -> None:
 
 
 def _trial(order: dict[str, Any]) -> dict[str, Any]:
-    shared = mmap.mmap(-1, 4096)
+    shared = mmap.mmap(-1, 16 + MOST_CALLS)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if child == 0:
@@ -130,10 +132,9 @@ def _trial(order: dict[str, Any]) -> dict[str, Any]:
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
-    calls, length = struct.unpack_from("qq", shared)
-    return {
-        "code": code, "calls": calls, "last": shared[16 : 16 + length].decode(), "out": texts[0], "err": texts[1]
-    }  # fmt: skip
+    count, struck = struct.unpack_from("qq", shared)
+    calls = [NAMES[each] for each in shared[16 : 16 + count]]
+    return {"code": code, "calls": calls, "last": calls[struck - 1] if struck else "", "out": texts[0], "err": texts[1]}
 
 
 def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
@@ -178,8 +179,9 @@ class _Fault:
             with self._lock:
                 number, self._count = self._count, self._count + 1
                 struct.pack_into("q", self._shared, 0, self._count)
+                self._shared[16 + number] = NAMES.index(name)
                 if number == self._at and self._kind not in ("none", "delay"):
-                    self._shared[8 : 16 + len(name)] = struct.pack("q", len(name)) + name.encode()
+                    struct.pack_into("q", self._shared, 8, self._count)
             if self._kind == "error" and number >= self._at:
                 raise OSError(5, "Input/output error")
             if number == self._at and self._kind == "interrupt":

@@ -18,7 +18,7 @@ from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout, TypeLayout, peer_rows, tier_file
-from tiering.formats.manifest import External
+from tiering.formats.manifest import External, document_problems, parse_document, read_document
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 from tiering.io.checksum import digest_bytes
@@ -117,11 +117,11 @@ def write_layout(
     with ArtifactWriter(out, "layout", force=force, identity=identity) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
-        token = _token(graph, body, writer.out)
+        plan = _plan(graph, body, writer.out)
         folders = folders[: tiers.num_images]
         if not journal.done:  # else the space is reserved
             require_space(tiers.places(writer.path, folders))
-        with ImageSet(folders, writer.out, token, tiers.pages, page_bytes, journal) as images:
+        with ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images:
             left = tiers.reading_budget(budget)
             _write_rows(writer, images, tiers.entries, body, partial(_ranked, writer, tables, order, left, workers))
             writer.adopt(graph, "graph")
@@ -148,18 +148,19 @@ def layout_options(
     return {**sizes, **({} if request is None else request.options())}
 
 
-def _token(graph: Graph, body: dict[str, Any], out: Path) -> str:
-    """Short name of this layout at this place. The graph's digest stands for order, features and their files."""
+def _plan(graph: Graph, body: dict[str, Any], out: Path) -> str:
+    """Short name of what a layout is to be, and where. The graph's digest stands for order, features and their files."""
     identity = json.dumps({"graph": graph.digest, "body": body, "out": str(out)}, sort_keys=True)
     return digest_bytes(identity.encode()).rpartition(":")[2][:12]
 
 
 def _images_of(out: Path) -> list[External]:
-    """Images of the layout that is about to be replaced; none if there is no readable one."""
+    """Images of the layout that is about to be replaced, damaged or not; none if there is no readable manifest."""
     try:
-        return list(Layout.open(out).manifest.external.values())
+        document, data = read_document(out)
     except (TieringError, OSError):
         return []
+    return [] if document_problems(document, "layout") else list(parse_document(out, document, data).external.values())
 
 
 def _write_rows(
