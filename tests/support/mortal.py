@@ -6,7 +6,8 @@ trial costs milliseconds. It reads one JSON document per line and answers with o
 ``argv``     arguments of `tiering`
 ``variant``  what is made small, see `VARIANTS`
 ``fault``    ``none``; ``kill`` (SIGKILL), ``interrupt`` (SIGINT) or ``error`` (EIO, then always) at call number ``at``;
-             ``delay``: SIGKILL from outside after ``at`` seconds
+             ``delay``: SIGKILL from outside after ``at`` seconds. Native calls, too, with the library of `calls`:
+             ``refuse`` (``errno``, once) and ``record`` (into ``log``), on what lies ``below`` some directories
 ``where``    of a kill: ``before`` the call, ``after`` it, or ``half`` way through where the call writes
 
 The answer has ``code`` (negative: the signal), ``calls`` (their names, in order), ``last`` (the call at which the fault
@@ -32,6 +33,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calls import arm, counted
+
 BLOCK_BYTES = 4096
 """Of files and their checksums, instead of 64 MiB."""
 CALLS = {
@@ -40,16 +43,30 @@ CALLS = {
         "truncate", "ftruncate",
     ),
 }  # fmt: skip
+NATIVE = ("refuse", "record")
 NAMES = (*CALLS["os"], "write", "exchange", "_append")
 MOST_CALLS = 1 << 16
 
 
 class Mortal:
-    """The server, seen from a test; a context manager."""
+    """The server, seen from a test; a context manager.
+
+    Parameters
+    ----------
+    library
+        As `calls.build` makes it.
+    """
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._environment = {**os.environ, **({} if library is None else {"LD_PRELOAD": str(library)})}
 
     def __enter__(self) -> Mortal:
         self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
         )
         return self
 
@@ -132,6 +149,8 @@ def _trial(order: dict[str, Any]) -> dict[str, Any]:
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
+    if order["fault"] in NATIVE:
+        return {"code": code, "out": texts[0], "err": texts[1], **counted(shared[:])}
     count, struck = struct.unpack_from("qq", shared)
     calls = [NAMES[each] for each in shared[16 : 16 + count]]
     return {"code": code, "calls": calls, "last": calls[struck - 1] if struck else "", "out": texts[0], "err": texts[1]}
@@ -143,7 +162,11 @@ def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         VARIANTS[order.get("variant", "plain")]()
-        _Fault(order, shared).arm()
+        if order["fault"] in NATIVE:
+            _no_rings()
+            arm(order, shared)
+        else:
+            _Fault(order, shared).arm()
         from tiering.cli.main import main
 
         code = main(order["argv"])
@@ -206,6 +229,13 @@ def _half_pwrite(plain: Callable[..., object], fd: int, data: Any, offset: int) 
 def _half_line(plain: Callable[..., object], journal: Any, document: dict[str, Any]) -> None:
     line = json.dumps(document).encode()
     journal._file.write(line[: len(line) // 2])
+
+
+def _no_rings() -> None:
+    """Reads by calls that can be seen."""
+    from tiering import native
+
+    native.uring_unavailable = lambda: "not seen by the library"
 
 
 def _small_rows() -> None:

@@ -75,6 +75,11 @@ class Trials:
         self.expected, self.rows_expected = tree_bytes(folder), self.rows()
         assert not [name for name in self.expected if "/." in f"/{name}"]
 
+    def record(self, log: Path) -> None:
+        """Write down every change that the stage makes."""
+        self.begin()
+        done(self.run("--threads", "2", fault="record", log=str(log), below=[str(self.folder)]))
+
     def begin(self) -> None:
         """The state in which the stage finds its output."""
         clear(self.folder)
@@ -101,7 +106,7 @@ class Trials:
                 found[name] = table.gather_numpy(np.arange(table.shape[0])).tobytes()
         return found
 
-    def whole(self) -> None:
+    def whole(self, story: str = "") -> None:
         """After a kill: the output is what it was, or what it should become, at most with the journal beside.
 
         It opens as it lies there, before anything is run.
@@ -112,8 +117,13 @@ class Trials:
         rows = {"before": self.rows_before, "after": self.rows_expected}
         trees = {"before": part_of(self.before, prefix), "after": part_of(self.expected, prefix)}
         state = next((name for name, tree in trees.items() if tree == found), None)
-        assert state, sorted(found)
-        assert self.rows() == rows[state], state
+        assert state, f"{story}: {sorted(found)}"
+        assert self.rows() == rows[state], f"{story}: {state}"
+
+    def check(self, path: Path, story: str) -> None:
+        """Every byte of an artifact is what its manifest says."""
+        answer = self._mortal.run("check", path, "--full")
+        assert answer["code"] == 0, f"{story}: {answer}"
 
     def finish(self, story: str, threads: int) -> None:
         """The same command to its end."""

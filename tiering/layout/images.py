@@ -1,7 +1,7 @@
 """SSD images: files outside the layout's directory, one per SSD directory, that appear together with the layout.
 
 Image k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout
-itself. NAME is the layout's name; PLAN says what images are to hold, TOKEN what they do hold and where. So images of one
+itself. NAME is the layout's name; PLAN says what images are to hold, TOKEN what they do hold and where. Images of one
 name have the same bytes: a layout that is replaced keeps its own until the new one has its name, and one that is
 made again replaces each image by its equal.
 

@@ -149,7 +149,7 @@ def layout_options(
 
 
 def _plan(graph: Graph, body: dict[str, Any], out: Path) -> str:
-    """Short name of what a layout is to be, and where. The graph's digest stands for order, features and their files."""
+    """What a layout is to be, and where, in short. The graph's digest stands for order, features and their files."""
     identity = json.dumps({"graph": graph.digest, "body": body, "out": str(out)}, sort_keys=True)
     return digest_bytes(identity.encode()).rpartition(":")[2][:12]
 
