@@ -58,7 +58,7 @@ class Journal:
         except OSError:
             return None
         lines, length = _whole_lines(data)
-        if not lines or "identity" not in lines[0]:
+        if not lines:
             return None
         facts: dict[str, dict[str, Any]] = {}
         for line in lines[1:]:
@@ -119,7 +119,7 @@ def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
             document = json.loads(line) if line.endswith(b"\n") else None
         except ValueError:
             break
-        if not isinstance(document, dict) or not ({"identity"} <= set(document) or {"key", "facts"} <= set(document)):
+        if not isinstance(document, dict) or not ({"key", "facts"} if found else {"identity"}) <= set(document):
             break
         found.append(document)
         length += len(line)
