@@ -44,6 +44,10 @@ def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = Fa
         yield bar
 
 
+kept: list[str] = []
+"""What commands of this process that were stopped have left to be gone on with; a command that begins clears it."""
+
+
 def note(text: str) -> None:
     """Tell the user something that is no result: one line on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -120,6 +120,11 @@ class Trials:
         assert state, f"{story}: {sorted(found)}"
         assert self.rows() == rows[state], f"{story}: {state}"
 
+    def unfinished(self) -> bool:
+        """Whether a run has left something to be gone on with."""
+        out = self.folder / self.stage.out
+        return (out.parent / f".{out.name}.partial" / "journal.jsonl").exists()
+
     def check(self, path: Path, story: str) -> None:
         """Every byte of an artifact is what its manifest says."""
         answer = self._mortal.run("check", path, "--full")

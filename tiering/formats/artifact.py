@@ -123,7 +123,7 @@ class Artifact:
                 found.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             elif not file.is_file():
                 found.append(Problem(name, f"the nested artifact has no {MANIFEST}", "missing"))
-            elif digest_bytes(file.read_bytes()) != digest:
+            elif digest_bytes(_bytes_of(file)) != digest:
                 found.append(Problem(name, "the nested artifact's manifest changed after it was recorded", "checksum"))
         for name, external in self.manifest.external.items():
             found += external.problems(name, full=False)
@@ -385,6 +385,11 @@ class AppendedEntry(AppendedFile):
         super().__exit__(kind, value, trace)
         if kind is None:
             self._owner.record(self._name, FileEntry(self._entry.dtype, self._entry.shape, self.checksum()))
+
+
+def _bytes_of(file: Path) -> bytes:
+    with storage_errors(file):
+        return file.read_bytes()
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:

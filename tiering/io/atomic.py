@@ -16,6 +16,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +25,7 @@ from tiering.errors import BusyError, ExistsError, InputError, StorageError
 from tiering.io import outside
 from tiering.io.journal import JOURNAL, Journal
 from tiering.io.storage import exchange, fsync_directory, storage_errors
-from tiering.progress import note
+from tiering.progress import kept, note
 
 
 class OutputDirectory:
@@ -132,8 +133,9 @@ class OutputDirectory:
                 self._refuse_changed(found.identity, identity or {})
             if found.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
-            outside.give_up(found, self.out)
         with storage_errors(self.path):
+            if found is not None:
+                outside.give_up(found, self.out)
             _remove(self.path)
             self.path.mkdir()
         return None if identity is None else Journal.begin(self.path, identity)
@@ -212,9 +214,10 @@ class OutputDirectory:
             if self.journal is not None:
                 self.journal.close()
             if not self._named:
-                if self.journal is not None:
-                    outside.give_up(self.journal, self.out)
-                shutil.rmtree(self.path, ignore_errors=True)
+                with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
+                    if self.journal is not None:
+                        outside.give_up(self.journal, self.out)
+                    _remove(self.path)
             self._release()
 
     def suspend(self) -> None:
@@ -224,6 +227,7 @@ class OutputDirectory:
         elif self._lock >= 0:
             self.journal.close()
             self._release()
+            kept.append(str(self.out))
 
     def __enter__(self) -> OutputDirectory:
         return self
@@ -236,8 +240,8 @@ def _remove(path: Path) -> None:
     """Remove whatever lies at a path, if anything does."""
     if path.is_symlink() or path.is_file():
         path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def missing_folders(folder: Path) -> list[Path]:

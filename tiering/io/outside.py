@@ -66,10 +66,10 @@ def give_up(journal: Journal, out: Path) -> None:
     for key in reversed(journal.keys(OUTSIDE)):
         what, _, name = key.removeprefix(OUTSIDE).partition(" ")
         folder = Path(name)
-        with suppress(OSError):
-            if what == "make":
-                _remove(folder, out)
-            elif what == "parent":
+        if what == "make":
+            _remove(folder, out)
+        elif what == "parent":
+            with suppress(OSError):  # something else came into it
                 folder.rmdir()
                 fsync_directory(folder.parent)
 
@@ -79,12 +79,11 @@ def finish(journal: Journal, out: Path) -> None:
     for key in journal.keys(OUTSIDE):
         what, _, name = key.removeprefix(OUTSIDE).partition(" ")
         if what == "drop":
-            with suppress(OSError):
-                _remove(Path(name), out)
+            _remove(Path(name), out)
 
 
 def _remove(folder: Path, out: Path) -> None:
     # A kill may come between the directory and the file in it that says whose it is.
     if folder.is_dir() and (claimed(folder, out) or {each.name for each in folder.iterdir()} <= {OWNER}):
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder)
         fsync_directory(folder.parent)

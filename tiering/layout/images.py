@@ -156,8 +156,9 @@ class ImageSet:
             outside.claim(home, self._out)
             path.replace(home / path.name)
         fsync_directory(home)
+        if self._partial[image].exists():
+            shutil.rmtree(self._partial[image])
         fsync_directory(home.parent)
-        shutil.rmtree(self._partial[image], ignore_errors=True)
 
     def __enter__(self) -> ImageSet:
         return self
