@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             import traceback
 
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                progress.note(line)
         code, message = describe_error(error)
         if code == INTERRUPTED:
             code, message = signals.received()
@@ -64,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
             with suppress(OSError):  # a terminal that hung up
-                print(message, file=sys.stderr, flush=True)
+                progress.note(message)
         return code
 
 

@@ -50,4 +50,9 @@ kept: list[str] = []
 
 def note(text: str) -> None:
     """Tell the user something that is no result: one line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    r"""Text that is one line and leaves a terminal alone: controls, line ends and the like come as ``\x1b``."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
