@@ -80,6 +80,8 @@ class HeldDirectory:
             os.link(name, target, src_dir_fd=self._descriptors[""])
         except OSError:
             shutil.copyfile(self.place(name), target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def shown(path: str | os.PathLike[str]) -> str:

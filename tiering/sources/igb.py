@@ -18,6 +18,7 @@ from pathlib import Path
 from tiering.errors import InputError, MissingError
 from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.protocols import Dataset, NodeData
+from tiering.io.storage import storage_errors
 from tiering.sources.edges import read_edge_folder
 from tiering.sources.nodes import NodeFiles, read_nodes
 from tiering.sources.reading import Reading
@@ -171,7 +172,9 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
         return {}
     reading.used(path)
     try:
-        counts = json.loads(path.read_text())["num_nodes"]
+        with storage_errors(path):
+            text = path.read_text()
+        counts = json.loads(text)["num_nodes"]
         return {str(name): int(number) for name, number in counts.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(

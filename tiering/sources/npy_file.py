@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError, MissingError
-from tiering.io.storage import open_raw
+from tiering.io.storage import open_raw, storage_errors
 from tiering.sources.archive import refuse_archive
 
 _MAGIC = b"\x93NUMPY"
@@ -57,7 +57,7 @@ def require_file(path: Path, what: str) -> Path:
 
 def is_npy(path: Path) -> bool:
     """Whether the file starts with numpy's magic bytes, whatever its name; `InputError` if it is an archive."""
-    with path.open("rb") as file:
+    with storage_errors(path), path.open("rb") as file:
         if file.read(len(_MAGIC)) == _MAGIC:
             return True
     refuse_archive(path)
@@ -91,7 +91,7 @@ def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
             f"{path}: expected {what} with a numpy header, found {size} bytes without one "
             f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
         )
-    with path.open("rb") as file:
+    with storage_errors(path), path.open("rb") as file:
         shape, fortran, dtype = _parse(path, file)
         offset = file.tell()
     _check_dtype(path, dtype)
