@@ -20,6 +20,7 @@ import importlib
 import json
 import mmap
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -267,8 +268,16 @@ def _scatter() -> None:
     _room(20_000)
 
 
+def _bounded() -> None:
+    """Little memory, small files, little time: what hangs or grows without end is found out."""
+    for limit, size in ((resource.RLIMIT_AS, 4 << 30), (resource.RLIMIT_FSIZE, 64 << 20)):
+        resource.setrlimit(limit, (size, size))
+    signal.alarm(30)
+
+
 VARIANTS: dict[str, Callable[[], None]] = {
-    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter
+    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter,
+    "bounded": _bounded,
 }  # fmt: skip
 
 
