@@ -46,7 +46,7 @@ def test_aligned_header_of_graphbolt(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"a\.npy: expected edges, found nothing"):
         read_header(tmp_path / "a.npy", "edges")
-    with pytest.raises(MissingError, match="found a directory"):
+    with pytest.raises(InputError, match="expected edges, a regular file, found a directory"):
         read_header(tmp_path, "edges")
 
 

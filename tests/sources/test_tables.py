@@ -82,7 +82,9 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
 
 def test_sparse_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
-    with pytest.raises(InputError, match=r"largest id is 9000000000, but 3 edges .* --compact-ids"):
+    with pytest.raises(
+        InputError, match=r"e\.txt: edge 2: source id 9000000000 is the largest id, but 3 edges .* --compact-ids"
+    ):
         open_dataset(path)
     with open_dataset(path, compact_ids=True) as data:
         assert data.edges[0].src.tolist() == [0, 1, 2]
@@ -166,7 +168,10 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"src": [0, None, 2], "dst": [1, 1, 1]}, "column src: 1 nulls in row group 0, the first at row 1"),
+        (
+            {"src": [0, None, 2], "dst": [1, 1, 1]},
+            "column src: expected a number in each row, found 1 nulls in row group 0, the first at row 1",
+        ),
         (
             {"src": ["a", "b"], "dst": ["b", "a"]},
             "column src: expected ids as whole numbers, found (large_)?string; map",
@@ -177,7 +182,7 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
         ({"src": [0]}, "expected two or more columns"),
         ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
         ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
-        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in 1 files"),
+        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
     ],
 )
 def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:

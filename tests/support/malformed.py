@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import stat
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 from small_inputs import EDGES, EDGES_ARE_IN, NODES, SMALL_INPUTS, text_of_edges
+
+I64 = np.int64
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def damaged(kind: str, file: str, damage: Callable[[Path], object], *more: objec
 NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling": (lambda path: path.symlink_to("/nowhere/at/all"), "symbolic link"),
     "loop": (lambda path: path.symlink_to(path), "symbolic link"),
-    "directory": (Path.mkdir, "a directory"),
+    "directory": (Path.mkdir, "directory"),
     "pipe": (os.mkfifo, "a pipe"),
     "link to a pipe": (lambda path: (os.mkfifo(f"{path}.pipe"), path.symlink_to(f"{path}.pipe")), "a pipe"),
     "socket": (lambda path: os.mknod(path, stat.S_IFSOCK | 0o600), "a socket"),
@@ -78,7 +79,7 @@ def no_files() -> Iterator[Case]:
                     path.unlink()
                     put(path)
 
-                words = (Path(file).name, "a regular file", word)
+                words = (Path(file).name, word)
                 yield Case(f"{kind}: {file} is {what}", damaged(kind, file, damage), words)
     for folder in ("paper", "paper__cites__paper"):
         for what in ("dangling", "loop"):
@@ -146,7 +147,7 @@ HEADERS: dict[str, tuple[bytes, str]] = {
     "long doubles": (saved(np.zeros(8, np.longdouble)), "float128"),
     "big endian": (saved(np.zeros(8, ">i8")), "big-endian"),
     "no axis": (saved(np.int64(3)), "()"),
-    "three axes": (saved(np.zeros((2, 2, 2), np.float32)), "(2, 2, 2)"),
+    "three axes": (saved(np.zeros((2, 2, 2), I64)), "(2, 2, 2)"),
     "version 9": (npy("(8,)", version=9), "version"),
     "header of 10 MB": (_long(2, 10_000_000), "header"),
     "header of 4 GB": (_long(2, 2**32 - 1), "header"),
@@ -167,9 +168,6 @@ def headers() -> Iterator[Case]:
                     continue  # raw labels are usual there: `VALUES` has them
                 make = damaged(kind, file, lambda path, data=data: path.write_bytes(data))  # type: ignore[misc]
                 yield Case(f"{kind}: {file}: {what}", make, (Path(file).name, word))
-
-
-I64 = np.int64
 
 
 def ids(*values: object, dtype: object = I64) -> np.ndarray[Any, Any]:
@@ -243,14 +241,15 @@ def values() -> Iterator[Case]:
 
 
 COUNTS = {
-    "words": "many", "nothing": "", "negative": "-8", "fraction": "8.5", "30 digits": "9" * 30, "digits and more": "8\n9",
+    "words": "many", "nothing": "", "negative": "-8", "fraction": "8.5", "30 digits": "9" * 30, "two": "8\n9",
     "5000 digits": "9" * 5000, "a superscript": "8²", "hex": "0x8", "another": "9", "binary": "\0\0\0\0",
 }  # fmt: skip
 METAS = {
-    "cut": '{"num_nodes": {"fos": 8', "a list": "[]", "a number": '{"num_nodes": 8}', "a fraction": '{"num_nodes": {"fos": 8.5}}',
+    "cut": '{"num_nodes": {"fos": 8', "a list": "[]", "a number": '{"num_nodes": 8}', "huge": '"' + "x" * 30_000_000,
+    "a fraction": '{"num_nodes": {"fos": 8.5}}',
     "negative": '{"num_nodes": {"fos": -8}}', "infinite": '{"num_nodes": {"fos": Infinity}}', "nested": "[" * 100_000,
     "40 digits": f'{{"num_nodes": {{"fos": {"9" * 40}}}}}', "5000 digits": f'{{"num_nodes": {{"fos": {"9" * 5000}}}}}',
-    "true": '{"num_nodes": {"fos": true}}', "null": '{"num_nodes": {"fos": null}}', "huge": '{"a": "' + "x" * 30_000_000,
+    "true": '{"num_nodes": {"fos": true}}', "null": '{"num_nodes": {"fos": null}}',
 }  # fmt: skip
 
 
@@ -284,7 +283,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "header only": (b"src,dst\n", "none"),
     "comments only": (b"# a\n% b\n", "none"),
     "nul bytes": (b"0,1\n0\0,1\n", "binary"),
-    "utf-16": ("0,1\n1,2\n".encode("utf-16"), "binary"),
+    "utf-16": ("0,1\n1,2\n".encode("utf-16"), "UTF-16"),
     "carriage returns only": (b"0,1\r1,2\r2,3\r", "line"),
     "mixed line ends": (b"0,1\n1,2\r2,3\n", "line 2"),
     "ragged, short": (b"0,1,2\n1,2\n", "line 2"),
@@ -336,7 +335,9 @@ def texts() -> Iterator[Case]:
     for kind in ("csv", "csv.gz"):
         for what, (data, word) in TEXTS.items():
             packed = zlib.compress(data, 1, wbits=31) if kind == "csv.gz" else data
-            make = damaged(kind, f"edges.{kind}", lambda path, data=packed: path.write_bytes(data), "--format", "edgelist")  # type: ignore[misc]
+            make = damaged(
+                kind, f"edges.{kind}", lambda path, data=packed: path.write_bytes(data), "--format", "edgelist"
+            )  # type: ignore[misc]
             yield Case(f"{kind}: {what}", make, (f"edges.{kind}", word))
     whole = zlib.compress(text_of_edges().encode() * 50, wbits=31)
     bombs = {
@@ -380,7 +381,7 @@ PARQUETS: dict[str, tuple[Any, str]] = {
     "booleans": ([True, False], "bool"),
     "nothing": (_column([None, None], pa.null()), "null"),
     "nulls": ([0, None], "null"),
-    "dictionary": (pa.array([0, 1]).dictionary_encode(), "dictionary"),
+    "words in a dictionary": (pa.array(["0", "1"]).dictionary_encode(), "dictionary"),
     "decimals": (_column([0, 1], pa.decimal128(5)), "decimal"),
     "times": (_column([0, 1], pa.timestamp("us")), "timestamp"),
     "bytes": (_column([b"0", b"1"], pa.binary()), "binary"),
@@ -423,7 +424,9 @@ def parquets() -> Iterator[Case]:
         "encrypted": lambda data: data[:-4] + b"PARE",
         "text": lambda data: b"src,dst\n0,1\n",
     }.items():
-        make = damaged("parquet", "part-1.parquet", lambda path, change=change: path.write_bytes(change(path.read_bytes())))  # type: ignore[misc]
+        make = damaged(
+            "parquet", "part-1.parquet", lambda path, change=change: path.write_bytes(change(path.read_bytes()))
+        )  # type: ignore[misc]
         yield Case(f"parquet: {what}", make, ("part-1.parquet",))
 
 

@@ -16,18 +16,24 @@ import pyarrow.parquet as pa_parquet
 
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
+from tiering.io.regular import entries, is_folder, is_there, require_file
 from tiering.progress import progress
-from tiering.sources.npy_file import require_file
 from tiering.sources.reading import Reading
-from tiering.sources.tables import TableSink, choose_columns
+from tiering.sources.tables import TableSink, choose_columns, one_line, require_once
 
 SUFFIXES = (".parquet", ".pq")
+_WHAT = "a parquet file of edges"
+
+
+_DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
+"""What a damaged file may come to: its numbers may ask for more memory than there is, its names may be no text."""
 
 
 def parquet_files(path: Path) -> list[Path]:
     """The parquet files at `path`: itself, or those directly inside, by name."""
-    if path.is_dir():
-        return sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.is_file())
+    if is_folder(path):
+        named = [each for each in entries(path) if each.suffix.lower() in SUFFIXES]
+        return [each for each in named if is_there(each, _WHAT)]
     return [path]
 
 
@@ -43,7 +49,7 @@ def open_parquet(path: Path, reading: Reading) -> Dataset:
     """
     files = parquet_files(path)
     for file in files or [path / "*.parquet"]:
-        require_file(file, "a parquet file of edges")
+        require_file(file, _WHAT)
     opened = [_open(file) for file in files]
     names = list(opened[0].schema_arrow.names)
     chosen = {name: names[i] for name, i in choose_columns(names, reading.options, str(files[0])).items()}
@@ -55,23 +61,28 @@ def open_parquet(path: Path, reading: Reading) -> Dataset:
             reading.used(file)
             _check_columns(file, table.schema_arrow, chosen)
             for group in range(table.num_row_groups):
-                _read_group(file, table, group, chosen, sink)
-                bar.update(table.metadata.row_group(group).num_rows)
+                bar.update(_read_group(file, table, group, chosen, sink))
             table.close()
+    if path.is_dir():
+        used = {file.name for file in files}
+        reading.ignored(path, (each.name for each in entries(path) if each.name not in used))
     if sink.rows == 0:
-        raise InputError(f"{path}: expected edges, found none in {len(files)} files; check the path")
+        raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
     return sink.finish(path, "parquet", reading)
 
 
 def _open(file: Path) -> Any:
     try:
-        return pa_parquet.ParquetFile(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{file}: expected a parquet file, found it damaged ({error}); get the file again") from error
+        return pa_parquet.ParquetFile(file, page_checksum_verification=True)
+    except _DAMAGES as error:
+        raise InputError(
+            f"{file}: expected a parquet file, found it damaged ({one_line(error)}); get the file again"
+        ) from error
 
 
 def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
     for name, column in chosen.items():
+        require_once(column, schema.names, str(file))
         if column not in schema.names:
             raise InputError(f"{file}: expected column {column} as in the first file, found {', '.join(schema.names)}")
         kind = schema.field(column).type
@@ -86,20 +97,26 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
             )
 
 
-def _read_group(file: Path, table: Any, group: int, chosen: dict[str, str], sink: TableSink) -> None:
+def _read_group(file: Path, table: Any, group: int, chosen: dict[str, str], sink: TableSink) -> int:
+    """Give the columns of a row group to the sink; returns the number of rows."""
+    expected = table.metadata.row_group(group).num_rows
     try:
         block = table.read_row_group(group, columns=list(chosen.values()))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{file}: row group {group} is damaged ({error}); get the file again") from error
+        block.validate()
+    except _DAMAGES as error:
+        raise InputError(f"{file}: row group {group} is damaged ({one_line(error)}); get the file again") from error
+    if block.num_rows != expected:
+        raise InputError(f"{file}: row group {group}: expected {expected} rows, found {block.num_rows}; get it again")
     for name, column in chosen.items():
         values = block.column(column)
         if values.null_count:
             row = int(np.argmax(values.is_null().to_numpy()))
             raise InputError(
-                f"{file}: column {column}: {values.null_count} nulls in row group {group}, the first at row {row} of "
-                "the group; fill or remove these rows"
+                f"{file}: column {column}: expected a number in each row, found {values.null_count} nulls in row group "
+                f"{group}, the first at row {row} of the group; fill or remove these rows"
             )
-        sink.append(name, _numbers(file, column, values.to_numpy(), name == "weight"))
+        sink.append(name, _numbers(file, column, values.to_numpy(), name == "weight"), f"{file}: column {column}")
+    return int(block.num_rows)
 
 
 def _numbers(file: Path, column: str, values: npt.NDArray[Any], weight: bool) -> npt.NDArray[Any]:
