@@ -16,6 +16,7 @@ struck), ``out`` and ``err``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import mmap
@@ -75,6 +76,7 @@ def _serve() -> None:
 
     tiering.io.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
     import tqdm  # noqa: F401
+    import typer
 
     import tiering.graph
     import tiering.layout
@@ -83,9 +85,11 @@ def _serve() -> None:
     import tiering.reorder
     import tiering.scores
     import tiering.sources
-    from tiering.cli.main import main
+    from tiering.cli.main import app, main
 
     _warm(main)
+    typer.main.get_command = functools.cache(typer.main.get_command)  # making it is four fifths of a short trial
+    typer.main.get_command(app)
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
 
