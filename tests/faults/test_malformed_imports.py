@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from malformed import CASES, SOME_CASES, Case
+from cases import Case
+from malformed import CASES, SOME_CASES
 from mortal import Mortal, clear
 from plain_imports import Refuse, Unsure, edges_of, expected_edges
 from small_inputs import EDGES_ARE_IN, SMALL_INPUTS, text_of_edges

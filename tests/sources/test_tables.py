@@ -80,6 +80,41 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
     assert open_dataset(blanks).edges[0].src.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "edges"),
+    [
+        (b"\xef\xbb\xbfsrc,dst\n0,1\n", {}, [(0, 1)]),
+        (b"\xef\xbb\xbf0,1\n2,1\n", {}, [(0, 1), (2, 1)]),
+        (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
+        (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
+        (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
+        (b"info,inflow\n0,1\n", {}, [(0, 1)]),
+        (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
+        (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
+        (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
+    ],
+)
+def test_odd_texts_that_are_fine(
+    tmp_path: Path, text: bytes, options: dict[str, Any], edges: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(text)
+    with open_dataset(path, num_nodes=10, **options) as data:
+        assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
+
+
+def test_what_lies_beside_parquet_files(tmp_path: Path) -> None:
+    pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
+    pa_parquet.write_table(table([(1, 2)]), tmp_path / "B.PARQUET")
+    (tmp_path / "_SUCCESS").touch()
+    with open_dataset(tmp_path) as data:
+        assert data.edges[0].num_edges == 2
+        assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS")]
+    pa_parquet.write_table(table([(2, 3), (4, -5)]), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c\.parquet: column dst: edge 3: destination id -5 is negative"):
+        open_dataset(tmp_path)
+
+
 def test_sparse_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
     with pytest.raises(

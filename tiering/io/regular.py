@@ -82,9 +82,9 @@ def _mode(path: Path, what: str) -> int | None:
     try:
         return path.stat().st_mode
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) and not os.path.lexists(path):
-            return None
-        if path.is_symlink():
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if not os.path.lexists(path):
+                return None
             loop = error.errno == errno.ELOOP
             target = "in a circle" if loop else f"to {path.readlink()}, which does not exist"
             raise InputError(

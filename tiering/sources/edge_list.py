@@ -1,8 +1,8 @@
 """Format ``edgelist``: one edge per line, as SNAP, KONECT and CSV files have it; plain or gzip, streamed.
 
 Lines that start with ``#`` or ``%`` are comments. Fields are separated by tabs, spaces (any number), commas,
-semicolons or ``|``. A first line whose fields are no numbers is a header. Cost: one pass over the text, 16 bytes of
-temporary disk per edge (24 with weights), memory for one block.
+semicolons or ``|``. A first line neither of whose ids begins like a number is a header. Cost: one pass over the text,
+16 bytes of temporary disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class _Parser:
 
     def _find_damage(self, block: bytes, line: int) -> None:
         """Name the first line that is damaged: pyarrow names rows of the block, at best."""
-        skip = self._skip
+        skip, first = self._skip, line == 1 and not self.header
         for number, raw in enumerate(block.split(b"\n"), start=line):
             text = raw.decode(errors="replace").strip()
             if not text or text[0] in "#%":
@@ -228,12 +228,14 @@ class _Parser:
             for name, i in self.columns.items():
                 ok = _is_number(fields[i]) if name == "weight" else _is_id(fields[i])
                 if not ok:
-                    found = f"found {shown(fields[i])}; {_REMEDY[name]}"
+                    hint = "; if this line is a header, say --header" if first else ""
+                    found = f"found {shown(fields[i])}; {_REMEDY[name]}{hint}"
                     raise InputError(f"{self.path}: line {number}: expected {_WANTED[name]}, {found}")
+            first = False
 
 
 _WANTED = {"src": "a whole number as source id", "dst": "a whole number as destination id", "weight": "a weight"}
-_MAP = "map names to numbers 0, 1, 2... first, and correct damaged lines; if it is a header, say --header"
+_MAP = "map names to numbers 0, 1, 2... first, and correct damaged lines"
 _REMEDY = {"src": _MAP, "dst": _MAP, "weight": "correct the line"}
 
 

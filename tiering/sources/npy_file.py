@@ -139,9 +139,15 @@ def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
 
 def _check_length(header: NpyHeader, size: int) -> None:
     if len(header.shape) > _MAX_AXES:
-        raise InputError(f"{header.path}: {len(header.shape)} sizes in the header's shape; get the file again")
+        raise InputError(
+            f"{header.path}: damaged numpy header (expected a shape of at most {_MAX_AXES} axes, found "
+            f"{len(header.shape)}); get the file again"
+        )
     if any(n < 0 for n in header.shape):
-        raise InputError(f"{header.path}: negative size in shape {header.shape}; get the file again")
+        raise InputError(
+            f"{header.path}: damaged numpy header (negative size in shape {', '.join(map(shown, header.shape))}); get "
+            "the file again"
+        )
     # What has no value has no bytes either, but numpy counts the other axes all the same.
     if math.prod(n or 1 for n in header.shape) * header.dtype.itemsize >= 2**63:
         raise InputError(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiering.errors import InputError, StorageError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.sources.edges import LargestId, check_weights, largest_id, require_room
-from tiering.sources.options import SourceOptions, option_name
+from tiering.sources.options import MOST_NODES, SourceOptions, option_name
 from tiering.sources.reading import Reading, chunks
 from tiering.sources.scratch import Appender, Scratch
 from tiering.sources.splits import make_splits
@@ -145,10 +145,11 @@ def _nodes(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
         return NodeData(stated)
     reading.inferred(f"{NODE} num_nodes", {"value": largest.id + 1, "from": "largest id + 1"})
     if largest.id + 1 > _SPARSE * max(1, 2 * edges.num_edges):
+        others = f", or say that the other nodes exist with --num-nodes {largest.id + 1}"
         raise InputError(
-            f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most "
-            f"{2 * edges.num_edges} nodes: the ids are sparse; make them dense with --compact-ids, or say that the "
-            f"other nodes exist with --num-nodes {largest.id + 1} ({format_bytes(8 * (largest.id + 2))} of indptr)"
+            f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
+            f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (largest.id + 2))} of memory; correct the "
+            f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
         )
     origin = f"{largest.place} is the largest; make ids dense with --compact-ids if others do not occur"
     require_room(NODE, largest.id + 1, origin, [edges], reading)
