@@ -59,6 +59,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "weight nan": (b"src,dst,weight\n0,1,nan\n", "nan"),
     "weight inf": (b"src,dst,weight\n0,1,1e999\n", "inf"),
     "weight negative": (b"src,dst,weight\n0,1,-1\n", "-1"),
+    "weights for ids": (b"src,weight\n0,1\n", "both"),
     "columns of one name": (b"src,dst,dst\n0,1,2\n", "2 times"),
     "matrix market": (b"%%MatrixMarket matrix coordinate\n1 1 1\n", "Matrix Market"),
     "zip": (zipped(np.zeros(3)), "archive"),

@@ -60,6 +60,11 @@ def choose_columns(columns: Sequence[str] | int, options: SourceOptions, where: 
         chosen["weight"] = _position(options.weight_column, 0, columns, "weight_column", where)
     elif "weight" in names:
         chosen["weight"] = _named("weight", names, where)
+    if chosen.get("weight") in (chosen["src"], chosen["dst"]):
+        raise InputError(
+            f"{where}: expected ids and weights in columns of their own, found column {chosen['weight']} to be both; "
+            "name them with --src-column, --dst-column and --weight-column"
+        )
     return chosen
 
 
