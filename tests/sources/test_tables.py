@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError, MissingError
 from tiering.sources import detect, edge_list, open_dataset
+from tiering.sources.tables import TableSink
 
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
 
@@ -101,6 +103,37 @@ def test_odd_texts_that_are_fine(
     path.write_bytes(text)
     with open_dataset(path, num_nodes=10, **options) as data:
         assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
+
+
+def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
+    for k in range(60):
+        pa_parquet.write_table(table([(k, k + 1)]), tmp_path / f"{k:02}.parquet")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, limits[1]))
+    try:
+        with open_dataset(tmp_path) as data:
+            assert data.edges[0].src.tolist() == list(range(60))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_row_group_passes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some KiB may hold more rows than fit in memory."""
+    rows = 1 << 23
+    ids = pa.array(np.zeros(rows, np.int64))
+    pa_parquet.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "e.parquet", row_group_size=rows)
+    del ids
+    assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
+    held, append = [pa.total_allocated_bytes()], TableSink.append
+
+    def watched(*arguments: Any) -> None:
+        held.append(pa.total_allocated_bytes())
+        append(*arguments)
+
+    monkeypatch.setattr(TableSink, "append", watched)
+    with open_dataset(tmp_path / "e.parquet") as data:
+        assert data.edges[0].num_edges == rows
+    assert max(held) - held[0] < rows * 16 // 2
 
 
 def test_what_lies_beside_parquet_files(tmp_path: Path) -> None:
@@ -205,7 +238,7 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
     [
         (
             {"src": [0, None, 2], "dst": [1, 1, 1]},
-            "column src: expected a number in each row, found 1 nulls in row group 0, the first at row 1",
+            "column src: expected a number in each row, found null at edge 1",
         ),
         (
             {"src": ["a", "b"], "dst": ["b", "a"]},

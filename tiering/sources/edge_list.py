@@ -83,7 +83,7 @@ def open_edge_list(path: Path, reading: Reading) -> Dataset:
                     sink.append(name, values, str(path))
             line += lines
             bar.update(len(block))
-    if sink is None or sink.rows == 0:
+    if sink is None or sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
     return sink.finish(path, "edgelist", reading)
 

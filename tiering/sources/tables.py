@@ -106,10 +106,9 @@ class TableSink:
         if weighted:
             self._columns["weight"] = scratch.appender("<f8")
 
-    @property
-    def rows(self) -> int:
-        """Rows taken so far."""
-        return self._columns["src"].count
+    def rows(self, name: str = "src") -> int:
+        """Rows of a column taken so far."""
+        return self._columns[name].count
 
     def append(self, name: str, values: npt.NDArray[Any], where: str) -> None:
         """Add to a column; `where` the values come from, for messages."""
@@ -122,7 +121,7 @@ class TableSink:
         try:
             column.append(values)
         except StorageError as error:
-            raise StorageError(error.errno, f"{where}: after {self.rows} edges: {error}") from error
+            raise StorageError(error.errno, f"{where}: after {self.rows()} edges: {error}") from error
 
     def finish(self, path: Path, format_name: str, reading: Reading) -> Dataset:
         """Count the nodes, make ids dense if asked to, and describe the result."""
