@@ -95,7 +95,7 @@ def _listing(path: Path) -> str:
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
         names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
-    return digest_bytes("\n".join(names).encode())
+    return digest_bytes(os.fsencode("\n".join(names)))
 
 
 def transpose(
