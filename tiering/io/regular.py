@@ -22,6 +22,11 @@ _KINDS = {
 }
 
 
+def kind_of(mode: int) -> str:
+    """What something is that is no regular file, in words."""
+    return _KINDS[stat.S_IFMT(mode)][0]
+
+
 def is_there(path: Path, what: str) -> bool:
     """Whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
 
@@ -41,8 +46,8 @@ def is_there(path: Path, what: str) -> bool:
     if mode is None:
         return False
     if not stat.S_ISREG(mode):
-        found, advice = _KINDS[stat.S_IFMT(mode)]
-        raise InputError(f"{path}: expected {what}, a regular file, found {found}; {advice}")
+        advice = _KINDS[stat.S_IFMT(mode)][1]
+        raise InputError(f"{path}: expected {what}, a regular file, found {kind_of(mode)}; {advice}")
     if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
         raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
     return True
