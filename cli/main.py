@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def describe_error(error: BaseException) -> tuple[int, str]:
     """Exit code and the one line to print for an error that ended a command; an empty line for help."""
-    from tiering.errors import InternalError, TieringError
+    from tiering.errors import InternalError, RefusedError, TieringError
 
     if isinstance(error, _UsageError):
         return USAGE, _usage_line(error)
@@ -122,6 +122,8 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         return 1, f"error: out of memory{_detail(error)}; use a smaller input or a machine with more memory"
     if isinstance(error, OSError):
         return 1, f"error: {one_line(_text(error))}"
+    if isinstance(error, RefusedError):
+        return 1, f"error: {one_line(str(error))}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
         f"internal error: {type(error).__name__}: {one_line(_text(error))}; "
         "this is a bug in tiering: run again with --debug and report what it prints"
