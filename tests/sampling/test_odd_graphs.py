@@ -163,3 +163,11 @@ def test_hostile_offsets_are_refused(name: str, entry: int) -> None:
     graph.csc(HOMOGENEOUS)[0][7] = entry
     with pytest.raises(InputError, match=r"^graph: .*indptr.*: run `tiering check graph --full`"):
         make(graph, name).sample(np.arange(20))
+
+
+@every
+def test_a_source_type_without_nodes(name: str) -> None:
+    edges = {("a", "to", "a"): np.array([[1], [0]]), ("none", "to", "a"): np.zeros((2, 0), np.int64)}
+    graph = with_ones(ToyGraph({"a": 3, "none": 0}, edges))
+    batch = make(graph, name).sample({"a": [0, 2]})
+    assert sorted(batch.nodes["a"].tolist()) == [0, 1, 2] and batch.nodes["none"].size == 0
