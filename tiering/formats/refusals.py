@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
 
 from tiering.errors import FormatError, RefusedError
 from tiering.formats.graph import Graph
@@ -31,6 +34,26 @@ def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[Non
         text = named(str(error), graph.relations)
         place = "" if relation is None else f"relation {relation_key(relation)}: "
         raise FormatError(f"{graph.path}: {place}{text}; {damaged(graph.path)}") from error
+
+
+def of_ranks(
+    values: np.ndarray[Any, Any], graph: Graph, node_type: str, begin: int = 0, end: int | None = None
+) -> np.ndarray[Any, Any]:
+    """`values` of original nodes, for the ranks [begin, end) of a reordered graph.
+
+    Raises
+    ------
+    FormatError
+        If the order names a node that there is not.
+    """
+    ids = graph.new_to_old(node_type)[begin:end]
+    if (wrong := np.flatnonzero((ids < 0) | (ids >= values.shape[0]))).size:
+        raise FormatError(
+            f"{graph.path}: order of node type {node_type!r}: rank {begin + wrong[0]} holds id {ids[wrong[0]]}, "
+            f"outside 0..{values.shape[0] - 1}; {damaged(graph.path)}"
+        )
+    found: np.ndarray[Any, Any] = values[ids]
+    return found
 
 
 def named(text: str, relations: Sequence[Relation]) -> str:
