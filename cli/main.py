@@ -76,7 +76,7 @@ def describe_error(error: BaseException) -> tuple[int, str]:
 
     import typer
 
-    from tiering.errors import InternalError, TieringError
+    from tiering.errors import InternalError, RefusedError, TieringError
 
     from .commands import UsageError
 
@@ -90,6 +90,8 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         return 1, f"error: out of memory{_detail(error)}; use a smaller input or a machine with more memory"
     if isinstance(error, OSError):
         return 1, f"error: {one_line(_text(error))}"
+    if isinstance(error, RefusedError):
+        return 1, f"error: {one_line(str(error))}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
         f"internal error: {type(error).__name__}: {one_line(_text(error))}; "
         "this is a bug in tiering: run again with --debug and report what it prints"

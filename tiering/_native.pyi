@@ -2,7 +2,7 @@
 
 Conventions: ids are int32 or int64; ``indptr`` is int64 with one entry more than there are columns; output
 ids are int32 below 2^31 nodes, else int64. ``threads`` is at least 1 and never changes the result.
-``ValueError`` names the argument, and the first place in it, that does not fit.
+`tiering.errors.RefusedError` names the argument, and the first place in it, that does not fit.
 """
 
 from collections.abc import Sequence
@@ -43,6 +43,9 @@ def transpose(
     want_positions: bool = False,
 ) -> tuple[NDArray[np.int64], IdArray, NDArray[np.int64] | None]:
     """CSC to CSR: row u lists the columns that contain u, ascending; ``positions[k]`` indexes the CSC."""
+
+def check_indptr(indptr: NDArray[np.int64], num_indices: int, threads: int = 1) -> None:
+    """Refuse offsets that do not start at 0, fall, or do not end at the number of indices."""
 
 def check_csc(indptr: NDArray[np.int64], indices: IdArray, num_src: int, threads: int = 1) -> None:
     """``ValueError`` saying where indptr does not rise from 0 to len(indices), or an id is out of range."""
@@ -265,7 +268,7 @@ def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
 
 def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
-    """The inverse, same dtype. ``ValueError`` names an id that is out of range, twice or missing."""
+    """The inverse, same dtype. `tiering.errors.RefusedError` names an id that is out of range, twice or missing."""
 
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
     """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""

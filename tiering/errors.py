@@ -28,6 +28,10 @@ class FormatError(TieringError, ValueError):
     """An artifact on disk is damaged, of another kind, or of a version this package cannot read."""
 
 
+class RefusedError(ValueError):
+    """Values that the C++ core refuses. Who gave them knows the file, and makes a `TieringError` of it."""
+
+
 class BusyError(TieringError, RuntimeError):
     """Another process is writing the same output."""
 

@@ -1,8 +1,8 @@
 """The door to the C++ core: the only module that imports ``tiering._native``.
 
 Everything here takes and returns numpy arrays, releases the GIL, and gives the same bytes for any number of
-threads. The functions check types, shapes and ranges and raise ``ValueError`` (a failed system call:
-``OSError``) with the argument's name; callers that know the file behind an argument add its path.
+threads. The functions check types, shapes and ranges and raise `tiering.errors.RefusedError` (a failed system
+call: ``OSError``) with the argument's name; callers that know the file behind an argument add its path.
 
 Signatures and meaning: ``tiering/_native.pyi``.
 """
@@ -24,6 +24,7 @@ build_info = _native.build_info
 # graph
 coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
+check_indptr = _native.check_indptr
 check_csc = _native.check_csc
 count_destinations = _native.count_destinations
 scattered_bytes = _native.scattered_bytes
@@ -76,6 +77,7 @@ __all__ = [
     "block_hashes",
     "build_info",
     "check_csc",
+    "check_indptr",
     "coo_to_csc",
     "count_buckets",
     "count_destinations",

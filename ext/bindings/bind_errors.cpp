@@ -1,4 +1,4 @@
-// Maps the core's errors to Python's: InputError -> ValueError, IoError -> OSError(errno, message).
+// Maps the core's errors to Python's: InputError -> tiering.errors.RefusedError, IoError -> OSError(errno, message).
 #include <nanobind/nanobind.h>
 
 #include <tiering/errors.hpp>
@@ -10,7 +10,7 @@ void bind_errors(nb::module_&) {
     try {
       std::rethrow_exception(p);
     } catch (const tiering::InputError& e) {
-      PyErr_SetString(PyExc_ValueError, e.what());
+      PyErr_SetString(nb::module_::import_("tiering.errors").attr("RefusedError").ptr(), e.what());
     } catch (const tiering::IoError& e) {
       PyObject* args = Py_BuildValue("(is)", e.code(), e.what());
       PyErr_SetObject(PyExc_OSError, args);

@@ -32,6 +32,12 @@ nb::tuple transpose(const AnyArray& indptr, const AnyArray& indices, int64_t num
                    want_positions);
 }
 
+void check_indptr(const AnyArray& indptr, int64_t num_indices, int threads) {
+  check_threads(threads);
+  const auto offsets = value_span<int64_t>(indptr, "indptr", "contiguous 1-D int64 array");
+  without_gil([&] { tiering::check_indptr(offsets, num_indices, "indptr", threads); });
+}
+
 void check_csc(const AnyArray& indptr, const AnyArray& indices, int64_t num_src, int threads) {
   check_threads(threads);
   const auto csc = csc_view(indptr, indices);
@@ -110,6 +116,7 @@ void bind_graph(nb::module_& m) {
         "out"_a, "threads"_a = 1);
   m.def("transpose", &transpose, "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1,
         "want_positions"_a = false);
+  m.def("check_indptr", &check_indptr, "indptr"_a, "num_indices"_a, "threads"_a = 1);
   m.def("check_csc", &check_csc, "indptr"_a, "indices"_a, "num_src"_a, "threads"_a = 1);
   m.def("out_degrees", &out_degrees, "indices"_a, "num_src"_a, "threads"_a = 1);
   m.def("rmat_edges", &rmat_edges, "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1,

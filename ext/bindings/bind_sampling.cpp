@@ -102,7 +102,7 @@ class BoundSampler {
     for (const auto& [src, dst, indptr, indices, weights] : relations_) {
       TIERING_EXPECT(
           dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
-              static_cast<int64_t>(indptr.shape(0)) == config.num_nodes[static_cast<size_t>(dst)] + 1,
+              static_cast<int64_t>(indptr.shape(0)) - 1 == config.num_nodes[static_cast<size_t>(dst)],
           "indptr: expected one entry per destination node and one more, found " +
               std::to_string(indptr.shape(0)));
       config.relations.push_back(

@@ -11,7 +11,7 @@ import pytest
 
 import tiering
 from tiering.cli import main as cli_main
-from tiering.errors import InputError, InternalError
+from tiering.errors import InputError, InternalError, RefusedError
 
 COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "bench"]
 
@@ -91,6 +91,7 @@ def test_debug_by_environment(tiering_cli, monkeypatch):
     ("error", "code", "words"),
     [
         (InputError("two\n  lines"), 1, "error: two lines"),
+        (RefusedError("broken"), 1, "error: broken; an input is damaged: run `tiering check --full` on each"),
         (InternalError("broken"), 70, "internal error"),
         (RuntimeError("broken"), 70, "internal error: RuntimeError: broken"),
         (MemoryError(), 1, "error: out of memory"),

@@ -157,7 +157,7 @@ void test_damaged_offsets() {
                                                   {0, 2, 5}};
   for (const auto& indptr : damaged)
     for (const int threads : kThreads)
-      check_refused("indptr of relation 0: ",
+      check_refused("indptr of relation 0 ",
                     [&] { Columns<double>{indptr, {1, 2, 3, 4, 5, 6}}.sums(threads); });
 }
 

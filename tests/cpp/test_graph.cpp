@@ -88,7 +88,7 @@ void test_check_csc() {
     check_csc(good.view(), 30, threads);
     PlainCsc bad = good;
     bad.indptr[0] = 1;
-    refused("indptr[0] is 1, expected 0", bad);
+    refused("indptr begins with 1, expected 0", bad);
     bad = good;
     bad.indptr[10] = bad.indptr[11] + 1;
     refused("indptr falls from", bad);

@@ -232,11 +232,11 @@ void test_bad_input() {
   Sampler whole(config);
   CHECK(message_of([&] {
           whole.sample({{seeds, 3}, {nullptr, 0}}, 0, 0, false);
-        }).find("indices[0]: source id 4000 is outside 0..2999") == 0);
+        }).find("relation 0: indices[0]: source id 4000 is outside 0..2999") == 0);
   example.cites.indptr[1] = 1 << 30;
   CHECK(message_of([&] {
           whole.sample({{seeds, 3}, {nullptr, 0}}, 0, 0, false);
-        }).find("column 0: indptr says") == 0);
+        }).find("relation 0: column 0: indptr says") == 0);
   config.fanouts = {{1, 2}};
   CHECK(message_of([&] { Sampler short_hop(config); }).find("fanouts: one entry per relation") == 0);
 }

@@ -265,6 +265,21 @@ void test_faults() {
   check_refused("column 5", [&] { unsound.finish(); });
 }
 
+/// An edge from a type that has no nodes: there is no node 0 to go on with either.
+void test_no_sources() {
+  Device device;
+  const std::vector<int64_t> indptr{0, 1}, seeds{0};
+  const std::vector<int32_t> indices{0};
+  AdjacencyTable<int32_t> table;
+  table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, nullptr, 1};
+  cuda::GpuSamplerConfig config{
+      .num_nodes = {1, 0}, .relations = {{1, 0, table}}, .fanouts = {{2}}, .node_keys = {{}, {}}};
+  cuda::GpuSampler sampler(std::move(config));
+  const cuda::GpuStream stream;
+  sampler.start({{on_device(device.memory, seeds), 1}, {}}, 0, 0, stream.get());
+  check_refused("leads to no node", [&] { sampler.finish(); });
+}
+
 }  // namespace
 
 int main() {
@@ -279,6 +294,7 @@ int main() {
         for (const Spread spread : {Spread{0, 0}, Spread{1, 1}, Spread{0.2, 0.5}})
           test_case({name, rule, fanouts, frontier, spread});
   test_faults();
+  test_no_sources();
   std::cout << "test_sampler: ok\n";
   return 0;
 }

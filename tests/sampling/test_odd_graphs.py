@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, weighted_graph, widened
+from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, random_graph, weighted_graph, widened
 
 from tiering.errors import InputError
 from tiering.sampling import SamplingOptions, make_sampler
@@ -145,7 +145,7 @@ def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name: str) -> No
     whole, damaged = with_ones(homogeneous(5, edges)), with_ones(homogeneous(5, edges))
     damaged._csc[HOMOGENEOUS][1][5:] = [77, -1, 5]
     sampler = make(damaged, name)
-    words = r"graph: indices\[[567]\]: source id (77|-1|5) is outside 0\.\.4; run `tiering check --full`"
+    words = r"graph: relation node:to:node: indices\[[567]\]: source id (77|-1|5) is outside 0\.\.4; the graph is"
     for b in range(5):
         with pytest.raises(InputError, match=words):
             sampler.sample([0, 3], batch=b)
@@ -154,3 +154,20 @@ def test_damaged_lists_are_refused_and_leave_the_sampler_usable(name: str) -> No
         ours, theirs = sampler.sample([1, 4], batch=b), make(whole, name).sample([1, 4], batch=b)
         assert ours.nodes["node"].tolist() == theirs.nodes["node"].tolist()
         assert [h[HOMOGENEOUS].src.tolist() for h in ours.hops] == [h[HOMOGENEOUS].src.tolist() for h in theirs.hops]
+
+
+@every
+@pytest.mark.parametrize("entry", [2**62, 2**63 - 1, -(2**63), -1, 101])
+def test_hostile_offsets_are_refused(name: str, entry: int) -> None:
+    graph = with_ones(random_graph(20, 100))
+    graph.csc(HOMOGENEOUS)[0][7] = entry
+    with pytest.raises(InputError, match=r"^graph: .*indptr.*: run `tiering check graph --full`"):
+        make(graph, name).sample(np.arange(20))
+
+
+@every
+def test_a_source_type_without_nodes(name: str) -> None:
+    edges = {("a", "to", "a"): np.array([[1], [0]]), ("none", "to", "a"): np.zeros((2, 0), np.int64)}
+    graph = with_ones(ToyGraph({"a": 3, "none": 0}, edges))
+    batch = make(graph, name).sample({"a": [0, 2]})
+    assert sorted(batch.nodes["a"].tolist()) == [0, 1, 2] and batch.nodes["none"].size == 0

@@ -4,6 +4,7 @@ Started as a server (``python mortal.py``) that has everything imported and fork
 trial costs milliseconds. It reads one JSON document per line and answers with one:
 
 ``argv``     arguments of `tiering`
+``program``  another than `tiering`, see `PROGRAMS`
 ``variant``  what is made small, see `VARIANTS`
 ``fault``    ``none``; ``kill`` (SIGKILL), ``interrupt`` (SIGINT) or ``error`` (EIO, then always) at call number ``at``;
              ``delay``: SIGKILL from outside after ``at`` seconds. Native calls, too, with the library of `calls`:
@@ -19,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import json
 import mmap
 import os
@@ -37,6 +39,8 @@ from typing import Any
 
 from calls import arm, counted
 
+MOST_SECONDS = 300
+"""Of a processor: a command that never ends is killed."""
 BLOCK_BYTES = 4096
 """Of files and their checksums, instead of 64 MiB."""
 CALLS = {
@@ -104,7 +108,8 @@ def _serve() -> None:
     import tiering.reorder
     import tiering.scores
     import tiering.sources
-    from tiering.cli.main import app, main
+    from tiering.cli.commands import app
+    from tiering.cli.main import main
 
     _warm(main)
     typer.main.get_command = functools.cache(typer.main.get_command)  # making it is four fifths of a short trial
@@ -141,6 +146,10 @@ def _warm(main: Callable[[list[str]], int]) -> None:
 
 
 def _trial(order: dict[str, Any]) -> dict[str, Any]:
+    if order.get("program") == "train":
+        import torch  # noqa: F401
+
+        import tiering.runtime.loader  # noqa: F401
     shared = mmap.mmap(-1, 16 + MOST_CALLS)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
@@ -172,9 +181,8 @@ def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
             arm(order, shared)
         else:
             _Fault(order, shared).arm()
-        from tiering.cli.main import main
-
-        code = main(order["argv"])
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+        code = PROGRAMS[order.get("program", "tiering")](order["argv"])
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -315,6 +323,32 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter,
     "bounded": _bounded,
 }  # fmt: skip
+
+
+def _tiering(argv: list[str]) -> int:
+    from tiering.cli.main import main
+
+    return main(argv)
+
+
+def _train(argv: list[str]) -> int:
+    """Go through an epoch of a layout; `argv` are its directory and the loader's options as JSON."""
+    from tiering.errors import TieringError
+    from tiering.runtime.layout import open_layout
+
+    options = json.loads(argv[1])
+    verify = {} if "verify" not in inspect.signature(open_layout).parameters else {"verify": False}
+    try:
+        with open_layout(argv[0], **verify) as layout:
+            for _ in layout.loader("train", workers=2, **options):
+                pass
+    except TieringError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+PROGRAMS: dict[str, Callable[[list[str]], int]] = {"tiering": _tiering, "train": _train}
 
 
 def clear(folder: Path) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
+from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
 
 FloatArray: TypeAlias = "npt.NDArray[np.float64]"
@@ -180,5 +181,5 @@ def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArra
             if bad.size:
                 node = begin + int(bad[0])
                 raise InputError(f"{where}: expected finite values of 0 or more, found {values[node]} at node {node}")
-        parts.append(values if graph.order is None else values[graph.new_to_old(node_type)])
+        parts.append(values if graph.order is None else of_ranks(values, graph, node_type))
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

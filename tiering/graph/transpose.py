@@ -16,6 +16,7 @@ from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import Relation
 from tiering.formats.protocols import EdgeData
+from tiering.formats.refusals import graph_errors
 from tiering.graph.external import write_external
 from tiering.graph.sizes import CscSizes
 from tiering.progress import progress
@@ -46,7 +47,8 @@ def csr(
     """
     source, _, _ = resolved = graph.relation(relation)
     indptr, indices = graph.csc(resolved)
-    rows, columns, _ = native.transpose(indptr, indices, graph.num_nodes(source), parse_threads(threads), False)
+    with graph_errors(graph, resolved):
+        rows, columns, _ = native.transpose(indptr, indices, graph.num_nodes(source), parse_threads(threads), False)
     return rows, columns
 
 
@@ -91,7 +93,8 @@ def transpose_graph(
         relations = []
         with progress(graph.num_edges(), "transpose", "edge", scale=True) as bar:
             for relation in graph.relations:
-                relations.append(_write_relation(writer, graph, relation, budget, workers))
+                with graph_errors(graph, relation):
+                    relations.append(_write_relation(writer, graph, relation, budget, workers))
                 bar.update(graph.num_edges(relation))
         for name in sorted(graph.manifest.files):
             if name.startswith("nodes/"):
@@ -126,6 +129,7 @@ def _write_relation(
         for name in names:
             writer.put(f"{folder}/{name}", take(data[name], cast("npt.NDArray[np.int64]", positions), threads))
     else:
+        native.check_indptr(indptr, sizes.num_edges, threads)
         columns = cast("npt.NDArray[Any]", _ColumnIds(indptr, sizes.id_bytes))
         ids = data.get("edge_ids")
         edges = EdgeData(turned, columns, indices, where=str(graph.path), data=dict(data), edge_ids=ids)

@@ -16,6 +16,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.order import Order
+from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
 from tiering.placement import (
     AccessTimes,
@@ -168,7 +169,7 @@ def check_ordered_by(graph: Graph, scores: Scores) -> None:
         raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")
     for node_type in order.node_types:
         ranked = order.score(node_type)[:COMPARED]
-        own = scores.values(node_type)[order.new_to_old(node_type)[:COMPARED]]
+        own = of_ranks(scores.values(node_type), graph, node_type, 0, COMPARED)
         if (wrong := np.flatnonzero(ranked != own)).size:
             rank = int(wrong[0])
             raise InputError(
@@ -205,8 +206,8 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[Lists]:
 
 def _reads(graph: Graph, scores: Scores, relation: Relation) -> Callable[[int, int], np.ndarray[Any, Any]]:
     """Reads of lists by rank; a range of ranks is looked up at random."""
-    reads, new_to_old = scores.adjacency(relation), graph.new_to_old(relation[2])
-    return lambda begin, end: reads[new_to_old[begin:end]]
+    reads = scores.adjacency(relation)
+    return lambda begin, end: of_ranks(reads, graph, relation[2], begin, end)
 
 
 def _places(sampler: str, fanouts: list[int]) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:

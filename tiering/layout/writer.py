@@ -21,6 +21,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout, TypeLayout, page_sums, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
+from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.io.checksum import digest_bytes
 from tiering.io.storage import require_space
@@ -122,7 +123,10 @@ def write_layout(
         folders = folders[: tiers.num_images]
         if not journal.done:  # else the space is reserved
             require_space(tiers.places(writer.path, folders))
-        with ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images:
+        with (
+            graph_errors(graph),
+            ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images,
+        ):
             left = tiers.reading_budget(budget)
             ranked = partial(_ranked, writer, tables, order, left, workers)
             _write_rows(writer, images, tiers.entries, body, tiers.images(), ranked)

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tiering.errors import FormatError, InputError, TieringError
+from tiering.errors import InputError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import Relation, relation_key
+from tiering.formats.manifest import Relation
+from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.progress import progress
 from tiering.reorder.features import refer_features, write_features
@@ -115,11 +116,5 @@ def _write_relation(
     source, _, destination = relation
     places = maps[destination].random(), maps[source].random()
     old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
-    try:
+    with graph_errors(graph, relation):
         write_relation(writer, relation_folder(relation), old, budget, threads)
-    except TieringError:
-        raise
-    except ValueError as error:
-        raise FormatError(
-            f"{graph.path}: relation {relation_key(relation)}: {error}; the graph is damaged: import it again"
-        ) from error

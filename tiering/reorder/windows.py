@@ -116,7 +116,7 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, budget
     ------
     BudgetError
         If `RelabelSizes.least` is more than the budget leaves.
-    ValueError
+    RefusedError
         Naming an offset or an entry that is out of range.
 
     Notes
@@ -141,6 +141,7 @@ def _write_indptr(
 ) -> AnyArray:
     """Write the new offsets unless they are there; return them, memory-mapped unless to `keep`."""
     if not writer.has(name):
+        native.check_indptr(old.indptr, old.indices.shape[0], threads)
         if old.indptr.nbytes <= budget.left():
             indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, threads)
             put(writer, name, indptr)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError
+from tiering.formats.refusals import damaged, named
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
 from tiering.sampling.plan import EpochPlan, id_array, key_word
@@ -284,12 +285,12 @@ class Sampler:
     def _explain(self, error: ValueError) -> InputError:
         """The core's message with names instead of numbers."""
         path = getattr(self.graph, "path", "graph")
-        text = re.sub(r"\brelation (\d+)", lambda m: "relation " + ":".join(self.relations[int(m[1])]), str(error))
+        text = named(str(error), self.relations)
         text = re.sub(r"\bof type (\d+)", lambda m: f"of type {self.node_types[int(m[1])]!r}", text)
         if text.startswith("weights of"):
             return InputError(f"{path}: {text}; correct the weights and import again, or use another sampler")
-        if text.startswith(("indptr", "indices", "column", "node keys")):
-            return InputError(f"{path}: {text}; run `tiering check --full` on the graph")
+        if re.match(r"(relation \S+: )?(indptr|indices|column)|node keys", text):
+            return InputError(f"{path}: {text}; {damaged(path)}")
         return InputError(text)
 
 

@@ -10,6 +10,7 @@ from tiering.errors import InputError
 from tiering.execution import Budget
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.progress import note
@@ -103,7 +104,7 @@ def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str,
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    with scratch_errors():
+    with scratch_errors(), graph_errors(graph):
         columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
     files = {f"nodes/{node_type}/feature": columns.feature[node_type] for node_type in graph.node_types}
     files |= {f"{relation_folder(relation)}/adjacency": reads for relation, reads in columns.adjacency.items()}

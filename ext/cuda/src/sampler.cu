@@ -96,7 +96,8 @@ void GpuSampler::check() const {
 /// Room for `most` nodes of a type in list and table; what is known stays.
 void GpuSampler::grow_nodes(int type, int64_t most) {
   TypeNodes& there = memory_->types[static_cast<size_t>(type)];
-  most = std::min(most, config_.num_nodes[static_cast<size_t>(type)]);
+  // One at least: what leads to no node is entered as node 0.
+  most = std::min(most, std::max<int64_t>(1, config_.num_nodes[static_cast<size_t>(type)]));
   TIERING_EXPECT(most < kMostLocal,
                  "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
   const int64_t before = there.bound;

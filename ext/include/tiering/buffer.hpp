@@ -30,6 +30,7 @@ class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(int64_t size) : size_(size) {
+    if (size < 0 || size > kMostBytes / static_cast<int64_t>(sizeof(T))) throw std::bad_alloc();
     const size_t bytes = static_cast<size_t>(size) * sizeof(T);
     const size_t align = bytes >= 2 * kHugePageBytes ? kHugePageBytes : kLineBytes;
     const size_t rounded = (bytes + align - 1) / align * align;
@@ -50,6 +51,7 @@ class Buffer {
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }
   };
+  static constexpr int64_t kMostBytes = int64_t{1} << 62;  ///< rounded up they are still a number
   std::unique_ptr<T, Free> data_;
   int64_t size_ = 0;
 };

@@ -1,5 +1,5 @@
 // Errors of the core. The bindings turn them into Python exceptions of the same names:
-// InputError -> ValueError (the wrapper in Python adds path and remedy), IoError -> OSError with errno.
+// InputError -> RefusedError (its caller in Python adds path and remedy), IoError -> OSError with errno.
 #pragma once
 
 #include <stdexcept>
@@ -23,6 +23,16 @@ class IoError : public std::runtime_error {
  private:
   int code_;
 };
+
+/// Runs f; what it refuses says first what it is about.
+template <typename F>
+decltype(auto) about(const char* what, size_t number, F&& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    throw InputError(std::string(what) + " " + std::to_string(number) + ": " + error.what());
+  }
+}
 
 }  // namespace tiering
 

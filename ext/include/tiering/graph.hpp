@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/partition.hpp>
 #include <tiering/views.hpp>
@@ -81,8 +82,12 @@ void sort_runs(const ScatteredRuns& runs, const BucketGrid& grid, int64_t num_sr
 /// included.
 CscArrays transpose(const CscView& csc, int64_t num_rows, int threads, bool want_positions);
 
-/// Throws InputError saying where, unless indptr starts at 0, never falls and ends at the number of indices.
-void check_indptr(const CscView& csc, int threads);
+/// Throws InputError saying where, unless indptr starts at 0, never falls and ends at the number of indices. Messages
+/// begin with `name`.
+void check_indptr(std::span<const int64_t> indptr, int64_t num_indices, const std::string& name, int threads);
+inline void check_indptr(const CscView& csc, int threads) {
+  check_indptr(csc.indptr, csc.num_edges(), "indptr", threads);
+}
 
 /// check_indptr, and every index in [0, num_src).
 void check_csc(const CscView& csc, int64_t num_src, int threads);

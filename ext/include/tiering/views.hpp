@@ -7,6 +7,11 @@
 
 namespace tiering {
 
+/// a - b without overflow: around the end where the difference is no int64, as it may be of numbers that nobody checked.
+constexpr int64_t wrapped_difference(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+}
+
 /// Ids in memory with a fixed distance between neighbours, as in one column of an (E, 2) array.
 template <typename T>
 class StridedIds {

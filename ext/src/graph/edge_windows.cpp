@@ -68,7 +68,9 @@ void place_values(const Dst& dst, int64_t size, const EdgeWindow& window, ValueO
   const auto mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
   auto each = [&](int64_t begin, int64_t end, auto&& f) {
     for (int64_t k = begin; k < end; ++k)
-      if (const int64_t column = dst[k] - window.first_column; in_range(column, num_columns)) f(k, column);
+      if (const int64_t column = wrapped_difference(dst[k], window.first_column);
+          in_range(column, num_columns))
+        f(k, column);
   };
   auto keys = [&](int64_t begin, int64_t end, auto&& f) {
     each(begin, end, [&](int64_t, int64_t column) { f(column); });

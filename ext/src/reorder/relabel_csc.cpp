@@ -26,14 +26,14 @@ void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(n, threads, t);
     for (auto v = static_cast<size_t>(begin); v < static_cast<size_t>(end); ++v) {
-      const int64_t place = places[v], degree = indptr[v + 1] - indptr[v];
-      TIERING_EXPECT(degree >= 0, "indptr falls from " + std::to_string(indptr[v]) + " at " +
-                                      std::to_string(v) + " to " + std::to_string(indptr[v + 1]) + " at " +
-                                      std::to_string(v + 1));
+      TIERING_EXPECT(0 <= indptr[v] && indptr[v] <= indptr[v + 1],
+                     "indptr falls from " + std::to_string(indptr[v]) + " at " + std::to_string(v) + " to " +
+                         std::to_string(indptr[v + 1]) + " at " + std::to_string(v + 1));
+      const int64_t place = places[v];
       TIERING_EXPECT(static_cast<uint64_t>(place) < static_cast<uint64_t>(n),
                      "dst_old_to_new[" + std::to_string(v) + "] is " + std::to_string(place) +
                          ", outside 0.." + std::to_string(n - 1));
-      std::atomic_ref<int64_t>(degrees[place]).store(degree, std::memory_order_relaxed);
+      std::atomic_ref<int64_t>(degrees[place]).store(indptr[v + 1] - indptr[v], std::memory_order_relaxed);
     }
   });
 }

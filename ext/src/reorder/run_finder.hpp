@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <tiering/errors.hpp>
 #include <tiering/reorder.hpp>
 
 namespace tiering {
@@ -30,6 +32,7 @@ class RunFinder {
     const auto& indptr = chunk_.indptr;
     column_ = static_cast<size_t>(std::upper_bound(indptr.begin(), indptr.end(), begin) - indptr.begin()) - 1;
     begin_ = begin;
+    check(0 <= indptr[column_] && indptr[column_] <= begin);
     skipped_ = begin - indptr[column_];
     for (at_ = begin; at_ < end;) {
       const int found = look_up(end);
@@ -38,13 +41,20 @@ class RunFinder {
   }
 
  private:
+  /// Offsets that are not in order would lead outside.
+  void check(bool in_order) const {
+    if (!in_order) [[unlikely]]
+      throw InputError("indptr is not in order at " + std::to_string(column_));
+  }
+
   /// Takes columns with entries before `end` that have a place in the window; `to` is their number there for now.
   int look_up(int64_t end) {
     const auto columns = static_cast<uint64_t>(window_.starts.size());
     int found = 0;
     for (; found < kRuns && at_ < end; ++column_) {
-      const int64_t stop = std::clamp(chunk_.indptr[column_ + 1], at_, end);
-      const int64_t place = places_[column_] - window_.first_column;
+      const int64_t next = chunk_.indptr[column_ + 1], stop = std::min(next, end);
+      check(at_ <= next);
+      const int64_t place = wrapped_difference(places_[column_], window_.first_column);
       const bool inside = static_cast<uint64_t>(place) < columns;
       runs_[found] = {at_, stop - at_, inside ? place : 0};
       if constexpr (kPlaces) __builtin_prefetch(window_.starts.data() + runs_[found].to);

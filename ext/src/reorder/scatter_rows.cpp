@@ -33,7 +33,7 @@ void stream_rows(const RowsView& table, std::span<const Id> places, int64_t firs
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(table.num_rows, threads, t);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = places[static_cast<size_t>(i)] - first;
+      const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
       if (static_cast<uint64_t>(place) < room)
         stream_lines(out.data + place * out.stride_bytes, table.data + i * table.row_bytes,
                      static_cast<size_t>(table.row_bytes));
@@ -51,7 +51,7 @@ void scatter(const RowsView& table, std::span<const Id> places, int64_t first, c
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(table.num_rows, threads, t);
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = places[static_cast<size_t>(i)] - first;
+      const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
       if (static_cast<uint64_t>(place) < room)
         std::memcpy(out.data + place * out.stride_bytes, table.data + i * row_bytes,
                     static_cast<size_t>(row_bytes));

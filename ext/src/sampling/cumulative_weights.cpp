@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tiering/errors.hpp"
+#include "tiering/graph.hpp"
 #include "tiering/parallel.hpp"
 
 namespace tiering {
@@ -50,10 +51,7 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
                  "weights of " + what + ": expected one per edge, found none");
   TIERING_EXPECT(weights.size == edges, "weights of " + what + ": expected " + std::to_string(edges) +
                                             ", one per edge, found " + std::to_string(weights.size));
-  TIERING_EXPECT(relation.indptr[0] == 0 && relation.indptr[num_columns] == edges,
-                 "indptr of " + what + ": expected it to span the " + std::to_string(edges) +
-                     " indices, found " + std::to_string(relation.indptr[0]) + " to " +
-                     std::to_string(relation.indptr[num_columns]));
+  check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what, threads);
   sums_ = Buffer<uint64_t>(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
@@ -72,10 +70,6 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
     const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
     for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
-      TIERING_EXPECT(
-          0 <= begin && begin <= column_end && column_end <= edges,  // before anything there is read
-          "indptr of " + what + ": column " + std::to_string(v) + " has entries " + std::to_string(begin) +
-              " to " + std::to_string(column_end) + ", but there are " + std::to_string(edges) + " indices");
       if (begin < column_end) any |= sum_column(weights, begin, column_end, sums_.data());
     }
     if (any) positive = true;

@@ -51,8 +51,7 @@ void LayerHop::collect(const Index* indices) {
       const int64_t begin = relation.indptr[nodes[i + kAhead / 2]];
       __builtin_prefetch(indices + std::clamp<int64_t>(begin, 0, relation.indices.size));
     }
-    const int64_t begin = relation.indptr[nodes[i]], degree = relation.indptr[nodes[i] + 1] - begin;
-    check_list(relation, nodes[i], begin, degree);
+    const auto [begin, degree] = checked_list(relation, nodes[i]);
     const double share = 1.0 / (static_cast<double>(degree) * static_cast<double>(degree));
     for (int64_t done = 0; done < degree;) {
       if (chunks_[filling].size == kChunk) add(chunks_[filling ^= 1]);

@@ -9,13 +9,24 @@
 
 namespace tiering {
 
-/// Throws unless the list of `node` lies within the relation's indices.
-inline void check_list(const RelationView& relation, int64_t node, int64_t begin, int64_t degree) {
-  if (begin >= 0 && degree >= 0 && begin + degree <= relation.indices.size) [[likely]]
-    return;
+/// Where a list lies in the relation's indices.
+struct ListRange {
+  int64_t begin, degree;
+};
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_bad_list(int64_t node, int64_t begin, int64_t end,
+                                                                  int64_t num_indices) {
   throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
-                   " to " + std::to_string(begin + degree) + ", but there are " +
-                   std::to_string(relation.indices.size) + " indices");
+                   " to " + std::to_string(end) + ", but there are " + std::to_string(num_indices) +
+                   " indices");
+}
+
+/// The list of `node`. Throws unless it lies within the relation's indices.
+inline ListRange checked_list(const RelationView& relation, int64_t node) {
+  const int64_t begin = relation.indptr[node], end = relation.indptr[node + 1];
+  if (begin < 0 || end < begin || end > relation.indices.size) [[unlikely]]
+    throw_bad_list(node, begin, end, relation.indices.size);
+  return {begin, end - begin};
 }
 
 /// Throws that indices[place] is no node of the source type.

@@ -79,23 +79,20 @@ class RelationHop {
   void choose(int64_t b, Block& block) {
     const auto [first, last] = block_range(b);
     const auto& nodes = task_.destinations->nodes();
-    int64_t begin[kBlockNodes], degree[kBlockNodes];
+    ListRange lists[kBlockNodes];
     block.first = first;
     block.size = last - first;
     int64_t most = 0;
     for (int64_t i = 0; i < block.size; ++i) {
-      const int64_t node = nodes[first + i];
-      begin[i] = task_.relation->indptr[node];
-      degree[i] = task_.relation->indptr[node + 1] - begin[i];
-      check_list(*task_.relation, node, begin[i], degree[i]);
-      most += Draw::most(degree[i], task_.fanout);
+      lists[i] = checked_list(*task_.relation, nodes[first + i]);
+      most += Draw::most(lists[i].degree, task_.fanout);
     }
     prefetch_lists(b + 1);
     block.places->resize(2 * most);
     int64_t* out = block.places->data();
     for (int64_t i = 0; i < block.size; ++i) {
       const Stream random(task_.stream, task_.node_keys.key_of(nodes[first + i]));
-      block.taken[i] = draw_(begin[i], degree[i], task_.fanout, random, out);
+      block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, random, out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
         __builtin_prefetch(indices_ + out[j], 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
@@ -114,7 +111,8 @@ class RelationHop {
       ids[j] = id;
       task_.sources->prefetch(id);
     }
-    if (highest >= static_cast<uint64_t>(task_.num_src)) bad_index(places, ids, block.total);
+    if (highest >= static_cast<uint64_t>(task_.num_src) && block.total > 0)
+      bad_index(places, ids, block.total);
   }
 
   /// Step 3: look the ids up among the known nodes, add the new ones, write the edges.

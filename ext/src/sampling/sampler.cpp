@@ -196,10 +196,9 @@ void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream,
                      .want_positions = want_positions};
   if (config.rule == Rule::walks)
     sample_walks(group, task);
-  else if (config.rule == Rule::layers)
-    sample_layer(group, task);
   else
-    sample_lists(group, task);
+    about("relation", group,
+          [&] { config.rule == Rule::layers ? sample_layer(group, task) : sample_lists(group, task); });
   if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
 }
 

@@ -99,11 +99,11 @@ void WalkHop::walk() {
     for (size_t step = 0; step < path.size(); ++step) {
       const auto r = static_cast<size_t>(path[step]);
       const RelationView& relation = (*task_->relations)[r];
-      choose(r);
-      if (relation.indices.narrow != nullptr)
-        follow(relation, relation.indices.narrow);
-      else
-        follow(relation, relation.indices.wide);
+      about("relation", r, [&] {
+        choose(r);
+        relation.indices.narrow != nullptr ? follow(relation, relation.indices.narrow)
+                                           : follow(relation, relation.indices.wide);
+      });
       const bool last_round = round + 1 == task_->rule->walk_length, last_step = step + 1 == path.size();
       if (last_step) arrive(last_round);
       if (!(last_step && last_round)) prefetch_lists(static_cast<size_t>(path[last_step ? 0 : step + 1]));
@@ -122,8 +122,7 @@ void WalkHop::choose(size_t r) {
   int64_t kept = 0, run = 0;
   for (int64_t i = 0; i < live_; ++i) {
     const int64_t node = at_[i];
-    const int64_t begin = relation.indptr[node], degree = relation.indptr[node + 1] - begin;
-    check_list(relation, node, begin, degree);
+    const auto [begin, degree] = checked_list(relation, node);
     ++run;  // walks that start together read the same list: count them at once
     if (task_->reads != nullptr && (i + 1 == live_ || at_[i + 1] != node)) {
       count_read(r, node, run);

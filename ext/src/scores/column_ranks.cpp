@@ -47,8 +47,9 @@ bool ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
       uint64_t dense = 0, filled = 0;
       prefetch_stream(&indptr[static_cast<size_t>(first)]);
       for (int64_t v = first; v < std::min(end, first + kWordBits); ++v) {
-        const int64_t degree = indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)];
-        least = std::min(least, degree);
+        const int64_t begin = indptr[static_cast<size_t>(v)],
+                      degree = wrapped_difference(indptr[static_cast<size_t>(v) + 1], begin);
+        least = std::min({least, begin, degree});  // no difference of offsets of 0 or more is wrapped
         dense |= static_cast<uint64_t>(degree >= dense_degree_) << (v - first);
         filled |= static_cast<uint64_t>(degree > 0) << (v - first);
       }

@@ -61,11 +61,14 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   for (const int64_t n : num_nodes) grids_.push_back(source_bins(n));
   const int chunks = this->chunks(relations, memory.bytes);
   std::vector<PlannedRelation> planned;
-  for (const auto& r : relations) {
+  for (size_t i = 0; i < relations.size(); ++i) {
+    const ScoreRelation& r = relations[i];
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
     std::string file = readable_past_the_cache(r.file) ? r.file : std::string();
-    BinnedEdges edges(r.csc, file, grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
-                      memory.poll);
+    BinnedEdges edges = about("relation", i, [&] {
+      return BinnedEdges(r.csc, file, grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
+                         memory.poll);
+    });
     relations_.push_back(
         std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
     planned.push_back({r.src_type, &relations_.back()->edges});

@@ -1,0 +1,66 @@
+"""What the core refuses of a graph, said with the names of the graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import FormatError, RefusedError
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import Relation, relation_key
+
+
+@contextmanager
+def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[None]:
+    """Say of which graph and relation the core refuses the adjacency.
+
+    Parameters
+    ----------
+    relation
+        The one that is read; ``None`` if all are, in the order of `Graph.relations`.
+
+    Raises
+    ------
+    FormatError
+        Instead of `RefusedError`.
+    """
+    try:
+        yield
+    except RefusedError as error:
+        text = named(str(error), graph.relations)
+        place = "" if relation is None else f"relation {relation_key(relation)}: "
+        raise FormatError(f"{graph.path}: {place}{text}; {damaged(graph.path)}") from error
+
+
+def of_ranks(
+    values: np.ndarray[Any, Any], graph: Graph, node_type: str, begin: int = 0, end: int | None = None
+) -> np.ndarray[Any, Any]:
+    """`values` of original nodes, for the ranks [begin, end) of a reordered graph.
+
+    Raises
+    ------
+    FormatError
+        If the order names a node that there is not.
+    """
+    ids = graph.new_to_old(node_type)[begin:end]
+    if (wrong := np.flatnonzero((ids < 0) | (ids >= values.shape[0]))).size:
+        raise FormatError(
+            f"{graph.path}: order of node type {node_type!r}: rank {begin + wrong[0]} holds id {ids[wrong[0]]}, "
+            f"outside 0..{values.shape[0] - 1}; {damaged(graph.path)}"
+        )
+    found: np.ndarray[Any, Any] = values[ids]
+    return found
+
+
+def named(text: str, relations: Sequence[Relation]) -> str:
+    """The core's message with names of relations instead of their numbers."""
+    return re.sub(r"\brelation (\d+)", lambda m: f"relation {relation_key(relations[int(m[1])])}", text)
+
+
+def damaged(path: object) -> str:
+    """What to do about a graph whose adjacency is refused."""
+    return f"the graph is damaged: run `tiering check {path} --full`"
