@@ -84,11 +84,12 @@ def damage(luck: random.Random, data: bytes) -> bytes:
     for _ in range(luck.choice((1, 1, 1, 2, 3))):
         at, end = sorted((luck.randint(0, len(data)), luck.randint(0, len(data))))
         near = min(len(data), at + luck.randint(1, 8))
+        flipped = data[:at] + bytes([data[at] ^ 1 << luck.randrange(8)]) + data[at + 1 :] if at < len(data) else data
+        written = data[:at] + luck.randbytes(near - at) + data[near:]
         data = luck.choice((
-            data[:at] + bytes([data[at] ^ 1 << luck.randrange(8)]) + data[at + 1 :] if at < len(data) else data,
+            *[flipped] * 4, written, written,
             data[:at],
             data[:at] + luck.choice(PIECES) + data[at:],
-            data[:at] + luck.randbytes(near - at) + data[near:],
             data[:at] + data[near:],
             data[:at] + data[at:end] * 2 + data[end:],
             data[:at] + luck.choice(PIECES) + data[near:],
@@ -147,7 +148,7 @@ def test_malformed(mortal: Mortal, folder: Path) -> None:
 
 
 def test_damaged_somewhere(mortal: Mortal, folder: Path) -> None:
-    hunt(mortal, 1, 120, folder)
+    hunt(mortal, 1, 100, folder)
 
 
 @pytest.mark.long
