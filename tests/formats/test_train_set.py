@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,13 @@ def test_files_and_shares(graph, tmp_path):
 def test_what_does_not_fit(graph, train, error, words):
     with pytest.raises(error, match=words):
         resolve_train(graph, train)
+
+
+def test_files_that_are_none(graph, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: expected node ids, a regular file, found a pipe"):
+        resolve_train(graph, f"paper={tmp_path / 'pipe'}")
+    header = b"{'descr': (), 'fortran_order': False, 'shape': (1,), }"
+    (tmp_path / "ids.npy").write_bytes(b"\x93NUMPY\x01\x00" + bytes([len(header), 0]) + header)
+    with pytest.raises(InputError, match=r"ids\.npy: expected a \.npy file of node ids"):
+        resolve_train(graph, f"paper={tmp_path / 'ids.npy'}")

@@ -18,6 +18,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "none"),
     "one column": (b"1\n2\n", "two ids"),
     "header only": (b"src,dst\n", "none"),
+    "header without an end": (b"src,dst", "none"),
     "comments only": (b"# a\n% b\n", "none"),
     "nul bytes": (b"0,1\n0\0,1\n", "binary"),
     "utf-16": ("0,1\n1,2\n".encode("utf-16"), "UTF-16"),

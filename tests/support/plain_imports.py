@@ -96,7 +96,7 @@ def _of_text(data: bytes) -> Pairs:
     for row in rows:
         if "weight" in columns and not _is_weight(row[columns["weight"]]):
             raise Refuse
-        if not all(re.fullmatch("[0-9]+", row[columns[end]]) for end in ("src", "dst")):
+        if not all(re.fullmatch("-0+|[0-9]+", row[columns[end]]) for end in ("src", "dst")):
             raise Refuse
     return sorted((int(row[0]), int(row[1])) for row in rows)
 

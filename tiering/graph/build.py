@@ -152,8 +152,8 @@ def _check_name(dataset: Dataset, what: str, name: str) -> None:
 
 def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
     count = data.num_nodes
-    if count < 0:
-        raise InputError(f"{dataset.name}: node type {node_type!r}: expected 0 nodes or more, found {count}")
+    if not 0 <= count <= 1 << 48:
+        raise InputError(f"{dataset.name}: node type {node_type!r}: expected 0 to 2^48 nodes, found {count}")
     rows = {"features": data.features.rows if data.features else count}
     rows |= {"labels": count if data.labels is None else int(data.labels.shape[0])}
     rows |= {name: int(values.shape[0]) for name, values in data.extra.items()}

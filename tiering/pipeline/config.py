@@ -22,9 +22,8 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 }
 """Sections of the configuration and their keys.
 
-``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, train,
-seed and the options
-of the methods.
+``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method,
+train, seed and the options of the methods.
 """
 
 

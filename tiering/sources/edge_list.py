@@ -183,6 +183,8 @@ class _Parser:
     def parse(self, body: bytes, block: bytes, line: int) -> dict[str, np.ndarray[Any, Any]]:
         """Columns of a block whose first line has number `line` in the file."""
         text = _single_blanks(body) if self.delimiter == _BLANK else body
+        if not text.endswith(b"\n"):
+            text += b"\n"  # pyarrow cannot skip a header without
         names = [str(i) for i in range(self.width)]
         wanted = {name: pa.float64() if name == "weight" else pa.int64() for name in self.columns}
         try:
