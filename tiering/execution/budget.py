@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tiering.errors import BudgetError, InputError
 from tiering.execution.memory import available_memory, own_memory, total_memory
@@ -10,6 +10,8 @@ from tiering.units import format_bytes, parse_size
 
 AUTO_SHARE = 0.8
 """Share of the memory available that ``auto`` takes."""
+_SLACK = 4 << 20
+"""Bytes by which what a process holds differs from run to run: what is advised has room for them."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,22 @@ class Budget:
     """Bytes."""
     text: str
     """What the user gave."""
+    reserved: int = 0
+    """Bytes of the limit that something else is going to take."""
+    expected: int = 0
+    """Bytes that the work takes at its peak, as far as is known: no less is advised."""
+
+    def without(self, nbytes: int) -> Budget:
+        """What remains beside something else that is going to take some bytes."""
+        return replace(self, reserved=self.reserved + nbytes)
+
+    def expecting(self, nbytes: int) -> Budget:
+        """The same where it is known that later on the work will need so many bytes."""
+        return replace(self, expected=nbytes)
 
     def left(self) -> int:
-        """Bytes that may still be taken: the limit less what this process holds now."""
-        return max(0, self.limit - own_memory())
+        """Bytes that may still be taken: the limit less what this process holds now and what is reserved."""
+        return max(0, self.limit - self.reserved - own_memory())
 
     def require(self, needed: int, what: str) -> None:
         """Raise `BudgetError` unless `needed` more bytes are left.
@@ -40,9 +54,12 @@ class Budget:
         """
         if needed <= self.left():
             return
-        whole = own_memory() + needed
+        whole = own_memory() + max(self.reserved + needed, self.expected) + _SLACK
+        beside = f"{format_bytes(own_memory())} held already"
+        if self.reserved > 0:
+            beside += f" and {format_bytes(self.reserved)} for what is written"
         raise BudgetError(
-            f"memory: {what} need {format_bytes(needed)} beside the {format_bytes(own_memory())} held already, found "
+            f"memory: {what} need {format_bytes(needed)} beside the {beside}, found "
             f"{self.text} ({format_bytes(self.limit)}); give --memory {-(-whole // (1 << 20))}MiB or more"
         )
 

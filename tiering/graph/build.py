@@ -96,6 +96,7 @@ def build_graph(
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         relations = []
         shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+        budget = budget.expecting(max((CscSizes.of(shape, each).by_windows() for each in shape.edges), default=0))
         with progress(shape.num_edges(), "graph", "edge", scale=True) as bar:
             for edges, each in zip(dataset.edges, shape.edges, strict=True):
                 sizes = CscSizes.of(shape, each)

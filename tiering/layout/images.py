@@ -27,7 +27,7 @@ from tiering.errors import InputError
 from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
 from tiering.formats.manifest import External
 from tiering.io import outside
-from tiering.io.appended import AppendedFile
+from tiering.io.appended import AppendedFile, appending_memory
 from tiering.io.atomic import make_folders, missing_folders
 from tiering.io.checksum import combine_digests, digest_bytes
 from tiering.io.journal import Journal
@@ -87,6 +87,7 @@ class ImageSet:
         self.sums: Sequence[AppendedFile] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
         self._files: list[AppendedFile] = []
+        self._begun = False
         with ExitStack() as stack:
             for image, folder in enumerate(folders):
                 self._make(folder)
@@ -133,8 +134,14 @@ class ImageSet:
         ]
         return min(wanted, default=self._pages)
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory taken for pages on their way, once there were any."""
+        return sum(appending_memory(file.nbytes) for file in self._files) if self._begun else 0
+
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""
+        self._begun = True
         for image, file in enumerate(self._files):
             skipped = (image - first_page) % self._count
             own = pages[skipped :: self._count]

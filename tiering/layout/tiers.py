@@ -15,6 +15,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.io.appended import appending_memory
 from tiering.placement import Capacities, Table, plan_tiers
+from tiering.ranked_rows import least_memory
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,14 @@ class TierPlan:
 
     def reading_budget(self, budget: Budget) -> Budget:
         """What is left of a budget for bringing rows into order."""
-        return Budget(budget.limit - self.writing_memory(), budget.text)
+        return budget.without(self.writing_memory())
+
+
+def expected_memory(tables: Mapping[str, FeatureTable], capacities: Capacities, num_images: int) -> int:
+    """Memory that will do for the rows, however they are divided."""
+    least = max((least_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
+    files = max(1, capacities.num_peers) + num_images
+    return least + files * appending_memory(sum(table.bytes for table in tables.values()))
 
 
 def plan_layout(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.layout.split import order_of, parse_request, split_gpu
-from tiering.layout.tiers import plan_layout
+from tiering.layout.tiers import expected_memory, plan_layout
 from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
 from tiering.ranked_rows import RankedRows
@@ -109,7 +108,10 @@ def write_layout(
     page_bytes, folders = options["page_bytes"], [Path(folder) for folder in options["ssd"]]
     capacities = parse_capacities(gpu, peer, cpu, ssd=bool(folders))
     tables, request = checked_tables(graph), parse_request(split, gpu_times)
-    divided, capacities = split_gpu(graph, tables, capacities, request, scores, budget, len(folders))
+    divided, capacities = split_gpu(
+        graph, tables, capacities, request, scores,
+        budget.expecting(expected_memory(tables, capacities, len(folders))), len(folders),
+    )  # fmt: skip
     tiers = plan_layout(graph.path, order.score, tables, capacities, page_bytes, len(folders))
     body = {**tiers.to_body(), **({} if divided is None else divided.to_body())}
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
@@ -127,8 +129,11 @@ def write_layout(
             graph_errors(graph),
             ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images,
         ):
-            left = tiers.reading_budget(budget)
-            ranked = partial(_ranked, writer, tables, order, left, workers)
+
+            def ranked(name: str) -> RankedRows:
+                left = tiers.reading_budget(budget).without(-images.held)  # their pieces are there already
+                return _ranked(writer, tables[name], order, left, workers, name)
+
             _write_rows(writer, images, tiers.entries, body, tiers.images(), ranked)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
@@ -202,11 +207,11 @@ def _write_rows(
 
 
 def _ranked(
-    writer: ArtifactWriter, tables: Mapping[str, FeatureTable], order: Order, budget: Budget, threads: int, name: str
+    writer: ArtifactWriter, table: FeatureTable, order: Order, budget: Budget, threads: int, name: str
 ) -> RankedRows:
     """Rows of a node type by rank."""
-    maps = (None, None) if tables[name].row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-    return RankedRows(tables[name], *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
+    maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
+    return RankedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
 
 
 def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[AppendedEntry]:

@@ -14,6 +14,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
+from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.io.checksum import digest_bytes
 
@@ -159,12 +160,12 @@ def reorder(
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
     from tiering.order import order_nodes
-    from tiering.reorder import reorder_graph
+    from tiering.reorder import expected_memory, reorder_graph
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
-    budget = parse_memory(memory)
+    budget = parse_memory(memory).expecting(expected_memory(GraphShape.of_graph(graph), features))
     order = order_nodes(graph, scores, threads, budget)
     return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
 

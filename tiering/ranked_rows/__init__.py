@@ -14,7 +14,7 @@ Up to three windows, passes move no more bytes than a scatter and need no room o
 """
 
 from tiering.ranked_rows.forecast import RowForecast, predict_rows
-from tiering.ranked_rows.plan import RowPlan, plan_rows
+from tiering.ranked_rows.plan import RowPlan, least_memory, plan_rows
 from tiering.ranked_rows.rows import RankedRows
 
-__all__ = ["RankedRows", "RowForecast", "RowPlan", "plan_rows", "predict_rows"]
+__all__ = ["RankedRows", "RowForecast", "RowPlan", "least_memory", "plan_rows", "predict_rows"]

@@ -50,6 +50,14 @@ class RowPlan:
         return self.strategy in ("passes", "scatter")
 
 
+def least_memory(table: FeatureTable, in_order: bool) -> int:
+    """Bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
+    chunk = max(CHUNK_BYTES, table.row_bytes)
+    if in_order or table.bytes < available_memory() // 2:
+        return WHOLE_BUFFERS * min(chunk, table.bytes)
+    return (BUFFERS + 1) * chunk
+
+
 def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     """Choose how to bring the rows of a table into rank order.
 
@@ -71,9 +79,9 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget) -> RowPlan:
     chunk = max(CHUNK_BYTES, table.row_bytes)
     fixed = BUFFERS * chunk
     if in_order or table.bytes < available_memory() // 2:
-        memory = WHOLE_BUFFERS * min(chunk, table.bytes)
+        memory = least_memory(table, in_order)
         return RowPlan("in order" if in_order else "gather", max(1, table.rows), memory, table.bytes, 0)
-    budget.require(fixed + chunk, f"rows of {table.path.name}: eight chunks of {chunk >> 20} MiB")
+    budget.require(least_memory(table, in_order), f"rows of {table.path.name}: eight chunks of {chunk >> 20} MiB")
     window = max(1, min(table.rows, (budget.left() - fixed) // table.row_bytes))
     count = -(-table.rows // window)
     held = BUFFERS * min(chunk, table.bytes)  # what small tables take is less than what is asked for

@@ -50,7 +50,7 @@ def write_features(
         }
         for node_type, table in tables.items():
             order, scratch = maps[node_type], writer.path / "scratch"
-            left = Budget(budget.limit - appending_memory(table.bytes), budget.text)
+            left = budget.without(appending_memory(table.bytes))
             with RankedRows(
                 table, order.new_to_old, order.old_to_new, budget=left, scratch=scratch, threads=threads
             ) as rows:

@@ -23,7 +23,7 @@ from tiering.formats.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.appended import appending_memory
 from tiering.io.checksum import BLOCK_BYTES
-from tiering.ranked_rows import predict_rows
+from tiering.ranked_rows import least_memory, predict_rows
 from tiering.reorder.arrays import small_chunk, whole_rows
 from tiering.reorder.windows import BUFFERS, LARGE_MAP, RelabelSizes, require_relabel, widened
 
@@ -128,7 +128,7 @@ def _array(
 def _features(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
     """A feature table in rank order, written in pieces in the background."""
     pieces = appending_memory(table.bytes)
-    rows = predict_rows(table, False, Budget(budget.limit - pieces, budget.text), rates)
+    rows = predict_rows(table, False, budget.without(pieces), rates)
     writing, hashing = write_seconds(table.bytes, rates.target), hash_seconds(table.bytes, rates)
     return Step(
         f"features of {name}", rows.how, rows.plan.memory + pieces, rows.disk_read, table.bytes,
@@ -146,12 +146,23 @@ def _node_arrays(node_type: str, shape: GraphShape, budget: Budget, rates: Rates
             yield _array(f"{node_type} {name}", node_type, shape, nbytes, budget, rates)
 
 
-def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
-    """Offsets, then each file that runs along the entries by windows."""
+def expected_memory(shape: GraphShape, features: bool) -> int:
+    """Bytes with which relations and rows can be brought into order at all."""
+    relations = [_relabel_sizes(each, shape).least() for each in shape.edges]
+    tables = shape.tables.values() if features else ()
+    return max([*relations, *(least_memory(each, False) + appending_memory(each.bytes) for each in tables)], default=0)
+
+
+def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:
     source, _, destination = edges.relation
-    sizes = RelabelSizes(
+    return RelabelSizes(
         edges.num_edges, shape.num_nodes(source), shape.num_nodes(destination), tuple(edges.values.values())
     )
+
+
+def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
+    """Offsets, then each file that runs along the entries by windows."""
+    sizes, destination = _relabel_sizes(edges, shape), edges.relation[2]
     name, kept = relation_key(edges.relation), _kept(shape, destination, budget)
     require_relabel(name, sizes, budget)
     offsets = 8 * (sizes.num_dst + 1)

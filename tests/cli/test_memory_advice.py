@@ -1,0 +1,66 @@
+"""A budget that is too small: the message names one, and with exactly that the same command works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+# Tables count as larger than memory: their rows come by windows of chunks of so many MiB.
+SCRIPT = """
+import sys
+from tiering.ranked_rows import plan
+plan.available_memory, plan.CHUNK_BYTES = lambda: 0, int(sys.argv[1]) << 20
+from tiering.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+LAYOUT = "layout reordered --out out --gpu 4MiB --cpu 20% --ssd disks/a --ssd disks/b --force"
+COMMANDS = {
+    "layout by passes": f"32 {LAYOUT}",
+    "layout by a scatter": f"8 {LAYOUT}",
+    "layout with a split": f"8 {LAYOUT} --split auto --scores scores",
+    "reorder": "8 reorder graph --scores scores --out out --force",
+    "reorder --features": "8 reorder graph --scores scores --out out --features --force",
+    "import": "8 import data --out out --edge-ids --force",
+    "import with changes": "8 import data --out out --reverse-edges --deduplicate --force",
+    "transpose": "8 transpose graph --out out --force",
+    "evaluate": "8 evaluate graph --scores scores --fanouts 3,3 --epochs 1",
+    **{
+        f"score by {method}": f"8 score graph --method {method} --out out --fanouts 3,3 --force"
+        for method in ("degree", "rpr", "wrpr", "presample", "vip", "hybrid")
+    },
+}
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, *command.split()], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Artifacts with tables of 20 MiB and more, of several types."""
+    folder = tmp_path_factory.mktemp("advice")
+    for command in (
+        "8 generate data --nodes 30000 --edges 200000 --dim 512 --hetero",
+        "8 import data --out graph --edge-ids",
+        "8 score graph --out scores --method vip --fanouts 3,3",
+        "8 reorder graph --scores scores --out reordered",
+    ):
+        assert run(command, folder).returncode == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_advised_is_enough(folder: Path, command: str) -> None:
+    refused = run(f"{COMMANDS[command]} --memory 1MiB", folder)
+    advised = re.search(r"; give --memory (\d+MiB) or more$", refused.stderr.strip())
+    assert refused.returncode == 1 and advised, refused.stderr
+    found = run(f"{COMMANDS[command]} --memory {advised.group(1)}", folder)
+    assert found.returncode == 0, refused.stderr + found.stderr
