@@ -212,7 +212,7 @@ def test_forks_at_random(busy):
 def test_forks_at_random_for_long(busy):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    fork_at_random(busy, random.Random(seed), 1000)
+    fork_at_random(busy, random.Random(seed), 300)
 
 
 def test_ring_and_pool_of_the_core_after_a_fork(tmp_path):
