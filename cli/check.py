@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tiering.units import parse_threads
+from tiering.errors import InputError
+from tiering.units import parse_size, parse_threads
 
 from .options import JsonOption, ThreadsOption
 from .output import print_json, print_line
@@ -18,24 +19,40 @@ def check_command(
     full: Annotated[
         bool, typer.Option("--full", help="Read everything: checksums, every edge, files referred to.")
     ] = False,
+    sample: Annotated[
+        str, typer.Option("--sample", metavar="SHARE", help="With --full: blocks of 64 MiB to compare, such as 1%.")
+    ] = "100%",
     threads: ThreadsOption = "auto",
     json: JsonOption = False,
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
-    import tiering
+    from tiering.formats.coverage import Coverage
+    from tiering.formats.registry import check_artifact
 
-    level = "full" if full else "structure"
-    problems = tiering.check(path, level, parse_threads(threads))
+    level, coverage = "full" if full else "structure", Coverage()
+    problems = check_artifact(path, level, parse_threads(threads), _share(sample, full), coverage)
     if json:
         found = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
-        print_json({"path": str(path), "level": level, "sound": not problems, "problems": found})
+        told = {"path": str(path), "level": level, "sound": not problems, "problems": found}
+        print_json({**told, "coverage": vars(coverage)} if full else told)
     else:
         for problem in problems:
             print_line(str(problem))
         verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
+        if full:
+            print_line(str(coverage))
         print_line(f"{path}: {verdict} ({_LEVELS[level]})")
     if problems:
         raise typer.Exit(1)
+
+
+def _share(text: str, full: bool) -> float:
+    share = parse_size(text, "sample").fraction
+    if not share:
+        raise InputError(f"sample: expected a share of the blocks such as 1%, found {text!r}")
+    if share < 1 and not full:
+        raise InputError("sample: only --full compares blocks with checksums; give both, or neither")
+    return share
 
 
 _LEVELS = {

@@ -19,6 +19,7 @@ from .options import (
     JsonOption,
     MemoryOption,
     MetapathsOption,
+    NoVerifyOption,
     NumWalksOption,
     RestartOption,
     SamplerOption,
@@ -87,6 +88,7 @@ def evaluate_command(
     ] = None,
     threads: ThreadsOption = "auto",
     memory: MemoryOption = "auto",
+    no_verify: NoVerifyOption = False,
     json: JsonOption = False,
 ) -> None:
     """Count the reads of sampled epochs: what share would a cache of 1 to 40 % serve, filled by each score?
@@ -100,8 +102,10 @@ def evaluate_command(
 
     if plot is not None:
         _check_plot(plot)
-    opened = Graph.open(graph)
-    named = named_scores(opened, [Scores.open(path) for path in scores or []])
+    opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
+    for artifact in (opened, *judged):
+        artifact.verify_reads(not no_verify)
+    named = named_scores(opened, judged)
     walks: dict[str, Any] = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
     walks["metapaths"] = parse_metapaths(metapaths)
     given = {name: value for name, value in walks.items() if value is not None}
@@ -118,6 +122,8 @@ def evaluate_command(
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
     results = [evaluate(opened, named, SamplingOptions(each, **how), **asked) for each in hops]
+    for artifact in (opened, *judged):
+        artifact.finish_reads()
     for text in notes_on(results):
         note(f"note: {text}")
     if json:

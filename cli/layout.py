@@ -11,7 +11,7 @@ from tiering.units import parse_threads
 
 from .describe import print_artifact
 from .describe_forecast import print_forecast
-from .options import DryRunOption, ForceOption, JsonOption, MemoryOption, OutOption, ThreadsOption
+from .options import DryRunOption, ForceOption, JsonOption, MemoryOption, NoVerifyOption, OutOption, ThreadsOption
 
 
 def _size(name: str, metavar: str, text: str) -> Any:
@@ -44,6 +44,7 @@ def layout_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    no_verify: NoVerifyOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -59,5 +60,7 @@ def layout_command(
         forecast = pipeline.predict_layout(reordered, out, threads=threads, memory=memory, **sizes)
         print_forecast(forecast, json)
         return
-    layout = pipeline.layout(reordered, out, memory=memory, threads=parse_threads(threads), force=force, **sizes)
+    layout = pipeline.layout(
+        reordered, out, memory=memory, threads=parse_threads(threads), force=force, verify=not no_verify, **sizes
+    )
     print_artifact(layout, json)

@@ -41,6 +41,15 @@ DryRunOption = Annotated[
         show_default=False,
     ),
 ]
+NoVerifyOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-verify",
+        help="Do not compare what is read with its checksums.",
+        rich_help_panel=COMMON,
+        show_default=False,
+    ),
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
 TrainOption = Annotated[
     str | None,

@@ -11,7 +11,16 @@ from tiering.units import parse_threads
 
 from .describe import print_artifact
 from .describe_forecast import print_forecast
-from .options import DryRunOption, ForceOption, GraphArgument, JsonOption, MemoryOption, OutOption, ThreadsOption
+from .options import (
+    DryRunOption,
+    ForceOption,
+    GraphArgument,
+    JsonOption,
+    MemoryOption,
+    NoVerifyOption,
+    OutOption,
+    ThreadsOption,
+)
 
 
 def reorder_command(
@@ -24,6 +33,7 @@ def reorder_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    no_verify: NoVerifyOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -35,6 +45,13 @@ def reorder_command(
         print_forecast(forecast, json)
         return
     reordered = pipeline.reorder(
-        graph, scores, out, features=features, memory=memory, threads=parse_threads(threads), force=force
+        graph,
+        scores,
+        out,
+        features=features,
+        memory=memory,
+        threads=parse_threads(threads),
+        force=force,
+        verify=not no_verify,
     )
     print_artifact(reordered, json)

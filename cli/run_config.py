@@ -10,7 +10,7 @@ import typer
 from tiering.units import format_seconds, parse_threads
 
 from .describe_forecast import print_forecast
-from .options import COMMON, DryRunOption, JsonOption, ThreadsOption
+from .options import COMMON, DryRunOption, JsonOption, NoVerifyOption, ThreadsOption
 from .output import print_json, print_table
 
 
@@ -28,6 +28,7 @@ def run_command(
     ] = None,
     threads: ThreadsOption = "auto",
     force: Annotated[bool, typer.Option("--force", help="Redo every step.", show_default=False)] = False,
+    no_verify: NoVerifyOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -37,7 +38,9 @@ def run_command(
     if dry_run:
         print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force), json)
         return
-    report = pipeline.run_config(config, threads=parse_threads(threads), memory=memory, force=force)
+    report = pipeline.run_config(
+        config, threads=parse_threads(threads), memory=memory, force=force, verify=not no_verify
+    )
     if json:
         print_json({"config": str(config), "stages": report})
         return

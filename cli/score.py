@@ -19,6 +19,7 @@ from .options import (
     JsonOption,
     MemoryOption,
     MetapathsOption,
+    NoVerifyOption,
     NumWalksOption,
     OptionalFanouts,
     OutOption,
@@ -80,6 +81,7 @@ def score_command(
     threads: ThreadsOption = "auto",
     memory: MemoryOption = "auto",
     force: ForceOption = False,
+    no_verify: NoVerifyOption = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -98,7 +100,15 @@ def score_command(
         print_forecast(forecast, json)
         return
     scores = pipeline.score(
-        graph, out, method=method, train=train, threads=parse_threads(threads), memory=memory, force=force, **given
+        graph,
+        out,
+        method=method,
+        train=train,
+        threads=parse_threads(threads),
+        memory=memory,
+        force=force,
+        verify=not no_verify,
+        **given,
     )
     print_artifact(scores, json)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tiering.units import parse_threads
 
 from .describe import print_artifact
-from .options import ForceOption, GraphArgument, JsonOption, MemoryOption, OutOption, ThreadsOption
+from .options import ForceOption, GraphArgument, JsonOption, MemoryOption, NoVerifyOption, OutOption, ThreadsOption
 
 
 def transpose_command(
@@ -14,9 +14,13 @@ def transpose_command(
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
+    no_verify: NoVerifyOption = False,
     json: JsonOption = False,
 ) -> None:
     """Turn every edge round, to sample along out-edges: relation NAME becomes rev_NAME."""
     from tiering import pipeline
 
-    print_artifact(pipeline.transpose(graph, out, memory=memory, threads=parse_threads(threads), force=force), json)
+    turned = pipeline.transpose(
+        graph, out, memory=memory, threads=parse_threads(threads), force=force, verify=not no_verify
+    )
+    print_artifact(turned, json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ settings.register_profile("tests", settings(), deadline=None)  # how long an exa
 settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests" / "support"))  # under pytest's importlib mode
 
 
 def pytest_collection_finish() -> None:

@@ -17,7 +17,7 @@ from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SsdRows
 from tiering.formats.manifest import External
-from tiering.io.checksum import checksum_file
+from tiering.io.checksum import file_digests
 
 PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)
 RANK = {"author": [1, 0], "paper": [2, 0, 1, 3]}
@@ -131,7 +131,7 @@ def make_layout(out: Path, reordered: Graph, **more: object) -> None:
         for image, content in enumerate((rows[3].tobytes().ljust(512, b"\0"), b"")):
             file = writer.path / f"ssd-{image}-of-2"
             file.write_bytes(content)
-            writer.external[f"ssd-{image}"] = External(Path(file.name), len(content), checksum_file(file))
+            writer.external[f"ssd-{image}"] = External.of(Path(file.name), len(content), file_digests(file))
         types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(ssd)}
         ranges = {"gpu": [0, 1], "peer": [1, 2], "cpu": [2, 3], "ssd": [3, 4]}
         body = {"page_bytes": 512, "num_images": 2, "num_peers": 2, "node_types": {"paper": {**types, **ranges}}}

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from sealed import edit_manifest
 
 from tiering.errors import FormatError
-from tiering.formats.manifest import KINDS, document_problems, schema
+from tiering.formats.document import KINDS, document_problems, schema
 from tiering.formats.registry import check_artifact, open_artifact
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,9 +125,8 @@ def test_a_file_of_another_size_is_seen_at_open(path, change, tmp_path):
 def test_a_newer_major_and_an_unknown_feature_are_refused_by_name(tmp_path):
     copied = tmp_path / "scores"
     shutil.copytree(SPECS / "examples" / "scores", copied)
-    document = json.loads((copied / "manifest.json").read_text())
-    for change, words in (({"version": "2.0"}, "2.0"), ({"requires": ["zstd-rows"]}, "zstd-rows")):
-        (copied / "manifest.json").write_text(json.dumps({**document, **change}))
+    for change, words in (({"version": "2.0"}, "2.0"), ({"version": "1.2", "requires": ["zstd-rows"]}, "zstd-rows")):
+        edit_manifest(copied, lambda document, change=change: document.update(change))
         with pytest.raises(FormatError, match=words):
             open_artifact(copied)
 

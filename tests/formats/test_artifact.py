@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sealed import rewrite
 
 import tiering
 from tiering.errors import FormatError, MissingError
@@ -25,22 +26,6 @@ def example(tmp_path):
         return tmp_path / name
 
     return copy
-
-
-def rewrite(file, change):
-    """Change a raw file's values and its checksum with it, so that only the content check can object."""
-    import json
-
-    from tiering.io.checksum import checksum_file
-
-    name, folder = str(file[1]), file[0]
-    document = json.loads((folder / "manifest.json").read_text())
-    entry = document["files"][name]
-    values = np.fromfile(folder / name, entry["dtype"])
-    change(values)
-    values.tofile(folder / name)
-    entry["checksum"] = checksum_file(folder / name)
-    (folder / "manifest.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +51,7 @@ def rewrite(file, change):
 )
 def test_wrong_content_is_found_at_its_level(example, kind, name, change, level, words):
     folder = example(kind)
-    rewrite((folder, name), change)
+    rewrite(folder, name, change)
     before = {"structure": "header", "full": "structure"}[level]
     assert tiering.check(folder, before) == []
     problems = tiering.check(folder, level)

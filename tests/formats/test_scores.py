@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sealed import edit_manifest
 
 import tiering
 from tiering.errors import FormatError, MissingError
@@ -20,7 +21,7 @@ OLD = HERE / "golden" / "scores-1.0"
 
 def test_columns_of_the_example() -> None:
     scores = Scores.open(EXAMPLE)
-    assert scores.manifest.version == (1, 1)
+    assert scores.manifest.version == (1, 2)
     assert scores.columns == ["feature", "adjacency"]
     assert scores.relations == [("author", "writes", "paper"), ("paper", "cites", "paper")]
     assert scores.values("paper").tolist() == [0.5, 0.25, 2.0, 0.0]
@@ -45,10 +46,10 @@ def test_version_1_0_still_opens() -> None:
         scores.adjacency("cites")
 
 
-def test_a_reader_of_1_0_understands_1_1() -> None:
-    """It sees no field that it does not know: the new column is files alone."""
+def test_a_reader_of_1_0_understands_later_ones() -> None:
+    """It sees no field that it does not know: what is new are files, and a field beside those that it knows."""
     old, new = (json.loads((path / "manifest.json").read_text()) for path in (OLD, EXAMPLE))
-    assert set(old) == set(new) and set(old["body"]) == set(new["body"])
+    assert set(new) - set(old) == {"checksum"} and set(old["body"]) == set(new["body"])
     assert new["requires"] == [] and new["body"]["columns"] == ["feature"]
 
 
@@ -67,9 +68,10 @@ def test_info_shows_both_columns(tiering_cli) -> None:
 )
 def test_adjacency_that_does_not_fit_the_types(tmp_path: Path, old: str, new: str, message: str) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "scores")
-    manifest = tmp_path / "scores" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(old, new))
+    files = (f"relations/{name}/adjacency" for name in (old, new))
+    before, after = files
     (tmp_path / "scores/relations" / old).rename(tmp_path / "scores/relations" / new)
+    edit_manifest(tmp_path / "scores", lambda found: found["files"].update({after: found["files"].pop(before)}))
     with pytest.raises(FormatError, match=message):
         Scores.open(tmp_path / "scores")
 

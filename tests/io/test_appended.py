@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tiering.errors import InternalError, StorageError
 from tiering.io import appended, blocks, checksum
 from tiering.io.appended import AppendedFile
-from tiering.io.checksum import checksum_file
+from tiering.io.checksum import file_digests
 from tiering.io.journal import JOURNAL, Journal
 
 BLOCK, PIECE = 16384, 4096
@@ -60,7 +60,7 @@ def test_stopped_and_continued(small_blocks, tmp_path_factory, monkeypatch, size
                 file.append(at, data[at : at + 5000])
                 at += 5000
             assert file.missing() == []
-            assert file.checksum() == checksum_file(folder / "file")
+            assert file.digests() == file_digests(folder / "file")
         again.close()
     np.testing.assert_array_equal(np.fromfile(folder / "file", np.uint8), data)
 

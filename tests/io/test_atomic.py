@@ -210,7 +210,7 @@ def test_stopped_when_it_had_its_name(tmp_path, monkeypatch, swaps):
     with pytest.raises(ExistsError):
         write_scores(tmp_path / "S", [3.0], identity=IDENTITY)
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
-    assert sorted(path.name for path in (tmp_path / "S").iterdir()) == ["manifest.json", "nodes"]
+    assert sorted(path.name for path in (tmp_path / "S").iterdir()) == ["checksums", "manifest.json", "nodes"]
 
 
 def raise_interrupt(*arguments):

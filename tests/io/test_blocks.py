@@ -10,7 +10,7 @@ from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.scores import Scores
 from tiering.io import blocks
 from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES, checksum_file
+from tiering.io.checksum import BLOCK_BYTES, checksum_file, file_digests
 from tiering.io.journal import JOURNAL, Journal
 
 SIZE = 3 * BLOCK_BYTES + 4096 * 3 + 17
@@ -37,24 +37,24 @@ def test_any_order(tmp_path, content, direct, monkeypatch):
         file.write(1, piece(content, 1, 2))
         assert file.missing() == [0]
         with pytest.raises(InternalError, match="1 of 4 blocks were not written"):
-            file.checksum()
+            file.digests()
         file.write(0, piece(content, 0))
-        checksum = file.checksum()
+        checksum = file.digests()
     np.testing.assert_array_equal(np.fromfile(tmp_path / "file", np.uint8), content)
-    assert checksum == checksum_file(tmp_path / "file")
+    assert checksum == file_digests(tmp_path / "file")
 
 
 def test_data_that_is_not_aligned(tmp_path, content):
     with BlockFile(tmp_path / "file", 1000) as file:
         file.write(0, content[1:1001])
-        assert file.checksum() == checksum_file(tmp_path / "file")
+        assert file.digests() == file_digests(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == content[1:1001].tobytes()
 
 
 def test_an_empty_file(tmp_path):
     with BlockFile(tmp_path / "file", 0) as file:
         assert file.missing() == []
-        assert file.checksum() == checksum_file(tmp_path / "file")
+        assert file.digests() == file_digests(tmp_path / "file")
 
 
 @pytest.mark.parametrize(("first", "begin", "end"), [(0, 0, 100), (3, 0, BLOCK_BYTES), (4, 0, 1)])
@@ -77,7 +77,7 @@ def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
         assert file.missing() == [1, 3]
         file.write(1, piece(content, 1))
         file.write(3, piece(content, 3))
-        assert file.checksum() == checksum_file(folder / "file")
+        assert file.digests() == file_digests(folder / "file")
     np.testing.assert_array_equal(np.fromfile(folder / "file", np.uint8), content)
     with BlockFile(folder / "other", SIZE, again, "data") as file:
         assert file.missing() == [0, 1, 2, 3]

@@ -116,7 +116,7 @@ def write_layout(out: Path, data: Dataset) -> TieredLayout:
     logical = bytearray()
     with ArtifactWriter(out, "layout") as writer:
         write_graph(writer.part("graph", "graph"), data, reordered=True)
-        for name, nodes in data.nodes.items():
+        for name, nodes in sorted(data.nodes.items()):  # in this order their pages follow each other
             if nodes.table is None:
                 continue
             rows = nodes.table[data.order(name)]

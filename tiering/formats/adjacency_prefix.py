@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tiering.formats.graph import Graph, id_bytes, relation_folder
-from tiering.formats.manifest import Relation, relation_key, storage_dtype
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.manifest import Relation, id_bytes, relation_key, storage_dtype
 from tiering.formats.problems import Problem
 
 INDPTR_BYTES = 8

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
 from tiering.errors import FormatError, InputError, InternalError, MissingError
-from tiering.formats.manifest import (
+from tiering.formats.coverage import Coverage
+from tiering.formats.document import (
+    MAJOR,
     MANIFEST,
-    External,
-    FileEntry,
-    Manifest,
+    MINORS,
     document_problems,
+    open_directory,
     parse_document,
     read_document,
-    storage_dtype,
-    written_version,
+    write_document,
 )
+from tiering.formats.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
 from tiering.formats.problems import Problem, raise_problems
 from tiering.io.appended import AppendedFile
-from tiering.io.atomic import OutputDirectory, link_or_copy
+from tiering.io.atomic import OutputDirectory
 from tiering.io.blocks import BlockFile
-from tiering.io.checksum import checksum_file, digest_bytes
+from tiering.io.checksum import DIGEST_BYTES, digest_bytes
+from tiering.io.held import HeldDirectory
 from tiering.io.journal import JOURNAL, Journal
 from tiering.io.storage import RawWriter, storage_errors
 from tiering.version import __version__
@@ -38,7 +41,10 @@ Self = TypeVar("Self", bound="Artifact")
 
 
 class Artifact:
-    """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes."""
+    """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes.
+
+    An open artifact is a snapshot: its files, and those of the artifacts nested in it, are held open from `open` on.
+    """
 
     kind: ClassVar[str]
     part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
@@ -46,6 +52,10 @@ class Artifact:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
+        self._nested: dict[str, Artifact] = {}
+        self._unreadable: list[Problem] = []
+        self._damaged: list[Problem] = []  # of manifests of nested artifacts
+        self._sound: set[str] = set()
 
     @property
     def path(self) -> Path:
@@ -59,7 +69,7 @@ class Artifact:
 
     @classmethod
     def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, stats each file.
+        """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
         Raises
         ------
@@ -69,74 +79,160 @@ class Artifact:
             If it is another kind of artifact, damaged, or of a version this package cannot read.
         """
         where = Path(path)
-        document, data = read_document(where)
-        raise_problems(where, document_problems(document, cls.kind))
-        artifact = cls(parse_document(where, document, data))
-        raise_problems(where, artifact._header_problems())
+        artifact = cls._load(open_directory(where))
+        if isinstance(artifact, Artifact):
+            raise_problems(where, artifact._header_problems())
+            return artifact
+        raise_problems(where, artifact)
+        raise InternalError(f"{where}: neither opened nor refused")
+
+    @classmethod
+    def _load(cls: type[Self], held: HeldDirectory) -> Self | list[Problem]:
+        """The artifact in a directory, all its files held; what is wrong with the manifest if it cannot be used."""
+        document, data = read_document(held)
+        if problems := document_problems(document, cls.kind, data):
+            return problems
+        artifact = cls(parse_document(held, document, data))
+        for name in artifact.manifest.files:
+            artifact._hold(held, name)
+        for external in artifact.manifest.external.values():
+            artifact._hold(held, external.path)
+        for name in artifact.manifest.parts:
+            artifact._load_part(held, name)
         return artifact
 
-    def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
-        """Every problem found at `level` (one of `LEVELS`; each includes the ones before)."""
+    def _hold(self, held: HeldDirectory, name: str | Path) -> None:
+        try:
+            held.hold(name)
+        except OSError as error:
+            self._unreadable.append(Problem(str(name), str(error.strerror or error), "missing"))
+
+    def _load_part(self, held: HeldDirectory, name: str) -> None:
+        if name not in self.part_types:
+            self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
+            return
+        try:
+            found = self.part_types[name]._load(open_directory(self.path / name, held))
+        except (FormatError, MissingError, OSError) as error:
+            found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
+        if not isinstance(found, Artifact):
+            self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+            return
+        self._nested[name] = found
+        if found.digest != self.manifest.parts[name]:
+            message = "the nested artifact's manifest changed after it was recorded"
+            self._damaged.append(Problem(name, message, "checksum"))
+        self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found._damaged]
+
+    def verify_reads(self, on: bool = True) -> None:
+        """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
+        self.manifest.verify = on
+        for part in self._nested.values():
+            part.verify_reads(on)
+
+    def finish_reads(self) -> None:
+        """Compare what is left of every file that was read since `verify_reads`: call before results are published.
+
+        Raises
+        ------
+        FormatError
+            If one is not what was written.
+        """
+        if self.manifest.verify:
+            for verifier in self.manifest.verifiers.values():
+                verifier.finish()
+        for part in self._nested.values():
+            part.finish_reads()
+
+    def problems(
+        self, level: str = "header", threads: int = 1, sample: float = 1.0, coverage: Coverage | None = None
+    ) -> list[Problem]:
+        """Every problem found at `level` (one of `LEVELS`; each includes the ones before).
+
+        Parameters
+        ----------
+        sample
+            At level ``full``: share of the blocks of each file that is read and compared, at least one.
+        coverage
+            Is told what was compared with what.
+        """
         found = self._header_problems()
         if found or level == "header":
             return found
         found += self._structure_problems(threads)
         if level == "full":
-            found += self._checksum_problems(threads)
+            coverage = coverage or Coverage()
+            names = [*self.manifest.files, *(n for n, each in self.manifest.external.items() if each.whole)]
+            for name in names:
+                found += coverage.compare(self.manifest, name, threads, sample)
             for name, external in self.manifest.external.items():
-                found += external.problems(name, full=True)
-            if not found:
+                if not external.whole:
+                    found += coverage.compare_samples(name, external, sample >= 1)
+            if not found and sample >= 1:
                 found += self._content_problems(threads)
-        for name in self.manifest.parts:
-            part = self.part_types[name].check(self.path / name, level, threads)
-            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part]
+        for name, part in self._nested.items():
+            inside = part.problems(level, threads, sample, coverage)
+            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
         return found
 
     @classmethod
-    def check(cls, path: Path, level: str = "structure", threads: int = 1) -> list[Problem]:
+    def check(
+        cls,
+        path: Path,
+        level: str = "structure",
+        threads: int = 1,
+        sample: float = 1.0,
+        coverage: Coverage | None = None,
+    ) -> list[Problem]:
         """Every problem of the artifact at `path`, which may be too damaged to open."""
         try:
-            document, data = read_document(path)
+            found = cls._load(open_directory(path))
         except FormatError as error:
             return [Problem(MANIFEST, str(error), "json")]
         except MissingError as error:
             return [Problem(MANIFEST, str(error), "missing")]
-        found = document_problems(document, cls.kind)
-        return found or cls(parse_document(path, document, data)).problems(level, threads)
+        return found.problems(level, threads, sample, coverage) if isinstance(found, Artifact) else found
 
     def parts(self) -> Mapping[str, Artifact]:
         """Nested artifacts by name."""
-        return {}
+        return dict(self._nested)
+
+    def part(self, name: str) -> Artifact | None:
+        """A nested artifact, its header checked; ``None`` if there is none of that name.
+
+        Raises
+        ------
+        FormatError
+            If it is damaged.
+        """
+        part = self._nested.get(name)
+        if part is not None and name not in self._sound:
+            raise_problems(part.path, part._header_problems())
+            self._sound.add(name)
+        return part
 
     def _header_problems(self) -> list[Problem]:
-        found = []
+        found, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
+        unreadable = {problem.where for problem in found}
         for name, entry in self.manifest.files.items():
-            file = self.path / name
-            if not file.is_file():
+            if name in unreadable:
+                continue
+            size = held.hold(name)
+            if size is None:
                 found.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
-            elif file.stat().st_size != entry.bytes:
-                message = f"expected {entry.bytes} bytes, found {file.stat().st_size}"
-                found.append(Problem(name, message, "size"))
-        for name, digest in self.manifest.parts.items():
-            file = self.path / name / MANIFEST
-            if name not in self.part_types:
-                found.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
-            elif not file.is_file():
-                found.append(Problem(name, f"the nested artifact has no {MANIFEST}", "missing"))
-            elif digest_bytes(file.read_bytes()) != digest:
-                found.append(Problem(name, "the nested artifact's manifest changed after it was recorded", "checksum"))
+            elif size != entry.bytes:
+                found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
-            found += external.problems(name, full=False)
+            where = f"external {name}: {external.path}"
+            if str(external.path) in unreadable:
+                continue
+            size = held.hold(external.path)
+            if size is None:
+                message = "the file does not exist (moved? then make the artifact again)"
+                found.append(Problem(where, message, "external"))
+            elif size != external.bytes:
+                found.append(Problem(where, f"expected {external.bytes} bytes, found {size}", "external"))
         return found or self._body_problems()
-
-    def _checksum_problems(self, threads: int) -> list[Problem]:
-        found = []
-        for name, entry in self.manifest.files.items():
-            actual = checksum_file(self.path / name, threads)
-            if actual != entry.checksum:
-                message = f"content changed: expected {entry.checksum}, found {actual}"
-                found.append(Problem(name, message, "checksum"))
-        return found
 
     def _body_problems(self) -> list[Problem]:
         """What the schema cannot say about the body: names that must exist, numbers that must agree. O(1)."""
@@ -182,6 +278,9 @@ class ArtifactWriter:
         Replace an existing directory.
     identity
         What is computed from what; see `tiering.io.atomic.OutputDirectory`.
+    reads
+        Artifacts that it is made from: what was read of them is verified to the end before anything is committed, if
+        they verify (`Artifact.verify_reads`).
     """
 
     def __init__(
@@ -192,8 +291,9 @@ class ArtifactWriter:
         force: bool = False,
         identity: Mapping[str, Any] | None = None,
         parent: ArtifactWriter | None = None,
+        reads: Sequence[Artifact | None] = (),
     ) -> None:
-        self.kind, self._parent = kind, parent
+        self.kind, self._parent, self._reads = kind, parent, reads
         self._files: dict[str, FileEntry] = {}
         self._parts: dict[str, str] = {}
         self.external: dict[str, External] = {}
@@ -240,7 +340,7 @@ class ArtifactWriter:
             facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
             if facts is None:
                 return False
-            entry = FileEntry(facts["dtype"], tuple(facts["shape"]), facts["checksum"])
+            entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), bytes.fromhex(facts["blocks"]))
             file = self.path / name
             if not file.is_file() or file.stat().st_size != entry.bytes:
                 return False
@@ -263,9 +363,8 @@ class ArtifactWriter:
         """Record a file that was written under `path`, and synced, by other means."""
         self._files[name] = entry
         if self.journal is not None:
-            self.journal.record(
-                f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), checksum=entry.checksum
-            )
+            blocks = (entry.blocks or b"").hex()
+            self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
 
     def commit(self, body: dict[str, Any], provenance: dict[str, Any]) -> Manifest:
         """Write the manifest, validate the document, and rename the directory into place.
@@ -275,13 +374,18 @@ class ArtifactWriter:
         FormatError
             If what was written would not open: a bug in the caller, found before anything is replaced.
         """
+        for artifact in self._reads:
+            if artifact is not None:
+                artifact.finish_reads()
         manifest = Manifest(
-            self.path, self.kind, written_version(self.kind, body), self._files, self._parts, self.external,
+            self.path, self.kind, (MAJOR, MINORS[self.kind]), self._files, self._parts, self.external,
             {"package": f"tiering {__version__}", **provenance}, body,
         )  # fmt: skip
+        digests = np.frombuffer(manifest.checksums(), np.uint8)
+        self.put(CHECKSUMS, digests.reshape(digests.size // DIGEST_BYTES, DIGEST_BYTES))
         self._sweep()
-        data = manifest.to_bytes()
-        problems = document_problems(manifest.to_json(), self.kind)
+        data = write_document(manifest.to_json())
+        problems = document_problems(json.loads(data), self.kind, data)
         if problems:
             raise FormatError(f"{self.out}: the manifest to be written is invalid: {problems[0]}")
         file = self.path / MANIFEST
@@ -339,8 +443,7 @@ class StreamedFile(RawWriter):
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         if kind is None:
-            entry = FileEntry(self._entry.dtype, self._entry.shape, self.close())
-            self._owner.record(self._name, entry)
+            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.close()))
         else:
             super().__exit__(kind, value, trace)
 
@@ -359,7 +462,7 @@ class AssembledFile(BlockFile):
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         super().__exit__(kind, value, trace)
         if kind is None:
-            self._owner.record(self._name, FileEntry(self._entry.dtype, self._entry.shape, self.checksum()))
+            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.digests()))
 
 
 class AppendedEntry(AppendedFile):
@@ -376,12 +479,16 @@ class AppendedEntry(AppendedFile):
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         super().__exit__(kind, value, trace)
         if kind is None:
-            self._owner.record(self._name, FileEntry(self._entry.dtype, self._entry.shape, self.checksum()))
+            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.digests()))
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:
-    for relative in artifact.manifest.files:
-        link_or_copy(artifact.path / relative, target / relative)
+    held = cast("HeldDirectory", artifact.manifest.held)
+    for name in (*artifact.manifest.files, MANIFEST):
+        file = target / name
+        with storage_errors(file, held.hold(name) or 0):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.unlink(missing_ok=True)
+            held.link_or_copy(name, file)
     for name, part in artifact.parts().items():
         _copy_part(part, target / name)
-    link_or_copy(artifact.path / MANIFEST, target / MANIFEST)

@@ -14,10 +14,10 @@ import numpy as np
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.formats.features import Features, FeatureTable
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import document_problems, parse_document, read_document
-from tiering.io.checksum import file_state
+from tiering.formats.manifest import External, verified
+from tiering.io.checksum import file_state, sampled_digest
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
@@ -33,10 +33,10 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
     InputError
         If a file is gone, has another size or another sampled digest, or a table has not one row per node.
     """
-    if "features" not in graph.manifest.parts:
+    _check_external(graph)
+    features = graph.features
+    if features is None:
         return {}
-    _check_external(graph.path / "features")
-    features = Features.open(graph.path / "features")
     tables = {
         node_type: features.table(node_type) for node_type in graph.node_types if node_type in features.node_types
     }
@@ -54,18 +54,26 @@ def table_states(tables: Mapping[str, FeatureTable]) -> dict[str, str]:
     return {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
 
 
-def _check_external(path: Path) -> None:
-    """Refuse changed source files before `Features.open` would call the artifact itself damaged."""
-    document, data = read_document(path)
-    if document_problems(document, Features.kind):
-        return  # a damaged artifact, not a changed source: opening it says what is wrong
-    for name, external in parse_document(path, document, data).external.items():
-        problems = external.problems(name, full=True)
-        if problems:
+def _check_external(graph: Graph) -> None:
+    """Refuse changed source files before `Graph.features` would call the artifact itself damaged."""
+    features = graph.parts().get("features")
+    for external in () if features is None else features.manifest.external.values():
+        if changed := _change(external):
             raise InputError(
                 f"{external.path}: the feature file changed since the graph was imported "
-                f"({problems[0].message}); put the old file back, or import the graph again"
+                f"({changed}); put the old file back, or import the graph again"
             )
+
+
+def _change(external: External) -> str:
+    """How a file differs from what was recorded; empty if it does not. One with a full checksum is verified as read."""
+    if not external.path.is_file():
+        return "it does not exist"
+    if (size := external.path.stat().st_size) != external.bytes:
+        return f"expected {external.bytes} bytes, found {size}"
+    if not external.whole and (found := sampled_digest(external.path)) != external.digest:
+        return f"content changed: expected {external.digest}, found {found}"
+    return ""
 
 
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
@@ -79,7 +87,9 @@ def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
     """
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)
-    rows = np.memmap(table.path, np.uint8, "r", table.offset, (table.rows, table.row_bytes))
+    rows = np.memmap(table.place, np.uint8, "r", table.offset, (table.rows, table.row_bytes))
+    if table.verifier is not None:
+        verified(rows, table.verifier)
     mapping: mmap.mmap | None = getattr(rows, "_mmap", None)
     if mapping is not None:
         mapping.madvise(_advice(table.bytes) if random else mmap.MADV_SEQUENTIAL)

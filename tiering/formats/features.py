@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tiering.formats.artifact import Artifact
 from tiering.formats.manifest import storage_dtype
 from tiering.formats.problems import Problem
 from tiering.io.storage import open_raw
+from tiering.io.verify import Verifier
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
 
@@ -33,6 +34,15 @@ class FeatureTable:
     """Bytes before row 0 (a header of the source format)."""
     row_order: str
     """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
+    held: str = field(default="", compare=False)
+    """What opens the file of an open artifact, whatever has become of its path."""
+    verifier: Verifier | None = field(default=None, compare=False, repr=False)
+    """What the file must hold, where reads of it are to be verified."""
+
+    @property
+    def place(self) -> str:
+        """What opens the file."""
+        return self.held or str(self.path)
 
     @property
     def row_bytes(self) -> int:
@@ -46,7 +56,7 @@ class FeatureTable:
 
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
-        return open_raw(self.path, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
+        return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
 
 
 class Features(Artifact):
@@ -72,9 +82,15 @@ class Features(Artifact):
             known = ", ".join(tables) or "none"
             raise MissingError(f"{self.path}: node type {node_type!r} has no features (types that have: {known})")
         entry = tables[node_type]
+        name, manifest = entry.get("file") or entry["external"], self.manifest
         inside = "file" in entry
-        path = self.path / entry["file"] if inside else self.manifest.external[entry["external"]].path
-        return FeatureTable(path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"])
+        path = self.path / name if inside else manifest.external[name].path
+        compared = manifest.verify and (inside or manifest.external[name].whole)
+        return FeatureTable(
+            path, entry["rows"], entry["dim"], entry["dtype"], entry["offset"], entry["row_order"],
+            manifest.place(name) if inside else manifest.image_place(name),
+            manifest.verifier(name) if compared else None,
+        )  # fmt: skip
 
     def _body_problems(self) -> list[Problem]:
         found = []

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from tiering.errors import MissingError
 from tiering.formats.artifact import Artifact
 from tiering.formats.features import Features, FeatureTable
-from tiering.formats.manifest import Relation, relation_key
+from tiering.formats.manifest import Relation, id_bytes, relation_key, valid_name
 from tiering.formats.order import Order
 from tiering.formats.problems import Problem
-
-INT32_NODES = 2**31
-"""`indices` are int32 while the source type has fewer nodes than this."""
-
-
-def id_bytes(num_nodes: int) -> int:
-    """Bytes of an id of a type of so many nodes, wherever ids are stored: 4, or 8 from `INT32_NODES` nodes on."""
-    return 8 if num_nodes >= INT32_NODES else 4
 
 
 def relation_folder(relation: Relation) -> str:
@@ -127,10 +118,10 @@ class Graph(Artifact):
             raise MissingError(f"{self.path}: node type {node_type!r} has no split {name!r}; splits: {has}")
         return self.manifest.array(f"nodes/{node_type}/split-{name}")
 
-    @cached_property
+    @property
     def features(self) -> Features | None:
         """The feature tables, or ``None`` if no node type has features."""
-        return Features.open(self.path / "features") if "features" in self.manifest.parts else None
+        return cast("Features | None", self.part("features"))
 
     def feature_table(self, node_type: str) -> FeatureTable | None:
         """Feature table of a type, or ``None`` if it has none."""
@@ -139,10 +130,16 @@ class Graph(Artifact):
             return None
         return self.features.table(node_type)
 
-    @cached_property
+    def listed_table(self, node_type: str) -> dict[str, Any] | None:
+        """What the features' manifest says of the table of a type, its file not looked at."""
+        features = self._nested.get("features")
+        found: dict[str, Any] | None = None if features is None else features.manifest.body["tables"].get(node_type)
+        return found
+
+    @property
     def order(self) -> Order | None:
         """The order this graph was relabelled by, or ``None`` for a graph in original ids."""
-        return Order.open(self.path / "order") if "order" in self.manifest.parts else None
+        return cast("Order | None", self.part("order"))
 
     def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
         """Original id of each node of this graph; only for reordered graphs."""
@@ -155,10 +152,6 @@ class Graph(Artifact):
     def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
         """Original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""
         return None if self.order is None else self.order.new_to_old(node_type)
-
-    def parts(self) -> Mapping[str, Artifact]:
-        """Nested artifacts: features, order."""
-        return {k: part for k, part in (("features", self.features), ("order", self.order)) if part is not None}
 
     def _ordered(self) -> Order:
         if self.order is None:
@@ -182,11 +175,19 @@ class Graph(Artifact):
         return entry
 
     def _body_problems(self) -> list[Problem]:
-        found: list[Problem] = []
         nodes = self.manifest.body["node_types"]
+        found, seen = [] if "features" not in self._nested else self._table_problems(), set()
+        found += [] if "order" not in self._nested else self._order_problems()
+        for name in nodes:
+            if not valid_name(name):
+                found.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
         for entry in self.manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
             where = f"manifest.json: body.relations.{relation_key(relation)}"
+            if relation in seen or not valid_name(entry["name"]):
+                message = "stands twice" if relation in seen else "is no name of a relation"
+                found.append(Problem(where, message, "value"))
+            seen.add(relation)
             if entry["src"] not in nodes or entry["dst"] not in nodes:
                 found.append(Problem(where, "names a node type that the graph does not have", "value"))
                 continue
@@ -203,6 +204,29 @@ class Graph(Artifact):
                 found += self._shape_problems(f"nodes/{node_type}/split-{name}", None, ("int64",))
         return found
 
+    def _table_problems(self) -> list[Problem]:
+        """Feature tables that are not one row for each node."""
+        nodes, found = self.manifest.body["node_types"], []
+        for name, table in self._nested["features"].manifest.body["tables"].items():
+            expected = nodes[name]["num_nodes"] if name in nodes else 0
+            if table["rows"] != expected:
+                message = f"expected {expected} rows, as many as nodes, found {table['rows']}"
+                found.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
+        return found
+
+    def _order_problems(self) -> list[Problem]:
+        """An order of other nodes than these."""
+        order = self._nested["order"]
+        if set(order.manifest.body["node_types"]) != set(self.node_types):
+            return [Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")]
+        found = []
+        for name in self.node_types:
+            entry, count = order.manifest.files.get(f"nodes/{name}/new_to_old"), self.num_nodes(name)
+            if entry is not None and entry.shape != (count,):
+                message = f"expected shape {(count,)}, found {entry.shape}"
+                found.append(Problem(f"order/nodes/{name}/new_to_old", message, "size"))
+        return found
+
     def _shape_problems(
         self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...] | None
     ) -> list[Problem]:
@@ -211,6 +235,8 @@ class Graph(Artifact):
             return [Problem(f"manifest.json: files.{name}", "the file is not listed", "value")]
         if shape is not None and entry.shape[: len(shape)] != shape:
             return [Problem(name, f"expected shape {shape}, found {entry.shape}", "size")]
+        if dtypes is not None and len(entry.shape) != 1:
+            return [Problem(name, f"expected one axis, found shape {entry.shape}", "size")]
         if dtypes is not None and entry.dtype not in dtypes:
             return [Problem(name, f"expected dtype {' or '.join(dtypes)}, found {entry.dtype}", "value")]
         return []

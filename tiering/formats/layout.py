@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +17,7 @@ from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import (
-    Relation,
-    document_problems,
-    parse_document,
-    read_document,
-    relation_key,
-    storage_dtype,
-)
+from tiering.formats.manifest import Relation, relation_key, storage_dtype
 from tiering.formats.problems import Problem
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
@@ -165,10 +157,10 @@ class Layout(Artifact):
         """Number of GPUs the peer tier is interleaved over; 0 without one."""
         return int(self.manifest.body["num_peers"])
 
-    @cached_property
+    @property
     def graph(self) -> Graph:
         """The reordered graph: adjacency, labels, splits and order, in ranks."""
-        return Graph.open(self.path / "graph")
+        return cast("Graph", self.part("graph"))
 
     @property
     def feature_types(self) -> list[str]:
@@ -217,32 +209,31 @@ class Layout(Artifact):
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
 
     def tier_path(self, node_type: str, tier: str, peer: int = 0) -> Path:
-        """File of a memory tier (``gpu``, ``peer``, ``cpu``)."""
-        return self.path / tier_file(node_type, tier, peer, self.num_peers)
+        """What opens the file of a memory tier (``gpu``, ``peer``, ``cpu``), as it was when the layout was opened."""
+        return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     @property
     def images(self) -> list[Path]:
-        """SSD images in stripe order."""
-        return [self.manifest.external[image_name(k)].path for k in range(self.num_images)]
-
-    def parts(self) -> Mapping[str, Artifact]:
-        """Nested artifacts: the graph."""
-        return {"graph": self.graph}
+        """What opens the SSD images, in stripe order, as they were when the layout was opened."""
+        return [Path(self.manifest.image_place(image_name(k))) for k in range(self.num_images)]
 
     def _body_problems(self) -> list[Problem]:
-        if "graph" not in self.manifest.parts:
+        if "graph" not in self._nested:
             return [Problem("manifest.json: parts", "the reordered graph is not listed", "value")]
+        if self.page_bytes & (self.page_bytes - 1):
+            return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
         found: list[Problem] = []
         pages = 0
-        for node_type in self.feature_types:
+        for node_type in sorted(self.feature_types):  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            found += self._type_problems(entry)
-            if entry.rows("ssd"):
-                pages = max(pages, entry.ssd_rows.first_page + entry.ssd_rows.num_pages)
-        if self.page_bytes & (self.page_bytes - 1):
-            found.append(Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value"))
+            found += self._type_problems(entry, pages) + self._source_problems(entry)
+            pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
             found.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
+        return found or self._image_problems(pages) + self._prefix_problems()
+
+    def _image_problems(self, pages: int) -> list[Problem]:
+        found = []
         for image in range(self.num_images):
             name = image_name(image)
             needed = image_bytes(pages, image, self.num_images, self.page_bytes)
@@ -253,28 +244,42 @@ class Layout(Artifact):
                 found.append(
                     Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
                 )
-        if self.split is not None and (graph := self._listed_graph()) is not None:
-            found += prefix_problems(self.manifest.body, graph)
         return found
 
+    def _source_problems(self, entry: TypeLayout) -> list[Problem]:
+        """What disagrees with the graph about the rows of a type."""
+        where, graph = f"manifest.json: body.node_types.{entry.node_type}", self._listed_graph
+        if entry.node_type not in graph.node_types:
+            return [Problem(where, f"the graph has no such type, only {', '.join(graph.node_types)}", "value")]
+        expected, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
+        if table is not None:
+            expected |= {"dim": table["dim"], "dtype": table["dtype"]}
+        return [
+            Problem(f"{where}.{name}", f"expected {value} as the graph has it, found {getattr(entry, name)}", "value")
+            for name, value in expected.items()
+            if getattr(entry, name) != value
+        ]
+
+    def _prefix_problems(self) -> list[Problem]:
+        return [] if self.split is None else prefix_problems(self.manifest.body, self._listed_graph)
+
     def _structure_problems(self, threads: int) -> list[Problem]:
-        graph = None if self.split is None else self._listed_graph()
-        if graph is None or graph.problems("header"):
+        if self.split is None or self._listed_graph.problems("header"):
             return []
-        return prefix_entry_problems(self.manifest.body, graph)
+        return prefix_entry_problems(self.manifest.body, self._listed_graph)
 
-    def _listed_graph(self) -> Graph | None:
-        """The graph as its manifest says it is, its files not looked at; ``None`` where the manifest is wrong.
+    @property
+    def _listed_graph(self) -> Graph:
+        """The graph as its manifest says it is. What is wrong with itself is found where it is checked as a part."""
+        return cast("Graph", self._nested["graph"])
 
-        What is wrong with the graph itself is found where it is checked as a part.
-        """
-        where = self.path / "graph"
-        document, data = read_document(where)
-        return None if document_problems(document, "graph") else Graph(parse_document(where, document, data))
-
-    def _type_problems(self, entry: TypeLayout) -> list[Problem]:
+    def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
         where = f"manifest.json: body.node_types.{entry.node_type}"
         found: list[Problem] = []
+        listed_bytes = self.manifest.body["node_types"][entry.node_type]["row_bytes"]
+        if listed_bytes != entry.row_bytes:
+            message = f"expected {entry.row_bytes} ({entry.dim} x {entry.dtype}), found {listed_bytes}"
+            found.append(Problem(f"{where}.row_bytes", message, "value"))
         last = 0
         for tier in TIERS:
             begin, end = entry.ranges[tier]
@@ -300,7 +305,7 @@ class Layout(Artifact):
                 found.append(Problem(name, message, "size"))
         if entry.rows("peer") and not self.num_peers:
             found.append(Problem(f"{where}.peer", "there are peer rows but num_peers is 0", "value"))
-        expected = SsdRows.plan(entry.ssd_rows.first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
+        expected = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
         if expected != entry.ssd_rows:
             found.append(Problem(f"{where}.ssd_rows", f"expected {expected}, found {entry.ssd_rows}", "value"))
         return found
@@ -331,7 +336,7 @@ class Layout(Artifact):
             **super().summary(),
             "page_bytes": self.page_bytes,
             "num_peers": self.num_peers,
-            "images": [str(path) for path in self.images],
+            "images": [str(self.manifest.external[image_name(k)].path) for k in range(self.num_images)],
             "node_types": types,
             **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),

@@ -1,51 +1,47 @@
-"""The header every artifact shares: ``manifest.json``. See ``data_specs/README.md``.
+"""The header every artifact shares, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
 
-The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `document_problems` applies them.
-What a schema cannot say (sizes that must agree, files that must exist) is in each kind's own module.
+`tiering.formats.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that must
+exist) is in each kind's own module.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiering.errors import FormatError, MissingError
-from tiering.formats.problems import Problem
-from tiering.io.checksum import checksum_file, digest_bytes, sampled_digest
+from tiering.errors import FormatError, InternalError
+from tiering.execution.memory import available_memory
+from tiering.io.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
+from tiering.io.held import HeldDirectory
 from tiering.io.storage import open_raw, storage_errors
+from tiering.io.verify import Verifier
 
-MANIFEST = "manifest.json"
-KINDS = ("graph", "features", "scores", "order", "layout")
-MAJOR = 1
-MINORS = {"scores": 1}
-"""Minor version of the kinds that have gained something since 1.0."""
-MINOR_FIELDS = {"layout": {"split": 1}}
-"""Optional fields of a body, and the minor version that they came with: a manifest without them has the one before."""
-SUPPORTED_FEATURES: frozenset[str] = frozenset()
-"""Names allowed in a manifest's ``requires``; any other is refused."""
-MAX_MANIFEST_BYTES = 16 * 1024 * 1024
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}$")
+Digests = bytes
+"""Of the blocks of a file, one after the other."""
+CHECKSUMS = "checksums"
+"""File of an artifact with the digests of the blocks of all others."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
+
+INT32_NODES = 2**31
+"""Ids are int32 while their type has fewer nodes than this."""
 
 Relation = tuple[str, str, str]
 """(source type, name, destination type)."""
 
 
-def written_version(kind: str, body: Mapping[str, Any]) -> tuple[int, int]:
-    """Format version, (major, minor), that this package writes for a body."""
-    fields = MINOR_FIELDS.get(kind, {})
-    return MAJOR, max([MINORS.get(kind, 0), *(minor for name, minor in fields.items() if name in body)])
-
-
 def valid_name(name: str) -> bool:
     """Whether `name` may be a node type or relation name: 1 to 100 of letters, digits, ``_+.-``, no ``__``."""
-    return bool(_NAME.match(name)) and "__" not in name
+    return bool(_NAME.fullmatch(name)) and "__" not in name
+
+
+def id_bytes(num_nodes: int) -> int:
+    """Bytes of an id of a type of so many nodes, wherever ids are stored: 4, or 8 from `INT32_NODES` nodes on."""
+    return 8 if num_nodes >= INT32_NODES else 4
 
 
 def relation_key(relation: Relation) -> str:
@@ -69,6 +65,13 @@ class FileEntry:
     """Elements per axis."""
     checksum: str
     """`tiering.io.checksum` of the file."""
+    blocks: Digests | None = field(default=None, compare=False, repr=False)
+    """While it is being written."""
+
+    @classmethod
+    def of(cls, dtype: str, shape: tuple[int, ...], blocks: bytes) -> FileEntry:
+        """The entry of a file by the digests of its blocks."""
+        return cls(dtype, shape, combine_digests(blocks), blocks)
 
     @property
     def bytes(self) -> int:
@@ -98,26 +101,22 @@ class External:
     """Expected size."""
     digest: str
     """Sampled digest or full checksum; the prefix says which."""
+    blocks: Digests | None = field(default=None, compare=False, repr=False)
+    """While the artifact is being written; with a full checksum."""
+
+    @classmethod
+    def of(cls, path: Path, nbytes: int, blocks: Digests) -> External:
+        """The entry of a file by the digests of its blocks."""
+        return cls(path, nbytes, combine_digests(blocks), blocks)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every byte is covered by the digest."""
+        return self.digest.startswith(PREFIX)
 
     def to_json(self) -> dict[str, Any]:
         """Form in the manifest."""
         return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
-
-    def problems(self, name: str, *, full: bool) -> list[Problem]:
-        """Compare the file with what was recorded: existence and size always, content if `full`."""
-        where = f"external {name}: {self.path}"
-        if not self.path.is_file():
-            return [Problem(where, "the file does not exist (moved? then make the artifact again)", "external")]
-        size = self.path.stat().st_size
-        if size != self.bytes:
-            return [Problem(where, f"expected {self.bytes} bytes, found {size}", "external")]
-        if not full:
-            return []
-        sampled = self.digest.startswith("xxh3-64-sampled:")
-        found = sampled_digest(self.path) if sampled else checksum_file(self.path)
-        if found != self.digest:
-            return [Problem(where, f"content changed: expected {self.digest}, found {found}", "checksum")]
-        return []
 
 
 @dataclass
@@ -142,17 +141,86 @@ class Manifest:
     """What is particular to the kind."""
     digest: str = ""
     """Digest of the manifest's bytes: identifies the artifact's content."""
+    held: HeldDirectory | None = field(default=None, repr=False)
+    """The files as they were when the artifact was opened."""
+    verify: bool = False
+    """Whether what is read is compared with its checksums."""
     arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
+    verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
-        """Map the file `name` read-only; repeated calls return the same mapping."""
+        """Map the file `name` read-only; repeated calls return the same mapping.
+
+        To be verified, files that memory has room for are read and compared here. Others are by those who stream them;
+        the map's attribute ``verifier`` is what they tell.
+
+        Raises
+        ------
+        FormatError
+            If the content is not what was written.
+        """
+        entry = self.files[name]
         if name not in self.arrays:
-            entry = self.files[name]
-            self.arrays[name] = open_raw(self.path / name, storage_dtype(entry.dtype), entry.shape)
+            array = open_raw(self.place(name), storage_dtype(entry.dtype), entry.shape)
+            if isinstance(array, np.memmap):
+                array.held = self.held  # type: ignore[attr-defined] # its path is good as long as that is open
+            self.arrays[name] = array
+        if self.verify:
+            self.arrays[name] = verified(self.arrays[name], self.verifier(name))
         return self.arrays[name]
 
+    def place(self, name: str) -> str:
+        """What opens the file `name`, whatever has become of its path since."""
+        return str(self.path / name) if self.held is None else self.held.place(name)
+
+    def image_place(self, name: str) -> str:
+        """What opens the external file `name`."""
+        path = self.external[name].path
+        return str(path) if self.held is None else self.held.place(path)
+
+    def verifier(self, name: str) -> Verifier:
+        """What the file `name`, or an external file with a full checksum, must hold."""
+        if name not in self.verifiers:
+            blocks = self._recorded_blocks().get(name)
+            if name in self.files:
+                entry, path, place = self.files[name], self.path / name, self.place(name)
+                nbytes, whole = entry.bytes, entry.checksum
+            else:
+                outside = self.external[name]
+                path, place, nbytes, whole = outside.path, self.image_place(name), outside.bytes, outside.digest
+            if blocks is not None and combine_digests(blocks) != whole:
+                raise FormatError(
+                    f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {whole}: the file is "
+                    "damaged; make the artifact again"
+                )
+            self.verifiers[name] = Verifier(path, place, nbytes, whole, blocks)
+        return self.verifiers[name]
+
+    def checksums(self) -> bytes:
+        """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""
+        unknown = [name for name, entry in self._in_blocks() if entry.blocks is None]
+        if unknown:
+            raise InternalError(f"{self.path}: {unknown[0]} was written without digests of its blocks")
+        return b"".join(entry.blocks or b"" for _, entry in self._in_blocks())
+
+    def _in_blocks(self) -> Iterator[tuple[str, FileEntry | External]]:
+        """Files that are known by blocks, in the order of their digests."""
+        yield from ((name, self.files[name]) for name in sorted(self.files) if name != CHECKSUMS)
+        yield from ((name, self.external[name]) for name in sorted(self.external) if self.external[name].whole)
+
+    def _recorded_blocks(self) -> dict[str, bytes]:
+        """Digests of the blocks of each file; nothing for an artifact of a version that did not record them."""
+        if CHECKSUMS not in self.files:
+            return {}
+        with storage_errors(self.path / CHECKSUMS):
+            data, at, found = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
+        for name, entry in self._in_blocks():
+            end = at + DIGEST_BYTES * num_blocks(entry.bytes)
+            found[name], at = data[at:end], end
+        return found
+
     def to_json(self) -> dict[str, Any]:
-        """The JSON document."""
+        """The JSON document, but for its checksum."""
         return {
             "format": f"tiering.{self.kind}",
             "version": f"{self.version[0]}.{self.version[1]}",
@@ -164,152 +232,18 @@ class Manifest:
             "body": self.body,
         }
 
-    def to_bytes(self) -> bytes:
-        """Deterministic bytes of the document: sorted keys, one space of indent."""
-        return (json.dumps(self.to_json(), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
-
-@lru_cache
-def schema(kind: str) -> dict[str, Any]:
-    """JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "schemas", package.parent / "data_specs" / "schemas"):
-        path = folder / f"{kind}.schema.json"
-        if path.is_file():
-            document: dict[str, Any] = json.loads(path.read_text())
-            return document
-    raise MissingError(f"{kind}.schema.json: not found beside the package; reinstall tiering")
-
-
-@lru_cache
-def _validator(kind: str) -> Any:
-    from jsonschema import Draft202012Validator
-    from referencing import Registry, Resource
-
-    common = Resource.from_contents(schema("common"))
-    registry: Any = Registry().with_resource("common.schema.json", common)
-    return Draft202012Validator(schema(kind), registry=registry)
-
-
-def document_problems(document: Any, kind: str | None = None) -> list[Problem]:
-    """All problems of a parsed manifest that can be seen without its files.
-
-    Parameters
-    ----------
-    document
-        Parsed JSON.
-    kind
-        Expected kind, or ``None`` for whatever the document says it is.
-    """
-    if not isinstance(document, dict) or not isinstance(document.get("format"), str):
-        return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
-    found = document["format"].removeprefix("tiering.")
-    if not document["format"].startswith("tiering.") or found not in KINDS:
-        known = ", ".join(f"tiering.{known}" for known in KINDS)
-        return [Problem(MANIFEST, f"expected a format out of {known}; found {document['format']!r}", "version")]
-    if kind is not None and found != kind:
-        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {found} artifact", "version")]
-    if problem := _version_problem(document):
-        return [problem]
-    problems = [
-        Problem(
-            f"{MANIFEST}: {'.'.join(str(part) for part in error.absolute_path) or 'document'}",
-            error.message,
-            "schema",
-        )
-        for error in _validator(found).iter_errors(document)
-    ]
-    return problems or _entry_problems(document)
-
-
-def _version_problem(document: dict[str, Any]) -> Problem | None:
-    match = re.fullmatch(r"(\d+)\.(\d+)", str(document.get("version")))
-    if not match:
-        return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {document.get('version')!r}", "version")
-    if int(match.group(1)) != MAJOR:
-        return Problem(
-            MANIFEST,
-            f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x",
-            "version",
-        )
-    unknown = sorted(set(document.get("requires") or []) - SUPPORTED_FEATURES)
-    if unknown:
-        return Problem(MANIFEST, f"requires features this package does not know: {', '.join(unknown)}", "version")
-    return None
-
-
-def _entry_problems(document: dict[str, Any]) -> list[Problem]:
-    problems = []
-    for name, entry in document["files"].items():
-        where = f"{MANIFEST}: files.{name}"
-        if unsafe_path(name):
-            problems.append(Problem(where, "the path leaves the artifact's directory", "value"))
-        expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
-        if expected != entry["bytes"]:
-            message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
-            problems.append(Problem(where, message, "size"))
-    for name, entry in document["external"].items():
-        if not Path(entry["path"]).is_absolute() and unsafe_path(entry["path"]):
-            where = f"{MANIFEST}: external.{name}"
-            problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
-    for name in document["parts"]:
-        if unsafe_path(name):
-            problems.append(Problem(f"{MANIFEST}: parts.{name}", "the path leaves the artifact's directory", "value"))
-    return problems
+def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any, Any]:
+    """A mapped file that is compared with its checksums: now, if memory has room for it, else as it is streamed."""
+    if not verifier.done:
+        if verifier.nbytes <= available_memory() // 2:
+            verifier.finish()
+        elif isinstance(array, np.memmap):
+            array.verifier = verifier  # type: ignore[attr-defined]
+    return array
 
 
 def unsafe_path(name: str) -> bool:
     """Whether a relative path could point outside its directory."""
     parts = Path(name).parts
     return not parts or Path(name).is_absolute() or ".." in parts or "\x00" in name
-
-
-def read_document(path: Path) -> tuple[Any, bytes]:
-    """Read and parse an artifact's ``manifest.json``.
-
-    Raises
-    ------
-    MissingError
-        If there is no such directory or it holds no manifest.
-    FormatError
-        If the manifest is too large or not JSON.
-    """
-    file = path / MANIFEST
-    if not path.exists():
-        raise MissingError(f"{path}: no such file or directory")
-    if not file.is_file():
-        raise MissingError(
-            f"{path}: expected an artifact directory with a {MANIFEST}, found none; "
-            "an unfinished or foreign directory cannot be opened: run the stage that makes it"
-        )
-    with storage_errors(file):
-        size = file.stat().st_size
-        if size > MAX_MANIFEST_BYTES:
-            raise FormatError(f"{file}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}")
-        data = file.read_bytes()
-    try:
-        return json.loads(data), data
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"{file}: not valid JSON ({error}); make the artifact again") from error
-
-
-def parse_document(path: Path, document: dict[str, Any], data: bytes) -> Manifest:
-    """Build the `Manifest` of a document without problems."""
-    major, minor = document["version"].split(".")
-    return Manifest(
-        path=path,
-        kind=document["format"].removeprefix("tiering."),
-        version=(int(major), int(minor)),
-        files={
-            name: FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"])
-            for name, entry in document["files"].items()
-        },
-        parts=dict(document["parts"]),
-        external={
-            name: External(path / entry["path"], entry["bytes"], entry["digest"])
-            for name, entry in document["external"].items()
-        },
-        provenance=document["provenance"],
-        body=document["body"],
-        digest=digest_bytes(data),
-    )

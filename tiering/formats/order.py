@@ -8,6 +8,7 @@ import numpy as np
 
 from tiering.errors import MissingError
 from tiering.formats.artifact import Artifact
+from tiering.formats.manifest import id_bytes
 from tiering.formats.problems import Problem
 
 
@@ -48,8 +49,16 @@ class Order(Artifact):
             names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score")]
             missing = [name for name in names if name not in self.manifest.files]
             found += [Problem(f"manifest.json: files.{name}", "the file is not listed", "value") for name in missing]
-            if not missing and len({self.manifest.files[name].shape for name in names}) != 1:
+            if missing:
+                continue
+            entries = [self.manifest.files[name] for name in names]
+            if len({entry.shape for entry in entries}) != 1 or len(entries[0].shape) != 1:
                 found.append(Problem(f"nodes/{node_type}", "the three files differ in length", "size"))
+            ids = f"int{8 * id_bytes(entries[0].shape[0])}" if entries[0].shape else "int32"
+            expected = [ids, ids, "float64"]
+            if [entry.dtype for entry in entries] != expected:
+                message = f"expected {', '.join(expected)}, found {', '.join(entry.dtype for entry in entries)}"
+                found.append(Problem(f"nodes/{node_type}", message, "value"))
         return found
 
     def _structure_problems(self, threads: int) -> list[Problem]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tiering.errors import FormatError
 from tiering.formats.artifact import Artifact
+from tiering.formats.coverage import Coverage
+from tiering.formats.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import document_problems, read_document
 from tiering.formats.order import Order
 from tiering.formats.problems import Problem, raise_problems
 from tiering.formats.scores import Scores
@@ -28,22 +30,37 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
         If it is damaged or of a version this package cannot read.
     """
     where = Path(path)
-    document, _ = read_document(where)
-    raise_problems(where, document_problems(document))
-    return TYPES[document["format"].removeprefix("tiering.")].open(where)
+    kind, problems = _kind(where)
+    raise_problems(where, problems)
+    return TYPES[kind].open(where)
 
 
-def check_artifact(path: str | os.PathLike[str], level: str = "structure", threads: int = 1) -> list[Problem]:
+def _kind(where: Path) -> tuple[str, list[Problem]]:
+    """What lies in a directory, and what is wrong with its manifest."""
+    try:
+        document, data = read_document(open_directory(where))
+    except FormatError as error:
+        return "", [Problem(MANIFEST, str(error), "json")]
+    problems = document_problems(document, data=data)
+    return "" if problems else document["format"].removeprefix("tiering."), problems
+
+
+def check_artifact(
+    path: str | os.PathLike[str],
+    level: str = "structure",
+    threads: int = 1,
+    sample: float = 1.0,
+    coverage: Coverage | None = None,
+) -> list[Problem]:
     """Every problem of the artifact at `path` (and of those nested in it); empty if it is sound.
 
     Parameters
     ----------
     level
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
+    sample, coverage
+        As of `tiering.formats.artifact.Artifact.problems`.
     """
     where = Path(path)
-    document, _ = read_document(where)
-    problems = document_problems(document)
-    if problems:
-        return problems
-    return TYPES[document["format"].removeprefix("tiering.")].check(where, level, threads)
+    kind, problems = _kind(where)
+    return problems or TYPES[kind].check(where, level, threads, sample, coverage)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph, id_bytes
-from tiering.formats.manifest import FileEntry, Relation
+from tiering.formats.graph import Graph
+from tiering.formats.manifest import FileEntry, Relation, id_bytes
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.io.streaming import uncached_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering import native
-from tiering.formats.graph import id_bytes
+from tiering.formats.manifest import id_bytes
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.io.checksum import BLOCK_BYTES
 

@@ -86,7 +86,8 @@ def transpose_graph(
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     provenance = {"stage": "transpose", "options": {}, "inputs": {"graph": graph.digest}}
-    with ArtifactWriter(out, "graph", force=force, identity={**provenance, "package": __version__}) as writer:
+    identity = {**provenance, "package": __version__}
+    with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph,)) as writer:
         relations = []
         with progress(graph.num_edges(), "transpose", "edge", scale=True) as bar:
             for relation in graph.relations:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InternalError
-from tiering.io.checksum import BLOCK_BYTES, block_digest, combine_digests
+from tiering.io.checksum import BLOCK_BYTES, block_digest
 from tiering.io.journal import Journal
 from tiering.io.storage import reserve, storage_errors
 
@@ -108,11 +108,11 @@ class BlockFile:
         if self._journal is not None:
             self._journal.record(f"{self._key}{block}", digest=digest.hex())
 
-    def checksum(self) -> str:
-        """Checksum of the whole file, once no block is missing; equals `tiering.io.checksum.checksum_file`."""
+    def digests(self) -> bytes:
+        """Digests of all blocks, once none is missing; equals `tiering.io.checksum.file_digests`."""
         if missing := self.missing():
             raise InternalError(f"{self.path}: {len(missing)} of {self.num_blocks} blocks were not written")
-        return combine_digests([self._digests[block] for block in range(self.num_blocks)])
+        return b"".join(self._digests[block] for block in range(self.num_blocks))
 
     def close(self) -> None:
         """Close the file."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from tiering.errors import StorageError
 from tiering.io.checksum import BlockHasher
+from tiering.io.held import shown
 from tiering.units import format_bytes
 
 _CHUNK = 64 * 1024 * 1024
@@ -70,6 +71,7 @@ def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
+        path = Path(shown(path))
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StorageError(
                 error.errno,
@@ -125,8 +127,8 @@ class RawWriter:
                     piece = piece[done:]
         self.written += len(view)
 
-    def close(self) -> str:
-        """Sync and close; return the checksum.
+    def close(self) -> bytes:
+        """Sync and close; return the digests of the blocks.
 
         Raises
         ------
@@ -141,7 +143,7 @@ class RawWriter:
                 errno.EIO,
                 f"{self.path}: {self.written} bytes were written where {self.nbytes} were announced",
             )
-        return self._hasher.hexdigest()
+        return self._hasher.digests()
 
     def __enter__(self) -> RawWriter:
         return self
@@ -150,12 +152,15 @@ class RawWriter:
         self._file.close()
 
 
-def open_raw(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
     """Map a raw little-endian C-order file read-only; an empty shape gives an empty array (mmap refuses 0 bytes)."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    with storage_errors(path):
-        return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
+    with storage_errors(Path(path)):
+        try:
+            return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
+        except ValueError as error:  # numpy's word for a file that has become shorter
+            raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
 
 
 def fsync_directory(path: Path) -> None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.io.blocks import aligned_bytes
 from tiering.io.storage import storage_errors
+from tiering.io.verify import Verifier
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -115,6 +116,7 @@ class Streamed:
             for turn, first in enumerate(range(0, self.size, self.step)):
                 asked.result()
                 places = self._finish()
+                self._verify(first, turn % 2, places)
                 asked = background.submit(self._start, first + self.step, 1 - turn % 2)
                 end = min(self.size, first + self.step)
                 yield first, end, [self._part(k, first, end, turn % 2, places) for k in range(len(self.arrays))]
@@ -144,6 +146,14 @@ class Streamed:
 
     def _finish(self) -> list[int]:
         return [] if self._reader is None else self._reader.finish()
+
+    def _verify(self, first: int, turn: int, places: list[int]) -> None:
+        """Let those that must hold what was read have a look at it."""
+        for number, (region, place) in enumerate(zip(self._regions, places, strict=False)):
+            if region.verifier is not None:
+                offset, nbytes = region.span(first, min(self.size, first + self.step))
+                buffer = self._buffers[turn * len(self._regions) + number]
+                region.verifier.passed(offset, buffer[place : place + nbytes].data)
 
     def _give_back(self, first: int, end: int) -> None:
         """Let the page cache forget a chunk, where the file system has no direct reads."""
@@ -182,6 +192,8 @@ class _Region:
     """Bytes of an entry that are viewed, from the first to the last."""
     members: dict[int, int]
     """Arrays, by number, and where in an entry they begin."""
+    verifier: Verifier | None = None
+    """Compares what is read with the checksums of the file."""
 
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Offset and number of the bytes of entries [first, end)."""
@@ -224,7 +236,8 @@ def _region(k: int, array: AnyArray) -> _Region | None:
         return None
     # An offset that is no multiple of the page is where numpy says all the same: its mapping begins earlier.
     offset = found.offset + array.ctypes.data - found.ctypes.data
-    return _Region(Path(str(found.filename)), offset, int(array.strides[0]), width, {k: 0})
+    verifier = getattr(found, "verifier", None)
+    return _Region(Path(str(found.filename)), offset, int(array.strides[0]), width, {k: 0}, verifier)
 
 
 def _cached(region: _Region, size: int) -> bool:

@@ -133,7 +133,7 @@ class ImageSet:
         entries = {}
         for image, file in enumerate(self._files):
             path = self._final[image] / file.path.name
-            entries[image_name(image)] = External(path, file.nbytes, file.checksum())
+            entries[image_name(image)] = External.of(path, file.nbytes, file.digests())
         if self._files:
             self._journal.record(_PUBLISHING)
         for image, folder in enumerate(self._final):

@@ -114,7 +114,7 @@ def write_layout(
     provenance = {"stage": "layout", "options": options, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
     identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
-    with ArtifactWriter(out, "layout", force=force, identity=identity) as writer:
+    with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         token = _token(graph, body, writer.out)

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from tiering.errors import ExistsError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
+from tiering.formats.document import KINDS, open_directory, read_document
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import KINDS, read_document
 from tiering.formats.scores import Scores
 from tiering.io.atomic import OutputDirectory
 from tiering.io.checksum import sampled_digest
@@ -31,6 +31,7 @@ def run_config(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    verify: bool = True,
 ) -> list[dict[str, Any]]:
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
@@ -48,6 +49,8 @@ def run_config(
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
     force
         Redo every stage.
+    verify
+        Compare what the stages read of artifacts with its checksums.
 
     Returns
     -------
@@ -79,19 +82,23 @@ def run_config(
     )  # fmt: skip
     scores = chain.stage(
         "score", "scores", Scores, lambda found: _score_current(found, graph, config.score),
-        lambda target, replace: score(graph, target, threads=threads, memory=budget, force=replace, **config.score),
+        lambda target, replace: score(
+            graph, target, threads=threads, memory=budget, force=replace, verify=verify, **config.score
+        ),
     )  # fmt: skip
     reordered = chain.stage(
         "reorder", "reordered", Graph, lambda found: _reorder_current(found, graph, scores, config.features),
         lambda target, replace: reorder(
-            graph, scores, target, features=config.features, threads=threads, memory=budget, force=replace
+            graph, scores, target, features=config.features, threads=threads, memory=budget, force=replace,
+            verify=verify,
         ),
     )  # fmt: skip
     known = scores if config.splits else None
     chain.stage(
         "layout", "layout", Layout, lambda found: _layout_current(found, reordered, known, config.layout),
         lambda target, replace: layout(
-            reordered, target, scores=known, threads=threads, memory=budget, force=replace, **config.layout
+            reordered, target, scores=known, threads=threads, memory=budget, force=replace, verify=verify,
+            **config.layout,
         ),
     )  # fmt: skip
     return chain.report
@@ -154,7 +161,7 @@ def replaceable(target: Path) -> bool:
     if not target.exists():
         return False
     try:
-        document, _ = read_document(target)
+        document, _ = read_document(open_directory(target))
         ours = str(document["format"]).removeprefix("tiering.") in KINDS
     except (TieringError, OSError, KeyError, TypeError):
         ours = False

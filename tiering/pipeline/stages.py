@@ -105,11 +105,12 @@ def transpose(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    verify: bool = True,
 ) -> Graph:
     """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
     from tiering.graph import transpose_graph
 
-    return transpose_graph(opened(graph, Graph), out, threads=threads, memory=memory, force=force)
+    return transpose_graph(opened(graph, Graph, verify), out, threads=threads, memory=memory, force=force)
 
 
 def score(
@@ -122,13 +123,17 @@ def score(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    verify: bool = True,
     **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; methods, memory and options: see `tiering.scores.score_graph`."""
+    """Score the nodes of a graph; methods, memory and options: see `tiering.scores.score_graph`.
+
+    Here and in the other stages, what is read of an artifact is compared with its checksums unless `verify` is off.
+    """
     from tiering.scores import score_graph
 
     return score_graph(
-        opened(graph, Graph), method, out, train=train, seed=seed, threads=threads, memory=memory, force=force,
+        opened(graph, Graph, verify), method, out, train=train, seed=seed, threads=threads, memory=memory, force=force,
         **options,
     )  # fmt: skip
 
@@ -142,12 +147,13 @@ def reorder(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    verify: bool = True,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
     from tiering.order import order_nodes
     from tiering.reorder import reorder_graph
 
-    graph, scores = opened(graph, Graph), opened(scores, Scores)
+    graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
     budget = parse_memory(memory)
@@ -170,17 +176,21 @@ def layout(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    verify: bool = True,
 ) -> Layout:
     """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`."""
     from tiering.layout import write_layout
 
-    known = None if scores is None else opened(scores, Scores)
+    known = None if scores is None else opened(scores, Scores, verify)
     return write_layout(
-        opened(graph, Graph), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
+        opened(graph, Graph, verify), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
         gpu_times=gpu_times, threads=threads, memory=memory, force=force,
     )  # fmt: skip
 
 
-def opened(artifact: A | Pathlike, kind: type[A]) -> A:
-    """An artifact, opened if it is a path."""
-    return artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+def opened(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
+    """An artifact, opened if it is a path; with `verify`, what is read of it is compared with its checksums."""
+    found = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+    if verify:
+        found.verify_reads()
+    return found

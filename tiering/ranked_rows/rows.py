@@ -88,7 +88,7 @@ class RankedRows:
         if self._windows is not None:
             return self._windows.rows
         if self.plan.strategy == "random":
-            rows = open_rows(self.table.path, self.table.offset, self.table.row_bytes)
+            rows = open_rows(Path(self.table.place), self.table.offset, self.table.row_bytes)
 
             def read(first: int, chunk: Bytes, _: int) -> Bytes:
                 rows.read(self._new_to_old[first : first + chunk.shape[0]], chunk)
@@ -99,6 +99,8 @@ class RankedRows:
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
             chunk[:] = table[first : first + chunk.shape[0]]
+            if self.table.verifier is not None:
+                self.table.verifier.passed(self.table.offset + first * self.table.row_bytes, chunk.reshape(-1).data)
             return chunk
 
         def gather(first: int, chunk: Bytes, _: int) -> Bytes:

@@ -86,7 +86,7 @@ def reorder_graph(
     }
     inputs = {**provenance["inputs"], **table_states(tables)}
     identity = {**provenance, "inputs": inputs, "package": __version__}
-    with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
+    with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
         arrays = NodeArrays(writer, budget, workers)
         maps = write_order(arrays, graph, scores, new_to_old, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:

@@ -71,11 +71,15 @@ class NodeArrays:
             to.put(name, source.manifest.array(source_name), entry.dtype)
             return
         if whole_rows(entry.bytes // rows):
-            whole = open_raw(source.path / source_name, np.dtype(np.uint8), (rows, entry.bytes // rows))
+            whole = source.manifest.array(source_name).reshape(rows, -1).view(np.uint8)
             with to.blocks(name, entry.dtype, entry.shape) as blocks:
                 write_rows(blocks, whole, maps.random(), self.budget, self.threads)
             return
-        table = FeatureTable(source.path / source_name, rows, entry.bytes // rows, "uint8", 0, "original")
+        manifest = source.manifest
+        table = FeatureTable(
+            source.path / source_name, rows, entry.bytes // rows, "uint8", 0, "original", manifest.place(source_name),
+            manifest.verifier(source_name) if manifest.verify else None,
+        )  # fmt: skip
         scratch = self.writer.path / "scratch"
         with (
             RankedRows(

@@ -11,6 +11,7 @@ from tiering import native
 from tiering.errors import FormatError, InputError, MissingError
 from tiering.formats.layout import TIERS, Layout, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.manifest import storage_dtype
+from tiering.io.held import shown
 from tiering.runtime.engines import DEFAULT_DEPTH, open_reader
 from tiering.runtime.memory import ResidentRows, anonymous, load_rows
 from tiering.runtime.page_checks import PageChecks
@@ -191,11 +192,11 @@ def check_images(layout: Layout, entry: TypeLayout) -> None:
     for index, path in enumerate(layout.images):
         if not path.exists():
             raise MissingError(
-                f"{path}: ssd image {index} of {layout.path} does not exist (moved? make the layout again)"
+                f"{shown(path)}: ssd image {index} of {layout.path} does not exist (moved? make the layout again)"
             )
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
         if path.is_file() and path.stat().st_size < needed:
             raise FormatError(
-                f"{path}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
+                f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
                 f"found {path.stat().st_size}; make the layout again"
             )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import FormatError, StorageError
+from tiering.io.held import shown
 from tiering.io.storage import storage_errors
 from tiering.runtime.process import ForkLock
 from tiering.runtime.shared_memory import Fill, SharedBlock, shared_block
@@ -67,7 +68,7 @@ def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:
     with storage_errors(path):
         status = path.stat()
     if status.st_size != nbytes:
-        raise FormatError(f"{path}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
+        raise FormatError(f"{shown(path)}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
     key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes, shared)
     with _lock:
         rows = _resident.get(key)
@@ -126,7 +127,7 @@ def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:
             while at < end:
                 got = os.preadv(file.fileno(), [view[at:end]], at)
                 if got == 0:
-                    raise FormatError(f"{path}: ends at byte {at}, expected {nbytes}; make the layout again")
+                    raise FormatError(f"{shown(path)}: ends at byte {at}, expected {nbytes}; make the layout again")
                 at += got
 
         with ThreadPoolExecutor(_READERS) as pool:

@@ -81,7 +81,8 @@ def score_graph(
     plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
     plan.budget.require(plan.need.least, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
-    with ArtifactWriter(out, "scores", force=force, identity={**made, "package": __version__}) as writer:
+    identity = {**made, "package": __version__}
+    with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
         for text in plan.notes:
             note(f"note: {text}")
         reached = _written(writer, graph, plan)

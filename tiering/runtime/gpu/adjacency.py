@@ -112,9 +112,14 @@ class _Builder:
 
     def _host_lists(self, relation: Relation) -> Columns:
         """A relation's arrays in host memory that stays."""
-        folder, (indptr, indices) = self._graph.path / relation_folder(relation), self._graph.csc(relation)
+        (begins, entries), (indptr, indices) = self._files(relation), self._graph.csc(relation)
         sums = self._sums(relation, indptr, indices.size) if self._spread.weighted else None
-        return Columns(self._load(folder / "indptr", indptr), self._load(folder / "indices", indices), sums)
+        return Columns(self._load(begins, indptr), self._load(entries, indices), sums)
+
+    def _files(self, relation: Relation) -> tuple[Path, Path]:
+        """What opens ``indptr`` and ``indices`` of a relation."""
+        folder, manifest = relation_folder(relation), self._graph.manifest
+        return Path(manifest.place(f"{folder}/indptr")), Path(manifest.place(f"{folder}/indices"))
 
     def _load(self, path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         rows = load_rows(path, array.nbytes, self._shared)
@@ -164,9 +169,9 @@ class _Builder:
         """The hottest lists in the memory of the GPU."""
         if not columns:
             return _NO_PART
-        folder, edges = self._graph.path / relation_folder(relation), int(lists.indptr[columns])
-        begins = self._own(folder / "indptr", INDPTR_BYTES * (columns + 1), what)
-        indices = self._own(folder / "indices", edges * lists.indices.itemsize, what)
+        (starts, entries), edges = self._files(relation), int(lists.indptr[columns])
+        begins = self._own(starts, INDPTR_BYTES * (columns + 1), what)
+        indices = self._own(entries, edges * lists.indices.itemsize, what)
         # Where the plan has no room for sums, those of the host serve: they have the same places.
         planned = self._layout.adjacency_prefix(relation).weights
         sums = self._own_copy(host[2], SUM_BYTES * edges, what) if planned and lists.sums is not None else host[2]
@@ -203,6 +208,6 @@ class _Builder:
         if keys is None or order is None or not keys.size:
             return 0, 0, 0, False
         what = f"{self._layout.path}: original ids of node type {node_type!r}"
-        address = self._address(self._load(order.path / f"nodes/{node_type}/new_to_old", keys), what)
+        address = self._address(self._load(Path(order.manifest.place(f"nodes/{node_type}/new_to_old")), keys), what)
         there = self._own_copy(address, local * keys.itemsize, what)
         return there, local, address, keys.dtype == np.int64

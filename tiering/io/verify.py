@@ -1,0 +1,126 @@
+"""Files whose content is known by the digests of their blocks: compared as they are read, or what is left of them at
+once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import xxhash
+
+from tiering.errors import FormatError
+from tiering.io import checksum
+from tiering.io.storage import storage_errors
+from tiering.units import parse_threads
+
+
+class Verifier:
+    """What a file must hold. Readers tell it what passes by; `finish` reads the blocks that nobody has.
+
+    Parameters
+    ----------
+    path
+        The file, as it is called in messages.
+    place
+        What opens it.
+    nbytes
+        Its size.
+    whole
+        Its checksum.
+    blocks
+        Digests of its blocks, one after the other; ``None`` where they were not recorded, then nothing is compared
+        before `finish`.
+    """
+
+    def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
+        self.path, self.place, self.nbytes = path, place, nbytes
+        self._whole, self._blocks = whole, blocks
+        self._pending = set(range(checksum.num_blocks(nbytes)))
+        self._lock = threading.Lock()
+        self._at, self._hash = -1, xxhash.xxh3_64()
+
+    @property
+    def done(self) -> bool:
+        """Whether every block was compared."""
+        return not self._pending
+
+    def passed(self, offset: int, data: memoryview) -> None:
+        """Take note of bytes that were read, from `offset` of the file on.
+
+        Blocks are compared that arrive whole, in calls that follow each other.
+
+        Raises
+        ------
+        FormatError
+            If a block is not what was written.
+        """
+        with self._lock:
+            if not self._pending or self._blocks is None:
+                return
+            if offset != self._at:
+                skipped = -offset % checksum.BLOCK_BYTES
+                offset, data, self._hash = offset + skipped, data[skipped:], xxhash.xxh3_64()
+            while len(data):
+                block = offset // checksum.BLOCK_BYTES
+                end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
+                piece = data[: end - offset]
+                if block in self._pending:
+                    self._hash.update(piece)
+                offset, data = offset + len(piece), data[len(piece) :]
+                if offset == end and block in self._pending:
+                    self._compare(block, self._hash.digest())
+                    self._hash = xxhash.xxh3_64()
+            self._at = offset
+
+    def finish(self) -> None:
+        """Read and compare the blocks that have not passed by.
+
+        Raises
+        ------
+        FormatError
+            If one is not what was written.
+        StorageError
+            If the disk refuses.
+        """
+        with self._lock:
+            if wrong := self._damaged(self._pending):
+                raise self._error(wrong[0])
+            self._pending.clear()
+
+    def damaged(self, blocks: Iterable[int], threads: int) -> list[int]:
+        """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
+        return self._damaged(blocks, threads)
+
+    def describe(self, block: int) -> str:
+        """Where a block lies."""
+        end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
+        return f"bytes {block * checksum.BLOCK_BYTES} to {end}"
+
+    def _damaged(self, blocks: Iterable[int], threads: int | None = None) -> list[int]:
+        wanted = sorted(blocks)
+        if not wanted:
+            return []
+        if self._blocks is None:
+            wanted = list(range(checksum.num_blocks(self.nbytes)))
+        with storage_errors(self.path):
+            found = checksum.block_digests(self.place, wanted, threads or parse_threads("auto"))
+        if self._blocks is None:
+            return [] if checksum.combine_digests(b"".join(found)) == self._whole else wanted
+        return [block for block, digest in zip(wanted, found, strict=True) if digest != self._expected(block)]
+
+    def _compare(self, block: int, digest: bytes) -> None:
+        if digest != self._expected(block):
+            raise self._error(block)
+        self._pending.discard(block)
+
+    def _expected(self, block: int) -> bytes:
+        size = checksum.DIGEST_BYTES
+        return (self._blocks or b"")[block * size : (block + 1) * size]
+
+    def _error(self, block: int) -> FormatError:
+        return FormatError(
+            f"{self.path}: {self.describe(block)} are not what was written (their checksum differs): the file is "
+            "damaged; restore it or make the artifact again (--no-verify reads it as it is)"
+        )
