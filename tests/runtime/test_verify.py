@@ -50,7 +50,8 @@ def flip_bits(kit, build, engine: str, luck: random.Random, trials: int) -> None
         with layout.features(engine=engine, verify=True) as features:
             expected = features.gather_numpy(np.arange(400))
             image, at = flip(layout, luck)
-            message = f"{layout.artifact.images[image]}: page {at // page} (from byte {at // page * page} on)"
+            path = layout.artifact.manifest.external[f"ssd-{image}"].path
+            message = f"{path}: page {at // page} (from byte {at // page * page} on)"
             with pytest.raises(FormatError, match=f"^{re.escape(message)} of ssd image {image} is damaged: .* 'node'"):
                 features.gather_numpy(np.random.default_rng(at).permutation(400))
             for path, data in zip(layout.artifact.images, pristine, strict=True):

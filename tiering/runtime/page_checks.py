@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from tiering import native
@@ -28,14 +30,14 @@ class PageChecks:
         self._layout = layout
         self._loaded: list[ResidentRows] = []
         for image in range(layout.num_images):
-            outside = layout.manifest.external.get(f"{image_name(image)}-pages")
-            if outside is None:
+            name = f"{image_name(image)}-pages"
+            if name not in layout.manifest.external:
                 raise CapabilityError(
                     f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier version; "
                     "make the layout again, or leave verify out"
                 )
             pages = layout.manifest.external[image_name(image)].bytes // layout.page_bytes
-            self._loaded.append(load_rows(outside.path, 4 * pages))
+            self._loaded.append(load_rows(Path(layout.manifest.image_place(name)), 4 * pages))
 
     @property
     def arrays(self) -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
@@ -47,8 +49,9 @@ class PageChecks:
         if stats.bad_page < 0:
             return
         page, image = divmod(stats.bad_page, self._layout.num_images)
+        path = self._layout.manifest.external[image_name(image)].path
         raise FormatError(
-            f"{self._layout.images[image]}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
+            f"{path}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
             f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "
             f"of {self._layout.path}; make the layout again"
         )
