@@ -16,7 +16,7 @@ CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' 
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       all tests (fast-test: without the slow ones)"
-	@echo "make long-test  stages killed, interrupted and starved at hundreds of random moments; half an hour"
+	@echo "make long-test  stages killed, interrupted, starved and cut off at hundreds of random moments; half an hour"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"

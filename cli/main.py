@@ -1,7 +1,9 @@
-"""Entry point: builds the command tree, runs one command, turns errors into one line and an exit code.
+"""Entry point: runs one command, turns errors and signals into one line and an exit code.
 
 Exit codes: 0 done; 1 an error the message explains (or `tiering check` found problems); 2 wrong usage; 70 a bug in
-this package; 130 interrupted.
+this package; 128 and the number of a signal that stopped it: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP.
+
+Signals are handled before anything is loaded that takes time.
 """
 
 from __future__ import annotations
@@ -9,67 +11,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from contextlib import suppress
 
-import typer
+from tiering import progress
 
-from tiering.version import __version__
-
-from . import bench, check, evaluate, info, layout, reorder, run_config, score, source, transpose
-from .options import GRAPHS, INSPECT, TIERS
+from . import signals
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
-RESUMABLE = {"import", "score", "reorder", "layout", "run"}
-"""Commands that go on where they were stopped."""
-
-# typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
-# found through the one class that both export.
-_UsageError: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-
-app = typer.Typer(
-    name="tiering",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Environment: TIERING_DEBUG=1 shows the traceback of an error, like --debug.",
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"tiering {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error. Works after the command too.")
-    ] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")] = False,
-) -> None:
-    """Decide offline which feature rows lie in GPU memory, host memory and on SSD, and train a GNN from there.
-
-    dataset --import--> graph --score--> scores --reorder--> reordered graph --layout--> tiers on disk --> your training
-
-    Each step reads directories and writes one; it is complete or not there at all.
-    """
-
-
-app.command("import", rich_help_panel=GRAPHS)(source.import_command)
-app.command("generate", rich_help_panel=GRAPHS)(source.generate_command)
-app.command("transpose", rich_help_panel=GRAPHS)(transpose.transpose_command)
-app.command("score", rich_help_panel=TIERS)(score.score_command)
-app.command("evaluate", rich_help_panel=TIERS)(evaluate.evaluate_command)
-app.command("reorder", rich_help_panel=TIERS)(reorder.reorder_command)
-app.command("layout", rich_help_panel=TIERS)(layout.layout_command)
-app.command("run", rich_help_panel=TIERS)(run_config.run_command)
-app.command("check", rich_help_panel=INSPECT)(check.check_command)
-app.command("info", rich_help_panel=INSPECT)(info.info_command)
-app.command("bench", rich_help_panel=INSPECT)(bench.bench_command)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,7 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
     arguments = [argument for argument in arguments if argument != "--debug"]
+    progress.kept.clear()
     try:
+        import typer
+
+        from .commands import app
+
+        signals.loaded()
         code = typer.main.get_command(app).main(arguments, prog_name="tiering", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:
@@ -99,22 +54,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):
             return _reader_left()
         if debug:
-            traceback.print_exc()
+            import traceback
+
+            for line in traceback.format_exc().splitlines():
+                progress.note(line)
         code, message = describe_error(error)
-        if code == INTERRUPTED and RESUMABLE & set(arguments[:1]):
-            message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
+        if code == INTERRUPTED:
+            code, message = signals.received()
+            if progress.kept:
+                message += f"; what is finished is kept, go on with: {shlex.join(['tiering', *arguments])}"
         if message:
-            print(message, file=sys.stderr, flush=True)
+            with suppress(OSError):  # a terminal that hung up
+                progress.note(message)
         return code
 
 
 def describe_error(error: BaseException) -> tuple[int, str]:
     """Exit code and the one line to print for an error that ended a command; an empty line for help."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED, "interrupted"  # also while modules are loaded: none is needed to say so
+
+    import typer
+
     from tiering.errors import InternalError, TieringError
 
-    if isinstance(error, _UsageError):
+    from .commands import UsageError
+
+    if isinstance(error, UsageError):
         return USAGE, _usage_line(error)
-    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+    if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
     if isinstance(error, TieringError) and not isinstance(error, InternalError):
         return error.exit_code, f"error: {one_line(_text(error))}"
@@ -162,4 +130,5 @@ def _reader_left() -> int:
 
 def run() -> None:
     """Console entry point."""
+    signals.install()
     raise SystemExit(main())

@@ -1,4 +1,7 @@
-"""What commands print: tables for people, one JSON document for machines. Results only; the rest goes to stderr."""
+"""What commands print: tables for people, one JSON document for machines. Results only; the rest goes to stderr.
+
+Names come from files that anybody may have written: every line passes through `printable`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tiering.progress import note as note
+from tiering.progress import printable as printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,12 +29,13 @@ def console() -> Console:
 
 def print_json(document: Any) -> None:
     """Print one JSON document; text stays readable, NaN is refused (it is no JSON)."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text) + "\n")
 
 
 def print_line(text: str) -> None:
     """Print one line of a result, unwrapped and without markup."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(printable(text) + "\n")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
@@ -53,12 +58,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
     table = Table(box=SIMPLE_HEAD, show_edge=False)
     for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index < left else "right", overflow="fold")
+        table.add_column(Text(printable(name)), justify="left" if index < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(value)) for value in row))
+        table.add_row(*(Text(printable(str(value))) for value in row))
     screen = console()
     if title:
-        screen.print(Text(title, style="bold"))
+        screen.print(Text(printable(title), style="bold"))
     screen.print(table)
     print_line("")
 

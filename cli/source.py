@@ -62,6 +62,10 @@ def import_command(
     edge_ids: Annotated[
         bool, typer.Option("--edge-ids", help="Keep each edge's position in SRC: 8 bytes each.")
     ] = False,
+    checksum_features: Annotated[
+        bool,
+        typer.Option("--checksum-features", help="Read feature files whole, to notice any damage later."),
+    ] = False,
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
@@ -89,6 +93,7 @@ def import_command(
         "self_loops": self_loops,
         "reverse_edges": reverse_edges,
         "deduplicate": deduplicate,
+        "checksum_features": checksum_features,
     }
     if dry_run:
         forecast = pipeline.predict_import(

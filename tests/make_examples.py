@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.features import Features
@@ -131,6 +132,8 @@ def make_layout(out: Path, reordered: Graph, **more: object) -> None:
         for image, content in enumerate((rows[3].tobytes().ljust(512, b"\0"), b"")):
             file = writer.path / f"ssd-{image}-of-2"
             file.write_bytes(content)
+            sums = [xxhash.xxh3_64_intdigest(content) & 0xFFFFFFFF] if content else []
+            writer.put(f"pages/ssd-{image}", np.array(sums, np.uint32))
             writer.external[f"ssd-{image}"] = External.of(Path(file.name), len(content), file_digests(file))
         types = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(ssd)}
         ranges = {"gpu": [0, 1], "peer": [1, 2], "cpu": [2, 3], "ssd": [3, 4]}

@@ -44,6 +44,15 @@ def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = Fa
         yield bar
 
 
+kept: list[str] = []
+"""What commands of this process that were stopped have left to be gone on with; a command that begins clears it."""
+
+
 def note(text: str) -> None:
     """Tell the user something that is no result: one line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    r"""Text that is one line and leaves a terminal alone: controls, line ends and the like come as ``\x1b``."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

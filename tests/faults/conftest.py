@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))  # under pytest's importlib mode
 
+import calls
 from mortal import Mortal
 from trials import STAGES, Trials, done
 
@@ -19,6 +20,13 @@ from trials import STAGES, Trials, done
 @pytest.fixture(scope="session")
 def mortal() -> Iterator[Mortal]:
     with Mortal() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
+    """A server whose processes' native calls can be refused and recorded."""
+    with Mortal(calls.build(tmp_path_factory.mktemp("calls"))) as server:
         yield server
 
 
@@ -39,6 +47,16 @@ def inputs(mortal: Mortal, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def start(mortal: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     """Begin trials of a stage; in memory, where a sync costs nothing, unless `on_disk`."""
+    yield from starting(mortal, inputs, tmp_path)
+
+
+@pytest.fixture
+def start_watched(watched: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+    """The same where native calls are seen."""
+    yield from starting(watched, inputs, tmp_path)
+
+
+def starting(mortal: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as memory:
 
         def begin(stage: str, on_disk: bool = False) -> Trials:

@@ -22,8 +22,11 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
         if answer["code"] != 0:
             struck += 1
             assert len(lines) == 1, f"{story}: {answer}"
-            start = "interrupted; what is finished is kept, go on with: tiering " if fault == "interrupt" else "error: "
+            start = "error: " if fault == "error" else "interrupted"
+            if fault == "interrupt" and (trials.unfinished() or (trials.folder / "made").exists()):
+                start += "; what is finished is kept, go on with: tiering "
             assert lines[0].startswith(start), f"{story}: {answer}"
+            assert fault == "error" or (lines[0] == "interrupted") == (start == "interrupted"), f"{story}: {answer}"
         if fault == "error" and answer["code"] != 0:
             assert lines[0].endswith("Input/output error"), f"{story}: {answer}"
         trials.whole()

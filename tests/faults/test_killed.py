@@ -31,6 +31,21 @@ def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
     kill(start(stage), random.Random(f"some calls of {stage}"), 3)
 
 
+def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
+    """While the images get their names, then the layout, until the old one is being removed."""
+    trials, struck = start("layout in place of itself"), 0
+    images = next(at for at, name in enumerate(trials.names) if name in ("rename", "replace"))
+    layout = trials.names.index("exchange")
+    for at in (*range(images - 4, images + 16), *range(layout - 4, layout + 8)):
+        trials.begin()
+        answer = trials.run("--threads", "1", fault="kill", at=at)
+        struck += answer["code"] == -9
+        trials.whole()
+        if at % 4 == 0:
+            trials.finish(f"killed before call {at} {answer['last']}", 2)
+    assert struck == 32
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:

@@ -177,6 +177,23 @@ def test_a_file_that_was_cut_since_is_made_again(tmp_path):
     assert write_two(tmp_path / "S") == [False, False]
 
 
+def test_a_file_half_made_again_is_not_believed(tmp_path):
+    """Two files that belong together: one went, so both are made again, and that is stopped."""
+    names = ("nodes/node/feature", "nodes/other/feature")
+    with pytest.raises(KeyboardInterrupt), ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        for name in names:
+            writer.put(name, np.arange(3.0))
+        raise KeyboardInterrupt
+    (tmp_path / ".S.partial" / names[1]).unlink()
+    with pytest.raises(KeyboardInterrupt), ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        assert not writer.has(*names)
+        writer.put(names[1], np.arange(3.0))
+        with writer.stream(names[0], "float64", (3,)):
+            raise KeyboardInterrupt
+    with ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        assert not writer.has(*names)
+
+
 @pytest.mark.parametrize("swaps", [True, False])
 def test_replaced_with_and_without_a_swap(tmp_path, monkeypatch, swaps):
     if not swaps:

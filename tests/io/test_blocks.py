@@ -44,6 +44,21 @@ def test_any_order(tmp_path, content, direct, monkeypatch):
     assert checksum == file_digests(tmp_path / "file")
 
 
+def test_blocks_of_a_file_that_went_are_not_believed_of_the_next(tmp_path, content):
+    """A power cut may take a file that the journal knows; a kill may follow while it is made again."""
+    journal = Journal.begin(tmp_path, {"stage": "import"})
+    with BlockFile(tmp_path / "file", SIZE, journal, "file") as file:
+        file.write(0, piece(content, 0, 2))
+    (tmp_path / "file").unlink()
+    with BlockFile(tmp_path / "file", SIZE, journal, "file") as file:
+        file.write(1, piece(content, 1))
+    journal.close()
+    again = Journal.reopen(tmp_path / JOURNAL)
+    with BlockFile(tmp_path / "file", SIZE, again, "file") as file:
+        assert file.missing() == [0, 2, 3]
+    again.close()
+
+
 def test_data_that_is_not_aligned(tmp_path, content):
     with BlockFile(tmp_path / "file", 1000) as file:
         file.write(0, content[1:1001])

@@ -65,6 +65,32 @@ def test_a_torn_line_is_as_if_it_had_not_been_written(tmp_path, cut):
     more.close()
 
 
+@pytest.mark.parametrize("torn", [b"\0" * 30 + b"}\n", b'{"identity": {}}\n', b"[]\n", b'"a\n', b"\xff\n"])
+def test_what_a_power_cut_tore_is_passed_over(tmp_path, torn):
+    """The end of a line may be on disk where its beginning is not."""
+    journal = Journal.begin(tmp_path, IDENTITY)
+    journal.record("first", value=1)
+    journal.close()
+    whole = (tmp_path / JOURNAL).read_bytes()
+    (tmp_path / JOURNAL).write_bytes(whole + torn)
+    again = Journal.reopen(tmp_path / JOURNAL)
+    assert again is not None and again.keys() == ["first"]
+    again.close()
+    assert (tmp_path / JOURNAL).read_bytes() == whole
+
+
+def test_what_is_taken_back(tmp_path):
+    journal = Journal.begin(tmp_path, IDENTITY)
+    for key in ("a", "b", "c"):
+        journal.record(key, value=1)
+    journal.forget("a", "b", "never")
+    journal.record("b", value=2)
+    journal.close()
+    again = Journal.reopen(tmp_path / JOURNAL)
+    assert again is not None and again.keys() == ["c", "b"] and again.get("b") == {"value": 2} and again.done == 2
+    again.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"nonsense\n", b'{"key": "a", "facts": {}}\n', b"[]\n"])
 def test_what_is_no_journal(tmp_path, content):
     assert Journal.reopen(tmp_path / JOURNAL) is None

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from plain_reader import read_rows
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering.errors import InputError, StorageError
+from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph
 from tiering.io import blocks, checksum
 from tiering.io.journal import Journal
@@ -130,6 +133,43 @@ def test_replacing_is_stopped(reordered: Graph, tmp_path: Path) -> None:
             assert made_layout(folder) == {name: data for name, data in before.items() if name.startswith("layout/")}
             make(reordered, folder, force=True)
             assert made(folder) == expected
+
+
+def test_the_same_again_with_the_disks_changed_over(reordered: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    make(reordered, folder)
+    make(reordered, folder, ssd=[folder / "disks" / name for name in ("b", "a")], force=True)
+    assert tiering.check(folder / "layout", "full") == []
+    assert len(list((folder / "disks").rglob("ssd-*"))) == 2
+
+
+def stop(*arguments: Any, **options: Any) -> None:
+    raise StorageError(5, "stopped here")
+
+
+def test_other_rows_under_the_same_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that the sampled digest of a large table does not see: the old layout keeps its images."""
+    toy = toy_dataset(
+        tmp_path / "data", 9, types=1, max_nodes=2000, min_nodes=2000, featureless=0, dims=(1200,), dtypes=("float32",)
+    )
+    reordered, folder = chain(toy, tmp_path)[2], tmp_path / "run"
+    make(reordered, folder)
+    old = read_rows(folder / "layout", "author")
+    table = np.memmap(tmp_path / "data" / "author.bin", np.uint8, "r+")
+    for block in range(63):
+        between = (table.size - 65536) * block // 63 + 100_000
+        table[between : between + 10_000] ^= 1
+    del table
+    with monkeypatch.context() as patch, pytest.raises(StorageError):
+        patch.setattr(ArtifactWriter, "commit", stop)
+        make(reordered, folder, force=True)
+    assert tiering.check(folder / "layout", "full") == []
+    np.testing.assert_array_equal(read_rows(folder / "layout", "author"), old)
+    make(reordered, folder, force=True)
+    assert tiering.check(folder / "layout", "full") == []
+    assert (read_rows(folder / "layout", "author") != old).any()
+    assert len(list((folder / "disks").iterdir())) == 2
+    assert all(len(list(disk.iterdir())) == 1 for disk in (folder / "disks").iterdir())
 
 
 def made_layout(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ import xxhash
 
 from tiering import native
 from tiering.formats.artifact import ArtifactWriter
-from tiering.formats.layout import SsdRows, image_bytes, image_name, peer_rows, tier_file
+from tiering.formats.layout import SsdRows, image_bytes, image_name, page_sums, peer_rows, tier_file
 from tiering.formats.manifest import External, storage_dtype
 from tiering.io.checksum import sampled_digest
 from tiering.runtime import TieredLayout, open_layout
@@ -177,9 +177,7 @@ def put_images(writer, out: Path, logical: bytes, images: int, page_bytes: int) 
         size = image_bytes(len(pages), k, images, page_bytes)
         writer.external[image_name(k)] = External(path, size, sampled_digest(path))
         hashes = [xxhash.xxh3_64_intdigest(page.tobytes()) & 0xFFFFFFFF for page in pages[k::images]]
-        path = path.with_name(f"{path.name}.pages")
-        path.write_bytes(np.array(hashes, "<u4").tobytes())
-        writer.external[f"{image_name(k)}-pages"] = External(path, 4 * len(hashes), sampled_digest(path))
+        writer.put(page_sums(k), np.array(hashes, np.uint32))
 
 
 def random_table(count: int, row_bytes: int, seed: int = 0) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiering.errors import InputError, MissingError
+from tiering.errors import BudgetError, InputError, MissingError
 from tiering.formats.protocols import FeatureRef
 from tiering.sources import open_dataset
 
@@ -202,6 +202,14 @@ def test_negative_id_when_the_count_is_inferred(tmp_path: Path) -> None:
     np.save(tmp_path / "edge_index.npy", np.array([[0, 1, 2], [0, -7, 1]]))
     with pytest.raises(InputError, match=r"edge_index\.npy: edge 1: destination id -7 is negative"):
         open_dataset(tmp_path)
+
+
+def test_more_nodes_than_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "edge_index.npy", np.array([[0, 1 << 26, 2], [0, 7, 1]]))
+    with pytest.raises(
+        BudgetError, match=r"edge_index\.npy: edge 1: source id 67108864 is the largest.*512 MiB .*indptr"
+    ):
+        open_dataset(tmp_path, memory="200MiB")
 
 
 def test_missing_things(tmp_path: Path, npy_dir: Path) -> None:

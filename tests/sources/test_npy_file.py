@@ -43,10 +43,17 @@ def test_aligned_header_of_graphbolt(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert np.array_equal(header.open(), np.arange(5))
 
 
+def test_a_header_of_python_2(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = saved(tmp_path / "a.npy", np.arange(3))
+    path.write_bytes(path.read_bytes().replace(b"(3,), }  ", b"(3L,), } "))
+    assert read_header(path).shape == (3,)
+    assert not recwarn.list
+
+
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"a\.npy: expected edges, found nothing"):
         read_header(tmp_path / "a.npy", "edges")
-    with pytest.raises(MissingError, match="found a directory"):
+    with pytest.raises(InputError, match="expected edges, a regular file, found a directory"):
         read_header(tmp_path, "edges")
 
 

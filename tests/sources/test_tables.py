@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError, MissingError
 from tiering.sources import detect, edge_list, open_dataset
+from tiering.sources.tables import TableSink
 
 PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
 
@@ -80,9 +82,77 @@ def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
     assert open_dataset(blanks).edges[0].src.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "edges"),
+    [
+        (b"\xef\xbb\xbfsrc,dst\n0,1\n", {}, [(0, 1)]),
+        (b"\xef\xbb\xbf0,1\n2,1\n", {}, [(0, 1), (2, 1)]),
+        (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
+        (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
+        (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
+        (b"info,inflow\n0,1\n", {}, [(0, 1)]),
+        (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
+        (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
+        (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
+    ],
+)
+def test_odd_texts_that_are_fine(
+    tmp_path: Path, text: bytes, options: dict[str, Any], edges: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(text)
+    with open_dataset(path, num_nodes=10, **options) as data:
+        assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
+
+
+def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
+    for k in range(60):
+        pa_parquet.write_table(table([(k, k + 1)]), tmp_path / f"{k:02}.parquet")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, limits[1]))
+    try:
+        with open_dataset(tmp_path) as data:
+            assert data.edges[0].src.tolist() == list(range(60))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_row_group_passes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some KiB may hold more rows than fit in memory."""
+    rows = 1 << 23
+    ids = pa.array(np.zeros(rows, np.int64))
+    pa_parquet.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "e.parquet", row_group_size=rows)
+    del ids
+    assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
+    held, append = [pa.total_allocated_bytes()], TableSink.append
+
+    def watched(*arguments: Any) -> None:
+        held.append(pa.total_allocated_bytes())
+        append(*arguments)
+
+    monkeypatch.setattr(TableSink, "append", watched)
+    with open_dataset(tmp_path / "e.parquet") as data:
+        assert data.edges[0].num_edges == rows
+    assert max(held) - held[0] < rows * 16 // 2
+
+
+def test_what_lies_beside_parquet_files(tmp_path: Path) -> None:
+    pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
+    pa_parquet.write_table(table([(1, 2)]), tmp_path / "B.PARQUET")
+    (tmp_path / "_SUCCESS").touch()
+    with open_dataset(tmp_path) as data:
+        assert data.edges[0].num_edges == 2
+        assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS")]
+    pa_parquet.write_table(table([(2, 3), (4, -5)]), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c\.parquet: column dst: edge 3: destination id -5 is negative"):
+        open_dataset(tmp_path)
+
+
 def test_sparse_ids(tmp_path: Path) -> None:
     path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
-    with pytest.raises(InputError, match=r"largest id is 9000000000, but 3 edges .* --compact-ids"):
+    with pytest.raises(
+        InputError, match=r"e\.txt: edge 2: source id 9000000000 is the largest id, but 3 edges .* --compact-ids"
+    ):
         open_dataset(path)
     with open_dataset(path, compact_ids=True) as data:
         assert data.edges[0].src.tolist() == [0, 1, 2]
@@ -166,7 +236,10 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"src": [0, None, 2], "dst": [1, 1, 1]}, "column src: 1 nulls in row group 0, the first at row 1"),
+        (
+            {"src": [0, None, 2], "dst": [1, 1, 1]},
+            "column src: expected a number in each row, found null at edge 1",
+        ),
         (
             {"src": ["a", "b"], "dst": ["b", "a"]},
             "column src: expected ids as whole numbers, found (large_)?string; map",
@@ -177,7 +250,7 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
         ({"src": [0]}, "expected two or more columns"),
         ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
         ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
-        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in 1 files"),
+        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
     ],
 )
 def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:

@@ -6,20 +6,23 @@ trial costs milliseconds. It reads one JSON document per line and answers with o
 ``argv``     arguments of `tiering`
 ``variant``  what is made small, see `VARIANTS`
 ``fault``    ``none``; ``kill`` (SIGKILL), ``interrupt`` (SIGINT) or ``error`` (EIO, then always) at call number ``at``;
-             ``delay``: SIGKILL from outside after ``at`` seconds
+             ``delay``: SIGKILL from outside after ``at`` seconds. Native calls, too, with the library of `calls`:
+             ``refuse`` (``errno``, once) and ``record`` (into ``log``), on what lies ``below`` some directories
 ``where``    of a kill: ``before`` the call, ``after`` it, or ``half`` way through where the call writes
 
-The answer has ``code`` (negative: the signal), ``calls`` (how many there were), ``last`` (the call at which the fault
+The answer has ``code`` (negative: the signal), ``calls`` (their names, in order), ``last`` (the call at which the fault
 struck), ``out`` and ``err``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import json
 import mmap
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -32,6 +35,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calls import arm, counted
+
 BLOCK_BYTES = 4096
 """Of files and their checksums, instead of 64 MiB."""
 CALLS = {
@@ -40,14 +45,30 @@ CALLS = {
         "truncate", "ftruncate",
     ),
 }  # fmt: skip
+NATIVE = ("refuse", "record")
+NAMES = (*CALLS["os"], "write", "exchange", "_append")
+MOST_CALLS = 1 << 16
 
 
 class Mortal:
-    """The server, seen from a test; a context manager."""
+    """The server, seen from a test; a context manager.
+
+    Parameters
+    ----------
+    library
+        As `calls.build` makes it.
+    """
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._environment = {**os.environ, **({} if library is None else {"LD_PRELOAD": str(library)})}
 
     def __enter__(self) -> Mortal:
         self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self._environment,
         )
         return self
 
@@ -74,6 +95,7 @@ def _serve() -> None:
 
     tiering.io.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
     import tqdm  # noqa: F401
+    import typer
 
     import tiering.graph
     import tiering.layout
@@ -82,9 +104,11 @@ def _serve() -> None:
     import tiering.reorder
     import tiering.scores
     import tiering.sources
-    from tiering.cli.main import main
+    from tiering.cli.main import app, main
 
     _warm(main)
+    typer.main.get_command = functools.cache(typer.main.get_command)  # making it is four fifths of a short trial
+    typer.main.get_command(app)
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
 
@@ -117,7 +141,7 @@ def _warm(main: Callable[[list[str]], int]) -> None:
 
 
 def _trial(order: dict[str, Any]) -> dict[str, Any]:
-    shared = mmap.mmap(-1, 4096)
+    shared = mmap.mmap(-1, 16 + MOST_CALLS)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
         if child == 0:
@@ -130,10 +154,11 @@ def _trial(order: dict[str, Any]) -> dict[str, Any]:
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode())
-    calls, length = struct.unpack_from("qq", shared)
-    return {
-        "code": code, "calls": calls, "last": shared[16 : 16 + length].decode(), "out": texts[0], "err": texts[1]
-    }  # fmt: skip
+    if order["fault"] in NATIVE:
+        return {"code": code, "out": texts[0], "err": texts[1], **counted(shared[:])}
+    count, struck = struct.unpack_from("qq", shared)
+    calls = [NAMES[each] for each in shared[16 : 16 + count]]
+    return {"code": code, "calls": calls, "last": calls[struck - 1] if struck else "", "out": texts[0], "err": texts[1]}
 
 
 def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
@@ -142,7 +167,11 @@ def _live(order: dict[str, Any], shared: mmap.mmap, out: int, err: int) -> None:
         os.dup2(out, 1)
         os.dup2(err, 2)
         VARIANTS[order.get("variant", "plain")]()
-        _Fault(order, shared).arm()
+        if order["fault"] in NATIVE:
+            _no_rings()
+            arm(order, shared)
+        else:
+            _Fault(order, shared).arm()
         from tiering.cli.main import main
 
         code = main(order["argv"])
@@ -178,8 +207,9 @@ class _Fault:
             with self._lock:
                 number, self._count = self._count, self._count + 1
                 struct.pack_into("q", self._shared, 0, self._count)
+                self._shared[16 + number] = NAMES.index(name)
                 if number == self._at and self._kind not in ("none", "delay"):
-                    self._shared[8 : 16 + len(name)] = struct.pack("q", len(name)) + name.encode()
+                    struct.pack_into("q", self._shared, 8, self._count)
             if self._kind == "error" and number >= self._at:
                 raise OSError(5, "Input/output error")
             if number == self._at and self._kind == "interrupt":
@@ -204,6 +234,13 @@ def _half_pwrite(plain: Callable[..., object], fd: int, data: Any, offset: int) 
 def _half_line(plain: Callable[..., object], journal: Any, document: dict[str, Any]) -> None:
     line = json.dumps(document).encode()
     journal._file.write(line[: len(line) // 2])
+
+
+def _no_rings() -> None:
+    """Reads by calls that can be seen."""
+    from tiering import native
+
+    native.uring_unavailable = lambda: "not seen by the library"
 
 
 def _small_rows() -> None:
@@ -267,8 +304,16 @@ def _scatter() -> None:
     _room(20_000)
 
 
+def _bounded() -> None:
+    """Little memory, small files, little time: what hangs or grows without end is found out."""
+    for limit, size in ((resource.RLIMIT_AS, 4 << 30), (resource.RLIMIT_FSIZE, 64 << 20)):
+        resource.setrlimit(limit, (size, size))
+    signal.alarm(30)
+
+
 VARIANTS: dict[str, Callable[[], None]] = {
-    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter
+    "plain": _small_rows, "windows": _windows, "buckets": _buckets, "passes": _passes, "scatter": _scatter,
+    "bounded": _bounded,
 }  # fmt: skip
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from mortal import Mortal, clear
 from toy_datasets import tree_bytes
 
+import tiering
+
 Tree = dict[str, bytes]
+Rows = dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,18 @@ class Trials:
     def __init__(self, mortal: Mortal, stage: Stage, inputs: Path, folder: Path) -> None:
         self.folder, self.stage, self._mortal, self._inputs = folder, stage, mortal, inputs
         self.begin()
-        self.before = tree_bytes(folder)
+        self.before, self.rows_before = tree_bytes(folder), self.rows()
         answer = self.run()
         done(answer)
-        self.calls = int(answer["calls"])
-        self.expected = tree_bytes(folder)
+        self.names: list[str] = answer["calls"]
+        self.calls = len(self.names)
+        self.expected, self.rows_expected = tree_bytes(folder), self.rows()
         assert not [name for name in self.expected if "/." in f"/{name}"]
+
+    def record(self, log: Path) -> None:
+        """Write down every change that the stage makes."""
+        self.begin()
+        done(self.run("--threads", "2", fault="record", log=str(log), below=[str(self.folder)]))
 
     def begin(self) -> None:
         """The state in which the stage finds its output."""
@@ -79,16 +90,45 @@ class Trials:
     def _argv(self, command: str) -> list[str]:
         return command.replace("{}", str(self._inputs)).replace("@", str(self.folder)).split()
 
-    def run(self, *more: str, fault: str = "none", **options: object) -> dict[str, object]:
+    def run(self, *more: str, fault: str = "none", **options: object) -> dict[str, Any]:
         command = [*self._argv(self.stage.argv), *more]
         return self._mortal.run(*command, variant=self.stage.variant, fault=fault, **options)
 
-    def whole(self) -> None:
-        """After a kill: the output is what it was, or what it should become, at most with the journal beside."""
+    def rows(self) -> Rows | None:
+        """All rows of the layout that is made, by type, as training gathers them; ``None`` where there is none."""
+        out = self.folder / self.stage.out
+        if not out.exists() or "layout" not in self.stage.out:
+            return None
+        found = {}
+        with tiering.open(out) as layout:
+            for name in layout.feature_types:
+                table = layout.features(name, threads=1)
+                found[name] = table.gather_numpy(np.arange(table.shape[0])).tobytes()
+        return found
+
+    def whole(self, story: str = "") -> None:
+        """After a kill: the output is what it was, or what it should become, at most with the journal beside.
+
+        It opens as it lies there, before anything is run.
+        """
         prefix = f"{self.stage.out}/"
         found = part_of(tree_bytes(self.folder), prefix)
         found.pop(f"{prefix}journal.jsonl", None)
-        assert found in (part_of(self.before, prefix), part_of(self.expected, prefix))
+        rows = {"before": self.rows_before, "after": self.rows_expected}
+        trees = {"before": part_of(self.before, prefix), "after": part_of(self.expected, prefix)}
+        state = next((name for name, tree in trees.items() if tree == found), None)
+        assert state, f"{story}: {sorted(found)}"
+        assert self.rows() == rows[state], f"{story}: {state}"
+
+    def unfinished(self) -> bool:
+        """Whether a run has left something to be gone on with."""
+        out = self.folder / self.stage.out
+        return (out.parent / f".{out.name}.partial" / "journal.jsonl").exists()
+
+    def check(self, path: Path, story: str) -> None:
+        """Every byte of an artifact is what its manifest says."""
+        answer = self._mortal.run("check", path, "--full")
+        assert answer["code"] == 0, f"{story}: {answer}"
 
     def finish(self, story: str, threads: int) -> None:
         """The same command to its end."""

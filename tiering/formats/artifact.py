@@ -323,15 +323,23 @@ class ArtifactWriter:
 
     def stream(self, name: str, dtype: str, shape: tuple[int, ...]) -> StreamedFile:
         """Begin a file that is written front to back; use as a context manager, which records it at its end."""
+        self._forget(name)
         return StreamedFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
     def blocks(self, name: str, dtype: str, shape: tuple[int, ...]) -> AssembledFile:
         """Begin a large file whose blocks come in any order; use as a context manager, which records it at its end."""
+        self._forget(name)
         return AssembledFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
     def appended(self, name: str, dtype: str, shape: tuple[int, ...]) -> AppendedEntry:
         """Begin a large file that is written front to back, from where an earlier run stopped; as `blocks` else."""
+        self._forget(name)
         return AppendedEntry(self, name, dtype, tuple(int(extent) for extent in shape))
+
+    def _forget(self, name: str) -> None:
+        """A file that is begun anew is not there, whatever an earlier run has recorded."""
+        if self.journal is not None:
+            self.journal.forget(f"file {self.prefix}{name}")
 
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""

@@ -131,6 +131,15 @@ def image_name(image: int) -> str:
     return f"ssd-{image}"
 
 
+SUM_BYTES = 4
+"""Bytes of a page's checksum: the low half of XXH3-64 of its content."""
+
+
+def page_sums(image: int) -> str:
+    """File of the checksums of the pages of SSD image `image`."""
+    return f"pages/ssd-{image}"
+
+
 def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
     """Size of an image when `pages` logical pages are striped: page p -> image p mod N, offset (p div N) * page."""
     return max(0, -(-(pages - image) // num_images)) * page_bytes
@@ -244,6 +253,13 @@ class Layout(Artifact):
                 found.append(
                     Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
                 )
+            sums = self.manifest.files.get(page_sums(image))
+            wanted = ("uint32", (needed // self.page_bytes,))
+            if sums is None and self.manifest.version >= (1, 2):
+                found.append(Problem(f"manifest.json: files.{page_sums(image)}", "the file is not listed", "value"))
+            elif sums is not None and (sums.dtype, sums.shape) != wanted:
+                message = f"expected {wanted}, found {(sums.dtype, sums.shape)}"
+                found.append(Problem(page_sums(image), message, "size"))
         return found
 
     def _source_problems(self, entry: TypeLayout) -> list[Problem]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
+from tiering.io.regular import is_there
 from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -116,7 +117,7 @@ def _ids(graph: Graph, node_type: str, value: Any, seed: int) -> np.ndarray[Any,
 
 
 def _require_file(path: Path) -> None:
-    if not path.is_file():
+    if not is_there(path, "node ids"):
         raise MissingError(f"{path}: no such file, and no split of that name; {HOW_TO}")
 
 
@@ -124,7 +125,7 @@ def _load(path: Path) -> np.ndarray[Any, Any]:
     _require_file(path)
     try:
         ids: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # whatever numpy's parser of headers meets
         raise InputError(f"{path}: expected a .npy file of node ids ({error})") from error
     if not isinstance(ids, np.ndarray):
         raise InputError(f"{path}: expected a .npy file with one array of node ids, found an archive")

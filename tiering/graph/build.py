@@ -22,7 +22,8 @@ from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
 from tiering.graph.external import best_in_memory, write_external
 from tiering.graph.sizes import CscSizes
-from tiering.io.checksum import file_state
+from tiering.io.checksum import file_digests, file_state
+from tiering.io.storage import storage_errors
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -36,6 +37,7 @@ def build_graph(
     memory: str | int | Budget | None = None,
     force: bool = False,
     edge_ids: bool = False,
+    checksum_features: bool = False,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> Graph:
@@ -56,6 +58,8 @@ def build_graph(
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
         Replace an existing `out`.
+    checksum_features
+        Read the feature files whole, and record a checksum of each block; else 64 samples of each file.
     edge_ids
         Keep the position of each edge in the input as edge data ``edge_ids`` (8 bytes per edge). A dataset that
         brings edge ids of its own keeps those in any case.
@@ -98,7 +102,7 @@ def build_graph(
                 relations.append(_write_relation(writer, dataset, edges, sizes, list(each.values), budget, workers))
                 bar.update(each.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
-        _write_features(writer, dataset)
+        _write_features(writer, dataset, workers if checksum_features else 0)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
         writer.commit(body, provenance)
     return Graph.open(writer.out)
@@ -261,15 +265,18 @@ def _write_nodes(writer: ArtifactWriter, node_type: str, data: NodeData) -> dict
     return {"num_nodes": data.num_nodes, "num_classes": classes, "splits": list(data.splits)}
 
 
-def _write_features(writer: ArtifactWriter, dataset: Dataset) -> None:
-    """Refer to the feature files from a nested artifact, each with a digest that notices when it changes."""
+def _write_features(writer: ArtifactWriter, dataset: Dataset, checksum_threads: int) -> None:
+    """Refer to the feature files from a nested artifact, each with a digest that notices when it changes.
+
+    With `checksum_threads` above 0 the files are read whole.
+    """
     tables = {t: data.features for t, data in sorted(dataset.nodes.items()) if data.features is not None}
     if not tables:
         return
     part = writer.part("features", "features")
     entries = {}
     for node_type, table in tables.items():
-        part.external[f"features-{node_type}"] = _external(dataset, table)
+        part.external[f"features-{node_type}"] = _external(dataset, table, checksum_threads)
         entries[node_type] = {
             "rows": table.rows,
             "dim": table.dim,
@@ -281,7 +288,10 @@ def _write_features(writer: ArtifactWriter, dataset: Dataset) -> None:
     part.commit({"tables": entries}, {"stage": "import"})
 
 
-def _external(dataset: Dataset, table: FeatureRef) -> External:
+def _external(dataset: Dataset, table: FeatureRef, checksum_threads: int) -> External:
     path = Path(os.path.abspath(table.path))  # noqa: PTH100 - keep symbolic links in the name as given
+    if checksum_threads:
+        with storage_errors(path):
+            return External.of(path, path.stat().st_size, file_digests(path, checksum_threads))
     known = dataset.files.get(str(path)) or table.fingerprint()
     return External(path, known.bytes, known.sampled)

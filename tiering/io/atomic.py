@@ -16,15 +16,16 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tiering.errors import BusyError, ExistsError, InputError, StorageError
+from tiering.errors import BusyError, ExistsError, InputError
 from tiering.io import outside
 from tiering.io.journal import JOURNAL, Journal
 from tiering.io.storage import exchange, fsync_directory, storage_errors
-from tiering.progress import note
+from tiering.progress import kept, note
 
 
 class OutputDirectory:
@@ -64,7 +65,7 @@ class OutputDirectory:
         if not self._is_unsettled():
             self._refuse_existing(force)
         with storage_errors(self.out):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.out.parent)
         self._lock = self._acquire()
         try:
             self._settle()
@@ -132,9 +133,10 @@ class OutputDirectory:
                 self._refuse_changed(found.identity, identity or {})
             if found.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
-            outside.give_up(found, self.out)
         with storage_errors(self.path):
-            shutil.rmtree(self.path, ignore_errors=True)
+            if found is not None:
+                outside.give_up(found, self.out)
+            _remove(self.path)
             self.path.mkdir()
         return None if identity is None else Journal.begin(self.path, identity)
 
@@ -179,11 +181,10 @@ class OutputDirectory:
         with storage_errors(self.out):
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
-            if self.out.is_symlink() or self.out.is_file():
-                self.out.unlink()
-            if not (self.out.exists() and exchange(self.path, self.out)):
-                if self.out.exists():
-                    shutil.rmtree(self._old, ignore_errors=True)
+            there = self.out.exists() or self.out.is_symlink()
+            if not (there and exchange(self.path, self.out)):
+                if there:
+                    _remove(self._old)
                     self.out.rename(self._old)
                 self.path.rename(self.out)
             self._named = True
@@ -192,9 +193,10 @@ class OutputDirectory:
         self._release()
 
     def _end(self, journal: Journal | None) -> None:
-        """The output has its name: remove what it replaced, then the journal that knew."""
+        """The output has its name: remove what it replaced, durably, then the journal that knew."""
         for replaced in (self.path, self._old):
-            shutil.rmtree(replaced, ignore_errors=True)
+            _remove(replaced)
+        fsync_directory(self.out.parent)
         if journal is not None:
             journal.close()
             outside.finish(journal, self.out)
@@ -212,9 +214,10 @@ class OutputDirectory:
             if self.journal is not None:
                 self.journal.close()
             if not self._named:
-                if self.journal is not None:
-                    outside.give_up(self.journal, self.out)
-                shutil.rmtree(self.path, ignore_errors=True)
+                with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
+                    if self.journal is not None:
+                        outside.give_up(self.journal, self.out)
+                    _remove(self.path)
             self._release()
 
     def suspend(self) -> None:
@@ -224,6 +227,7 @@ class OutputDirectory:
         elif self._lock >= 0:
             self.journal.close()
             self._release()
+            kept.append(str(self.out))
 
     def __enter__(self) -> OutputDirectory:
         return self
@@ -232,16 +236,22 @@ class OutputDirectory:
         self.discard()
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` the same file as `source` (hard link), or a copy where links do not reach."""
-    with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        with storage_errors(target, source.stat().st_size):
-            try:
-                shutil.copyfile(source, target)
-            except shutil.Error as error:
-                raise StorageError(str(error)) from error
+def _remove(path: Path) -> None:
+    """Remove whatever lies at a path, if anything does."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """A directory and those around it that are not there, the outermost first."""
+    return [each for each in (*reversed(folder.parents), folder) if not each.exists()]
+
+
+def make_folders(folder: Path) -> None:
+    """Create a directory and those around it, durably."""
+    for each in missing_folders(folder):
+        each.mkdir(exist_ok=True)
+        fsync_directory(each.parent)
+    folder.mkdir(exist_ok=True)  # a file in its place is refused

@@ -61,6 +61,8 @@ class BlockFile:
                 facts = (self._journal and self._journal.get(key)) or {}
                 self._digests[int(key.removeprefix(self._key))] = bytes.fromhex(facts["digest"])
         else:
+            if self._journal is not None:
+                self._journal.forget(*known)
             reserve(self.path, self.nbytes)
 
     def missing(self) -> list[int]:

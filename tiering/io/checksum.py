@@ -119,9 +119,12 @@ def sampled_digest(path: Path, blocks: int = 64, block_bytes: int = 64 * 1024) -
         starts = list(range(0, size, block_bytes))
     else:
         starts = [last * i // (blocks - 1) for i in range(blocks)]
-    with path.open("rb", buffering=0) as file:
-        for start in starts:
-            hasher.update(os.pread(file.fileno(), block_bytes, start))
+    try:
+        with path.open("rb", buffering=0) as file:
+            for start in starts:
+                hasher.update(os.pread(file.fileno(), block_bytes, start))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a read does not know of what
     return "xxh3-64-sampled:" + hasher.hexdigest()
 
 

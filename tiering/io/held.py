@@ -14,6 +14,8 @@ import stat
 import weakref
 from pathlib import Path
 
+from tiering.io.regular import kind_of
+
 _DESCRIPTORS = "/proc/self/fd/"
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
 
@@ -62,7 +64,7 @@ class HeldDirectory:
             mode = os.fstat(descriptor).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
                 os.close(self._descriptors.pop(key))
-                raise OSError(errno.EINVAL, f"expected a file, found {_kind(mode)}")
+                raise OSError(errno.EINVAL, f"expected a file, found {kind_of(mode)}")
             self._sizes[key] = os.lseek(descriptor, 0, os.SEEK_END)
         return self._sizes[key]
 
@@ -80,6 +82,8 @@ class HeldDirectory:
             os.link(name, target, src_dir_fd=self._descriptors[""])
         except OSError:
             shutil.copyfile(self.place(name), target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
 
 
 def shown(path: str | os.PathLike[str]) -> str:
@@ -107,8 +111,3 @@ def _open(name: str | Path, flags: int, within: int | None) -> int:
 def _close(descriptors: dict[str, int]) -> None:
     for descriptor in descriptors.values():
         os.close(descriptor)
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")

@@ -1,7 +1,7 @@
 """What is done already, in a directory that is being written: lets a killed run go on.
 
-One JSON document per line, appended and synced. The first line says which run it is; a last line that a kill tore is
-ignored.
+One JSON document per line, appended and synced. The first line says which run it is; a line that a kill or a power cut
+tore ends what is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tiering.io.storage import storage_errors
+from tiering.io.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
 """Name of the file."""
@@ -45,6 +45,9 @@ class Journal:
         """Begin a journal in an empty directory."""
         journal = cls(folder / JOURNAL, identity, {})
         journal._append({"identity": dict(identity)})
+        with storage_errors(journal.path):
+            fsync_directory(folder)
+            fsync_directory(folder.parent)
         return journal
 
     @classmethod
@@ -54,15 +57,18 @@ class Journal:
             data = path.read_bytes()
         except OSError:
             return None
-        whole = data[: data.rfind(b"\n") + 1]
-        try:
-            first, *rest = [json.loads(line) for line in whole.splitlines()]
-            identity, facts = first["identity"], {each["key"]: each["facts"] for each in rest}
-        except (ValueError, KeyError, TypeError):
+        lines, length = _whole_lines(data)
+        if not lines:
             return None
+        facts: dict[str, dict[str, Any]] = {}
+        for line in lines[1:]:
+            if line["facts"] is None:
+                facts.pop(line["key"], None)
+            else:
+                facts[line["key"]] = line["facts"]
         with storage_errors(path):
-            os.truncate(path, len(whole))
-        return cls(path, identity, facts)
+            os.truncate(path, length)
+        return cls(path, lines[0]["identity"], facts)
 
     @property
     def done(self) -> int:
@@ -83,6 +89,13 @@ class Journal:
             self._facts[key] = facts
             self._append({"key": key, "facts": facts})
 
+    def forget(self, *keys: str) -> None:
+        """Take back what is recorded under `keys`, before what they stand for is made anew."""
+        with self._lock:
+            for key in keys:
+                if self._facts.pop(key, None) is not None:
+                    self._append({"key": key, "facts": None})
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -95,3 +108,19 @@ class Journal:
                 os.truncate(self.path, self.path.stat().st_size - (written or 0))
                 raise OSError(28, "No space left on device")
             os.fdatasync(self._file.fileno())
+
+
+def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The documents before the first torn line, and the bytes they take."""
+    found: list[dict[str, Any]] = []
+    length = 0
+    for line in data.splitlines(keepends=True):
+        try:
+            document = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            break
+        if not isinstance(document, dict) or not ({"key", "facts"} if found else {"identity"}) <= set(document):
+            break
+        found.append(document)
+        length += len(line)
+    return found, length

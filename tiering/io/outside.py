@@ -1,24 +1,35 @@
 """Directories outside an output that come and go with it, such as those of SSD images: recorded in its journal.
 
 What a run made outside goes when the run is given up; what it replaced goes when the output is in place. Each such
-directory holds a file that names its output: nothing else is ever removed.
+directory holds a file that names its output: nothing else is ever removed. Removals are on disk before the journal that
+knew of them goes.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from tiering.io.journal import OUTSIDE, Journal
+from tiering.io.storage import fsync_directory
 
 OWNER = "layout"
 """File in such a directory that names its output."""
 
 
 def claim(folder: Path, out: Path) -> None:
-    """Write into a directory which output it belongs to."""
-    (folder / OWNER).write_text(f"{out}\n")
+    """Create a directory and write into it, durably, which output it belongs to."""
+    folder.mkdir(exist_ok=True)
+    if claimed(folder, out):
+        return
+    with (folder / OWNER).open("w") as file:
+        file.write(f"{out}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fsync_directory(folder)
+    fsync_directory(folder.parent)
 
 
 def claimed(folder: Path, out: Path) -> bool:
@@ -39,49 +50,40 @@ def will_make_parent(journal: Journal, folder: Path) -> None:
     _record(journal, "parent", folder)
 
 
-def will_set_aside(journal: Journal, home: Path, aside: Path) -> None:
-    """Record that `home` will be renamed to `aside`: comes back if the run is given up, goes when it has ended."""
-    _record(journal, "aside", aside, home=str(home))
-
-
 def will_drop(journal: Journal, folder: Path) -> None:
     """Record a directory that goes when the output is in place."""
     _record(journal, "drop", folder)
 
 
-def _record(journal: Journal, what: str, folder: Path, **facts: str) -> None:
+def _record(journal: Journal, what: str, folder: Path) -> None:
     key = f"{OUTSIDE}{what} {folder}"
     if journal.get(key) is None:
-        journal.record(key, **facts)
+        journal.record(key)
 
 
 def give_up(journal: Journal, out: Path) -> None:
     """Undo what a run did outside, the last first."""
     for key in reversed(journal.keys(OUTSIDE)):
         what, _, name = key.removeprefix(OUTSIDE).partition(" ")
-        folder, facts = Path(name), journal.get(key) or {}
-        with suppress(OSError):
-            if what == "make":
-                _remove(folder, out)
-            elif what == "aside" and folder.exists():
-                if Path(facts["home"]).exists():
-                    _remove(folder, out)
-                else:
-                    folder.rename(facts["home"])
-            elif what == "parent":
+        folder = Path(name)
+        if what == "make":
+            _remove(folder, out)
+        elif what == "parent":
+            with suppress(OSError):  # something else came into it
                 folder.rmdir()
+                fsync_directory(folder.parent)
 
 
 def finish(journal: Journal, out: Path) -> None:
     """Remove what the output has replaced."""
     for key in journal.keys(OUTSIDE):
         what, _, name = key.removeprefix(OUTSIDE).partition(" ")
-        if what in ("aside", "drop"):
+        if what == "drop":
             _remove(Path(name), out)
 
 
 def _remove(folder: Path, out: Path) -> None:
-    if claimed(folder, out):
-        shutil.rmtree(folder, ignore_errors=True)
-    elif folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()  # a kill between the directory and its first file
+    # A kill may come between the directory and the file in it that says whose it is.
+    if folder.is_dir() and (claimed(folder, out) or {each.name for each in folder.iterdir()} <= {OWNER}):
+        shutil.rmtree(folder)
+        fsync_directory(folder.parent)

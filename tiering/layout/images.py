@@ -1,7 +1,9 @@
 """SSD images: files outside the layout's directory, one per SSD directory, that appear together with the layout.
 
-Image k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written as ``DIR/.NAME.TOKEN.partial/...`` and renamed right before the
-layout itself. NAME is the layout's name; TOKEN comes from its content and place, so that layouts do not meet.
+Image k of N is ``DIR/NAME.TOKEN/ssd-k-of-N``, written in ``DIR/.NAME.PLAN.partial`` and renamed right before the layout
+itself. NAME is the layout's name; PLAN says what images are to hold, TOKEN what they do hold and where. Images of one
+name have the same bytes: a layout that is replaced keeps its own until the new one has its name, and one that is
+made again replaces each image by its equal.
 
 What is made and replaced here is noted in the layout's journal, which clears it away if the run is given up
 (`tiering.io.outside`), and knows the blocks that a killed run has finished.
@@ -20,17 +22,20 @@ from typing import Any
 
 import numpy as np
 
+from tiering import native
 from tiering.errors import InputError
-from tiering.formats.layout import image_bytes, image_name
+from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
 from tiering.formats.manifest import External
 from tiering.io import outside
 from tiering.io.appended import AppendedFile
+from tiering.io.atomic import make_folders, missing_folders
+from tiering.io.checksum import combine_digests, digest_bytes
 from tiering.io.journal import Journal
 from tiering.io.storage import fsync_directory, storage_errors
 
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"
-"""Recorded when all images are whole: from here on one that is not under its hidden name has its own."""
+"""Recorded, with their token, when all are whole: from here on one that is not under its hidden name has its own."""
 
 
 def resolve_directories(ssd: Sequence[str | os.PathLike[str]]) -> list[Path]:
@@ -65,8 +70,8 @@ class ImageSet:
         One directory per image; created if missing.
     out
         The layout the images belong to. Whoever holds the lock on it may clear away what a killed run left.
-    token
-        12 hexadecimal digits.
+    plan
+        12 hexadecimal digits that stand for the layout at this place.
     pages, page_bytes
         Logical pages striped over the images: page p -> image p mod N, offset (p div N) * page_bytes.
     journal
@@ -74,13 +79,13 @@ class ImageSet:
     """
 
     def __init__(
-        self, folders: Sequence[Path], out: Path, token: str, pages: int, page_bytes: int, journal: Journal
+        self, folders: Sequence[Path], out: Path, plan: str, pages: int, page_bytes: int, journal: Journal
     ) -> None:
         self._out, self._count, self._page_bytes, self._pages = out, len(folders), page_bytes, pages
-        self._journal = journal
-        self._final = [folder / f"{out.name}.{token}" for folder in folders]
-        self._partial = [folder / f".{out.name}.{token}.partial" for folder in folders]
-        self._older = [folder / f".{out.name}.{token}.old" for folder in folders]
+        self._journal, self._plan, self._folders = journal, plan, folders
+        self._partial = [folder / f".{out.name}.{plan}.partial" for folder in folders]
+        self.sums: Sequence[AppendedFile] = ()
+        """Files of the checksums of each image's pages, in the layout's own directory."""
         self._files: list[AppendedFile] = []
         with ExitStack() as stack:
             for image, folder in enumerate(folders):
@@ -90,32 +95,40 @@ class ImageSet:
 
     def _make(self, folder: Path) -> None:
         """Create an SSD directory; remove what a run has left in it whose journal is lost."""
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        for each in reversed(missing):
+        for each in missing_folders(folder):
             outside.will_make_parent(self._journal, each)
         with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
         for stale in folder.glob(f".{self._out.name}.*.partial"):
             if stale not in self._partial and outside.claimed(stale, self._out):
                 shutil.rmtree(stale, ignore_errors=True)
 
     def _open(self, image: int) -> AppendedFile:
-        folder, published = self._partial[image], self._final[image]
+        folder, published = self._partial[image], self._journal.get(_PUBLISHING)
         name, nbytes = f"ssd-{image}-of-{self._count}", image_bytes(self._pages, image, self._count, self._page_bytes)
-        if self._journal.get(_PUBLISHING) is not None and published.exists() and not folder.exists():
-            folder = published
+        home = folder if published is None else self._home(image, published["token"])
+        if (home / name).exists() and not (folder / name).exists():
+            folder = home
         else:
             outside.will_make(self._journal, folder)
             with storage_errors(folder):
-                folder.mkdir(exist_ok=True)
                 outside.claim(folder, self._out)
         return AppendedFile(folder / name, nbytes, self._journal, f"image {name}")
+
+    def _home(self, image: int, token: str) -> Path:
+        """Directory in which an image gets its name."""
+        return self._folders[image] / f"{self._out.name}.{token}"
 
     def first_missing_page(self) -> int:
         """Logical page from which on pages are to be written; those before are there."""
         wanted = [
             file.done // self._page_bytes * self._count + image
             for image, file in enumerate(self._files)
+            if file.done < file.nbytes
+        ]
+        wanted += [
+            file.done // SUM_BYTES * self._count + image
+            for image, file in enumerate(self.sums)
             if file.done < file.nbytes
         ]
         return min(wanted, default=self._pages)
@@ -126,31 +139,38 @@ class ImageSet:
             skipped = (image - first_page) % self._count
             own = pages[skipped :: self._count]
             if own.shape[0]:
-                file.append((first_page + skipped) // self._count * self._page_bytes, own)
+                first = (first_page + skipped) // self._count
+                own = np.ascontiguousarray(own)
+                file.append(first * self._page_bytes, own)
+                sums = native.page_hashes(own.reshape(-1), self._page_bytes)
+                self.sums[image].append(first * SUM_BYTES, sums.astype("<u4", copy=False))
 
     def publish(self) -> dict[str, External]:
-        """Rename the images into place; `External` entries by name. An older layout of the same content makes room."""
+        """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""
+        digests = [file.digests() for file in self._files]
+        content = [self._plan, *map(combine_digests, digests), *map(str, self._folders)]
+        token = digest_bytes("\n".join(content).encode()).rpartition(":")[2][:12]
+        if self._files:
+            self._journal.record(_PUBLISHING, token=token)
         entries = {}
         for image, file in enumerate(self._files):
-            path = self._final[image] / file.path.name
-            entries[image_name(image)] = External.of(path, file.nbytes, file.digests())
-        if self._files:
-            self._journal.record(_PUBLISHING)
-        for image, folder in enumerate(self._final):
-            if self._files[image].path.parent != folder:
-                self._rename(image, folder)
+            home = self._home(image, token)
+            with storage_errors(home):
+                self._rename(image, home)
+            entries[image_name(image)] = External.of(home / file.path.name, file.nbytes, digests[image])
         return entries
 
-    def _rename(self, image: int, folder: Path) -> None:
-        with storage_errors(folder):
-            fsync_directory(self._partial[image])
-            if folder.exists():
-                shutil.rmtree(self._older[image], ignore_errors=True)
-                outside.will_set_aside(self._journal, folder, self._older[image])
-                folder.rename(self._older[image])
-            outside.will_make(self._journal, folder)
-            self._partial[image].rename(folder)
-            fsync_directory(folder.parent)
+    def _rename(self, image: int, home: Path) -> None:
+        path = self._files[image].path
+        if path.parent != home:
+            if not home.exists():
+                outside.will_make(self._journal, home)
+            outside.claim(home, self._out)
+            path.replace(home / path.name)
+        fsync_directory(home)
+        if self._partial[image].exists():
+            shutil.rmtree(self._partial[image])
+        fsync_directory(home.parent)
 
     def __enter__(self) -> ImageSet:
         return self

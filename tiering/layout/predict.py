@@ -10,7 +10,7 @@ from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
-from tiering.formats.layout import TypeLayout
+from tiering.formats.layout import SUM_BYTES, TypeLayout
 from tiering.layout.tiers import TierPlan
 from tiering.ranked_rows import predict_rows
 
@@ -60,7 +60,7 @@ def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget,
     """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
     rows = predict_rows(table, table.row_order == "rank", left, rates)
     written = sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
-    written += entry.ssd_rows.num_pages * tiers.page_bytes
+    written += entry.ssd_rows.num_pages * (tiers.page_bytes + SUM_BYTES)
     return Step(
         f"rows of {entry.node_type}",
         rows.how,

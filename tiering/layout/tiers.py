@@ -12,7 +12,7 @@ import numpy as np
 
 from tiering.execution import Budget
 from tiering.formats.features import FeatureTable
-from tiering.formats.layout import SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.io.appended import appending_memory
 from tiering.placement import Capacities, Table, plan_tiers
 
@@ -54,7 +54,7 @@ class TierPlan:
 
     def places(self, out: Path, folders: Sequence[Path]) -> dict[Path, int]:
         """Bytes that will be written, by directory: the memory tiers in `out`, the images."""
-        found = {out: self.tier_bytes()}
+        found = {out: self.tier_bytes() + self.pages * SUM_BYTES}
         for folder, nbytes in zip(folders, self.images(), strict=False):
             found[folder] = found.get(folder, 0) + nbytes
         return found
@@ -66,7 +66,9 @@ class TierPlan:
             for entry in self.entries.values()
             for tier, parts in (("gpu", 1), ("peer", self.num_peers), ("cpu", 1))
         ]
-        return max(tiers, default=0) + sum(map(appending_memory, self.images()))
+        images = self.images()
+        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in images]
+        return max(tiers, default=0) + sum(map(appending_memory, [*images, *sums]))
 
     def reading_budget(self, budget: Budget) -> Budget:
         """What is left of a budget for bringing rows into order."""

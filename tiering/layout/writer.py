@@ -14,10 +14,11 @@ from typing import Any
 from tiering.errors import TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import AppendedEntry, ArtifactWriter
+from tiering.formats.document import document_problems, open_directory, parse_document, read_document
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout, TypeLayout, peer_rows, tier_file
+from tiering.formats.layout import Layout, TypeLayout, page_sums, peer_rows, tier_file
 from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
@@ -117,13 +118,14 @@ def write_layout(
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         journal = writer.required_journal()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
-        token = _token(graph, body, writer.out)
+        plan = _plan(graph, body, writer.out)
         folders = folders[: tiers.num_images]
         if not journal.done:  # else the space is reserved
             require_space(tiers.places(writer.path, folders))
-        with ImageSet(folders, writer.out, token, tiers.pages, page_bytes, journal) as images:
+        with ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images:
             left = tiers.reading_budget(budget)
-            _write_rows(writer, images, tiers.entries, body, partial(_ranked, writer, tables, order, left, workers))
+            ranked = partial(_ranked, writer, tables, order, left, workers)
+            _write_rows(writer, images, tiers.entries, body, tiers.images(), ranked)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         kept = [each.path for each in writer.external.values()]
@@ -148,18 +150,22 @@ def layout_options(
     return {**sizes, **({} if request is None else request.options())}
 
 
-def _token(graph: Graph, body: dict[str, Any], out: Path) -> str:
-    """Short name of this layout at this place. The graph's digest stands for order, features and their files."""
+def _plan(graph: Graph, body: dict[str, Any], out: Path) -> str:
+    """What a layout is to be, and where, in short. The graph's digest stands for order, features and their files."""
     identity = json.dumps({"graph": graph.digest, "body": body, "out": str(out)}, sort_keys=True)
     return digest_bytes(identity.encode()).rpartition(":")[2][:12]
 
 
 def _images_of(out: Path) -> list[External]:
-    """Images of the layout that is about to be replaced; none if there is no readable one."""
+    """Images of the layout that is about to be replaced, damaged or not; none if there is no readable manifest."""
     try:
-        return list(Layout.open(out).manifest.external.values())
+        held = open_directory(out)
+        document, data = read_document(held)
     except (TieringError, OSError):
         return []
+    if document_problems(document, "layout"):
+        return []
+    return list(parse_document(held, document, data).external.values())
 
 
 def _write_rows(
@@ -167,6 +173,7 @@ def _write_rows(
     images: ImageSet,
     entries: dict[str, TypeLayout],
     body: dict[str, Any],
+    image_sizes: Sequence[int],
     ranked: Callable[[str], RankedRows],
 ) -> None:
     """Reserve every file of the memory tiers, then move all rows."""
@@ -177,6 +184,10 @@ def _write_rows(
             for name, entry in entries.items()
             for tier in ("gpu", "peer", "cpu")
         }
+        images.sums = [
+            stack.enter_context(writer.appended(page_sums(image), "uint32", (nbytes // body["page_bytes"],)))
+            for image, nbytes in enumerate(image_sizes)
+        ]
         with progress(total, "layout", "B", scale=True) as bar:
             for name, entry in entries.items():
                 with ranked(name) as source:

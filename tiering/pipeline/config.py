@@ -22,7 +22,8 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 }
 """Sections of the configuration and their keys.
 
-``dataset`` takes path, format, edge_ids and the source's options; ``score`` takes method, train, seed and the options
+``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, train,
+seed and the options
 of the methods.
 """
 
@@ -116,9 +117,10 @@ def _stage_keys(section: str) -> tuple[str, ...]:
         from tiering.scores.options import OPTIONS
 
         return ("method", "train", "seed", *OPTIONS)
+    from tiering.pipeline.stages import CHECKSUM_FEATURES
     from tiering.sources.options import SourceOptions
 
-    return ("path", "format", "edge_ids", *(field.name for field in fields(SourceOptions)))
+    return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(SourceOptions)))
 
 
 def _check_score(path: Path, section: Mapping[str, Any]) -> None:

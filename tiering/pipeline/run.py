@@ -19,7 +19,7 @@ from tiering.io.atomic import OutputDirectory
 from tiering.io.checksum import sampled_digest
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
-from tiering.progress import note
+from tiering.progress import kept, note
 from tiering.units import format_bytes, format_seconds
 
 A = TypeVar("A", bound=Artifact)
@@ -130,6 +130,7 @@ class _Chain:
             artifact = found
         seconds = time.perf_counter() - begun
         note(f"{place}: {_made(artifact, seconds) if found is None else f'{target} was there'}")
+        kept.append(str(target))
         self.report.append({"stage": name, "done": found is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact
 

@@ -18,6 +18,8 @@ from tiering.formats.train_set import Train
 from tiering.io.checksum import digest_bytes
 
 A = TypeVar("A", bound=Artifact)
+CHECKSUM_FEATURES = "checksum_features"
+"""Option of an import that is not the source's."""
 Pathlike = str | os.PathLike[str]
 
 
@@ -45,7 +47,9 @@ def import_dataset(
     memory
         What to stay within; see `tiering.graph.build_graph`.
     **options
-        Of the source: see `tiering.sources.options.SourceOptions`.
+        Of the source: see `tiering.sources.options.SourceOptions`. ``checksum_features=True``: feature files are read
+        whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
+        without, 64 samples of 64 KiB are.
     """
     from tiering.graph import build_graph
 
@@ -54,8 +58,9 @@ def import_dataset(
     budget = parse_memory(memory)
     with dataset_for(source, Path(out), format, budget, options) as dataset:
         return build_graph(
-            dataset, out, edge_ids=edge_ids, options=recorded, seed=seed, threads=threads, memory=budget, force=force
-        )
+            dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
+            seed=seed, threads=threads, memory=budget, force=force,
+        )  # fmt: skip
 
 
 def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
@@ -63,6 +68,7 @@ def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, option
     from tiering.sources import open_dataset
 
     scratch = {"work_dir": _existing_parent(out), **options}
+    scratch.pop(CHECKSUM_FEATURES, None)
     return open_dataset(source, format=format, memory=budget, **scratch)
 
 
@@ -76,12 +82,14 @@ def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mappi
     from tiering.sources.options import given_options
 
     path = Path(source).absolute()
+    of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
     return {
         "source": str(path),
         "source_files": _listing(path),
         "asked_format": format,
         "edge_ids": edge_ids,
-        "given": given_options(options),
+        "given": given_options(of_source),
+        **({CHECKSUM_FEATURES: True} if options.get(CHECKSUM_FEATURES) else {}),
     }
 
 
@@ -95,7 +103,7 @@ def _listing(path: Path) -> str:
         folders[:] = sorted(each for each in folders if not each.startswith("."))
         own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
         names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
-    return digest_bytes("\n".join(names).encode())
+    return digest_bytes(os.fsencode("\n".join(names)))
 
 
 def transpose(

@@ -21,7 +21,7 @@ def refer_features(writer: ArtifactWriter, graph: Graph, provenance: dict[str, A
     if graph.features is None:
         return
     part = writer.part("features", "features")
-    part.external.update(graph.features.manifest.external)
+    part.external.update(graph.features.manifest.referred())
     part.commit(dict(graph.features.manifest.body), provenance)
 
 

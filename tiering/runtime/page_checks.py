@@ -8,7 +8,8 @@ import numpy as np
 
 from tiering import native
 from tiering.errors import CapabilityError, FormatError
-from tiering.formats.layout import Layout, image_name
+from tiering.formats.layout import Layout, page_sums
+from tiering.io.held import shown
 from tiering.runtime.memory import ResidentRows, load_rows
 
 
@@ -30,14 +31,14 @@ class PageChecks:
         self._layout = layout
         self._loaded: list[ResidentRows] = []
         for image in range(layout.num_images):
-            name = f"{image_name(image)}-pages"
-            if name not in layout.manifest.external:
+            name = page_sums(image)
+            if name not in layout.manifest.files:
                 raise CapabilityError(
                     f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier version; "
                     "make the layout again, or leave verify out"
                 )
-            pages = layout.manifest.external[image_name(image)].bytes // layout.page_bytes
-            self._loaded.append(load_rows(Path(layout.manifest.image_place(name)), 4 * pages))
+            layout.manifest.verifier(name).finish()
+            self._loaded.append(load_rows(Path(layout.manifest.place(name)), layout.manifest.files[name].bytes))
 
     @property
     def arrays(self) -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
@@ -49,7 +50,7 @@ class PageChecks:
         if stats.bad_page < 0:
             return
         page, image = divmod(stats.bad_page, self._layout.num_images)
-        path = self._layout.manifest.external[image_name(image)].path
+        path = shown(self._layout.images[image])
         raise FormatError(
             f"{path}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
             f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "

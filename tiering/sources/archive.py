@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tiering.errors import InputError
+from tiering.io.regular import is_there
 
 _MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
 _STEMS = {"edge_index", "edge_weight", "edge_type", "edge_id", "node_feat", "node_label", "node_labels", "num_nodes"}
@@ -41,5 +42,5 @@ def refuse_archive(path: Path) -> None:
 def refuse_archives(paths: Iterable[Path]) -> None:
     """The same for those files that bear the name of something the formats of numpy files read."""
     for path in sorted(paths):
-        if path.suffix == ".npz" and path.stem in _STEMS and path.is_file():
+        if path.suffix == ".npz" and path.stem in _STEMS and is_there(path, "an archive"):
             refuse_archive(path)

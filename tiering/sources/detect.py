@@ -10,6 +10,7 @@ from typing import Any
 from tiering.errors import InputError, MissingError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.protocols import Dataset
+from tiering.io.regular import entries, is_folder, is_there
 from tiering.sources.archive import refuse_archive, refuse_archives
 from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
 from tiering.sources.edge_list import open_edge_list
@@ -29,6 +30,7 @@ READERS: dict[str, Callable[[Path, Reading], Dataset]] = {
     "parquet": open_parquet,
 }
 """Format -> reader."""
+STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def detect(path: str | os.PathLike[str]) -> str:
@@ -42,16 +44,14 @@ def detect(path: str | os.PathLike[str]) -> str:
         If it is none of the known formats; says what was looked for.
     """
     path = Path(path)
-    if not path.exists():
-        raise MissingError(f"{path}: no such file or directory; check the path")
-    if path.is_dir():
+    if _is_directory(path):
         if find_tree(path) is not None:
             return "igb"
         if is_npy_dir(path):
             return "npy"
         if parquet_files(path):
             return "parquet"
-        refuse_archives(path.iterdir())
+        refuse_archives(entries(path))
         raise InputError(
             f"{path}: no dataset recognised in this directory; looked for SRC__NAME__DST/edge_index.npy (igb; also in "
             "processed/ and SIZE/processed/), edge_index.npy (npy), *.parquet (parquet); name the --format or give "
@@ -72,8 +72,19 @@ def detect(path: str | os.PathLike[str]) -> str:
     )
 
 
+def _is_directory(path: Path) -> bool:
+    """Whether it is a directory, and if not, a regular file."""
+    if str(path) in STANDARD_INPUT and not path.is_file():
+        raise InputError(f"{path}: expected a file or directory, found standard input; save it in a file first")
+    if is_folder(path, "a file or directory"):
+        return True
+    if not is_there(path, "a dataset"):
+        raise MissingError(f"{path}: no such file or directory; check the path")
+    return False
+
+
 def _listing(path: Path) -> str:
-    names = sorted(p.name for p in path.iterdir())
+    names = [each.name for each in entries(path)]
     return (", ".join(names[:8]) + (", ..." if len(names) > 8 else "")) or "nothing"
 
 
@@ -110,14 +121,13 @@ def open_dataset(
         If an option or a file is wrong; the message says which, what was expected, what was found, and what to do.
     """
     parsed = parse_options(options)
+    _is_directory(Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}")
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
-    if not source.exists():
-        raise MissingError(f"{source}: no such file or directory; check the path")
     refuse_foreign_options(options, chosen)
     reading = Reading(parsed, Scratch(parsed.work_dir, parse_memory(memory)))
     reading.notes.update(format=chosen, source=str(source), options=given_options(options))

@@ -1,19 +1,21 @@
 """Format ``edgelist``: one edge per line, as SNAP, KONECT and CSV files have it; plain or gzip, streamed.
 
 Lines that start with ``#`` or ``%`` are comments. Fields are separated by tabs, spaces (any number), commas,
-semicolons or ``|``. A first line whose fields are no numbers is a header. Cost: one pass over the text, 16 bytes of
-temporary disk per edge (24 with weights), memory for one block.
+semicolons or ``|``. A first line neither of whose ids begins like a number is a header. Cost: one pass over the text,
+16 bytes of temporary disk per edge (24 with weights), memory for one block.
 """
 
 from __future__ import annotations
 
+import codecs
+import csv
 import gzip
 import io
 import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +23,11 @@ import pyarrow.csv as pa_csv
 
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
+from tiering.io.regular import require_file
 from tiering.progress import progress
-from tiering.sources.npy_file import require_file
+from tiering.sources.options import SourceOptions, shown
 from tiering.sources.reading import Reading
-from tiering.sources.tables import TableSink, choose_columns
+from tiering.sources.tables import TableSink, choose_columns, one_line
 
 BLOCK_BYTES = 16 * 1024 * 1024
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
@@ -32,6 +35,22 @@ _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
 _TAB_TO_SPACE = bytes.maketrans(b"\t", b" ")
+_HEX = re.compile(b"0[xX]")
+_NUMERIC = re.compile(r"[+-]?(\.?\d.*|nan|inf|infinity)", re.IGNORECASE | re.DOTALL)
+_LONE_RETURN = re.compile(rb"\r(?!\n|\Z)")
+_OTHERS = {
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "gzip data that was packed twice",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"\x93NUMPY": "a numpy file",
+    b"PAR1": "a parquet file",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""How files begin that are no text, after gzip's layer if there is one."""
+MOST_COLUMNS = 10_000
 _BLANK = "blanks"
 _DELIMITERS = {"tab": "\t", "\\t": "\t", "space": _BLANK, " ": _BLANK, "\t": "\t"}
 
@@ -53,6 +72,7 @@ def open_edge_list(path: Path, reading: Reading) -> Dataset:
     line = 1
     with _open_text(path) as file, progress(path.stat().st_size, "reading edges", "B", scale=True) as bar:
         for block in _blocks(file, path):
+            _refuse_lone_returns(block, path, line)
             lines = block.count(b"\n")
             body = _COMMENT.sub(b"", block) if b"#" in block or b"%" in block else block
             if parser is None and body.strip():
@@ -60,30 +80,23 @@ def open_edge_list(path: Path, reading: Reading) -> Dataset:
                 sink = TableSink(reading.scratch, "weight" in parser.columns)
             if parser is not None and sink is not None and body.strip():
                 for name, values in parser.parse(body, block, line).items():
-                    sink.append(name, values)
+                    sink.append(name, values, str(path))
             line += lines
             bar.update(len(block))
-    if sink is None or sink.rows == 0:
+    if sink is None or sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
     return sink.finish(path, "edgelist", reading)
 
 
 def _open_text(path: Path) -> BinaryIO:
     with path.open("rb") as file:
-        start = file.read(20)
-    if start[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if start.startswith(b"%%MatrixMarket"):
-        raise InputError(
-            f"{path}: a Matrix Market file counts from 1 and may hold one triangle only; convert it first, for "
-            "example with scipy.io.mmread, to edge_index.npy"
-        )
-    return path.open("rb")
+        packed = file.read(2) == b"\x1f\x8b"
+    return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
 def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     """Blocks that end at the end of a line."""
-    rest = b""
+    rest, first = b"", True
     while True:
         try:
             data = file.read(BLOCK_BYTES)
@@ -91,6 +104,9 @@ def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
             raise InputError(f"{path}: damaged or cut gzip data ({error}); get the file again") from error
         if not data:
             break
+        if first:
+            _require_text(data, path)
+            data, first = data.removeprefix(codecs.BOM_UTF8), False
         if b"\0" in data:
             raise InputError(f"{path}: expected text, found binary data; check the path and --format")
         end = data.rfind(b"\n") + 1
@@ -105,6 +121,30 @@ def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
         yield rest
 
 
+def _require_text(start: bytes, path: Path) -> None:
+    if start.startswith(b"%%MatrixMarket"):
+        raise InputError(
+            f"{path}: a Matrix Market file counts from 1 and may hold one triangle only; convert it first, for "
+            "example with scipy.io.mmread, to edge_index.npy"
+        )
+    for magic, what in _OTHERS.items():
+        if start.startswith(magic):
+            raise InputError(f"{path}: expected text, found {what}; unpack or convert it first, or choose its --format")
+
+
+def _refuse_lone_returns(block: bytes, path: Path, line: int) -> None:
+    """A carriage return alone ended lines long ago; comments and numbers of lines would go wrong."""
+    if block.count(b"\r") == block.count(b"\r\n"):
+        return
+    alone = _LONE_RETURN.search(block)
+    if alone is not None:
+        number = line + block.count(b"\n", 0, alone.start())
+        raise InputError(
+            f"{path}: line {number}: expected lines that end in a line feed, found a carriage return alone; convert "
+            f"them, for example with tr '\\r' '\\n'"
+        )
+
+
 class _Parser:
     """Knows delimiter, header and columns, found in the first block."""
 
@@ -114,10 +154,9 @@ class _Parser:
         line = first.lstrip().split(b"\n", 1)[0].decode(errors="replace").strip()
         self.delimiter = _delimiter(line, options.delimiter, str(path))
         fields = self._fields(line)
-        asked_by_name = any(c and not c.isdigit() for c in (options.src_column, options.dst_column))
-        self.header = asked_by_name or not all(_is_number(f) for f in fields[:2])
-        if options.header is not None:
-            self.header = options.header
+        if len(fields) > MOST_COLUMNS:
+            raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {len(fields)}; check --delimiter")
+        self.header = _has_header(fields, options)
         self.width = len(fields)
         self.columns = choose_columns(fields if self.header else self.width, options, str(path))
         unused = [i for i in range(self.width) if i not in self.columns.values()]
@@ -132,8 +171,14 @@ class _Parser:
         self._skip = self.header
 
     def _fields(self, line: str) -> list[str]:
-        parts = line.split() if self.delimiter == _BLANK else line.split(self.delimiter)
-        return [part.strip().strip('"') for part in parts]
+        if self.delimiter == _BLANK:
+            line = " ".join(line.split())
+        delimiter = " " if self.delimiter == _BLANK else self.delimiter
+        try:
+            parts = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:  # a field of more than 128 KiB
+            parts = line.split(delimiter)
+        return [part.strip() for part in parts]
 
     def parse(self, body: bytes, block: bytes, line: int) -> dict[str, np.ndarray[Any, Any]]:
         """Columns of a block whose first line has number `line` in the file."""
@@ -156,14 +201,17 @@ class _Parser:
                     strings_can_be_null=False,
                 ),
             )
-        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            self._explain(block, line, error)
+        except pa.ArrowException as error:
+            self._find_damage(block, line)
+            raise InputError(f"{self.path}: lines from {line} on: {one_line(error)}; correct the file") from error
+        if _HEX.search(text):  # pyarrow reads 0x1F as 31
+            self._find_damage(block, line)
         self._skip = False
         return {name: table.column(str(i)).to_numpy() for name, i in self.columns.items()}
 
-    def _explain(self, block: bytes, line: int, error: Exception) -> NoReturn:
-        """Find the line pyarrow stumbled over: it names rows of the block, at best."""
-        skip = self._skip
+    def _find_damage(self, block: bytes, line: int) -> None:
+        """Name the first line that is damaged: pyarrow names rows of the block, at best."""
+        skip, first = self._skip, line == 1 and not self.header
         for number, raw in enumerate(block.split(b"\n"), start=line):
             text = raw.decode(errors="replace").strip()
             if not text or text[0] in "#%":
@@ -176,14 +224,14 @@ class _Parser:
                 raise InputError(
                     f"{self.path}: line {number}: expected {self.width} fields, found {len(fields)}: {text[:80]!r}; "
                     "correct the line, or name the --delimiter"
-                ) from error
+                )
             for name, i in self.columns.items():
                 ok = _is_number(fields[i]) if name == "weight" else _is_id(fields[i])
                 if not ok:
-                    raise InputError(
-                        f"{self.path}: line {number}: expected {_WANTED[name]}, found {fields[i]!r}; {_REMEDY[name]}"
-                    ) from error
-        raise InputError(f"{self.path}: lines from {line} on: {error}; correct the file") from error
+                    hint = "; if this line is a header, say --header" if first else ""
+                    found = f"found {shown(fields[i])}; {_REMEDY[name]}{hint}"
+                    raise InputError(f"{self.path}: line {number}: expected {_WANTED[name]}, {found}")
+            first = False
 
 
 _WANTED = {"src": "a whole number as source id", "dst": "a whole number as destination id", "weight": "a weight"}
@@ -210,13 +258,26 @@ def _is_number(text: str) -> bool:
 
 
 def _is_id(text: str) -> bool:
-    return re.fullmatch(r"-?\d+", text) is not None and -(2**63) <= int(text) < 2**63
+    return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
+
+
+def _has_header(fields: list[str], options: SourceOptions) -> bool:
+    """Whether the first line is a header: neither of the two ids looks like a number, damaged or not."""
+    asked = (options.src_column, options.dst_column)
+    if options.header is not None:
+        return options.header
+    if any(column and not column.isdecimal() for column in asked):
+        return True
+    ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]
+    return not any(_NUMERIC.fullmatch(fields[end]) for end in ends if end < len(fields))
 
 
 def _delimiter(line: str, wanted: str | None, where: str) -> str:
     if wanted is not None:
         delimiter = _DELIMITERS.get(wanted, wanted)
-        if delimiter != _BLANK and len(delimiter) != 1:
+        if delimiter != _BLANK and (
+            len(delimiter) != 1 or not delimiter.isascii() or delimiter in '0123456789+-."\r\n'
+        ):
             raise InputError(f"--delimiter: expected one character, tab or space, found {wanted!r}")
         return delimiter
     for candidate in (",", ";", "|"):

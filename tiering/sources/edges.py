@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.errors import InputError
+from tiering.errors import BudgetError, InputError
 from tiering.formats.manifest import Relation
 from tiering.formats.protocols import EdgeData
+from tiering.io.regular import is_there
 from tiering.sources.npy_file import read_header
+from tiering.sources.options import MOST_NODES
 from tiering.sources.reading import Reading, chunks
+from tiering.units import format_bytes
 
 EDGE_FILES = {"weight": ("edge_weight.npy",), "type": ("edge_type.npy",)}
 """Per-edge array -> file names it may have."""
@@ -55,11 +59,11 @@ def read_edge_folder(
     names = {path.name}
     for key, candidates in EDGE_FILES.items():
         for name in candidates:
-            if (folder / name).is_file():
+            if is_there(folder / name, "one value per edge"):
                 edges.data[key] = _per_edge(folder / name, edges.num_edges, reading, ids=key == "type")
                 names.add(name)
     for name in ID_FILES:
-        if (folder / name).is_file() and edges.edge_ids is None:
+        if is_there(folder / name, "one id per edge") and edges.edge_ids is None:
             edges.edge_ids = _per_edge(folder / name, edges.num_edges, reading, ids=True).astype(np.int64, copy=False)
             names.add(name)
     if "weight" in edges.data:
@@ -98,49 +102,100 @@ def _per_edge(path: Path, num_edges: int, reading: Reading, *, ids: bool) -> npt
     kinds, words = ("iu", "whole numbers") if ids else ("iuf", "numbers")
     if header.dtype.kind not in kinds:
         raise InputError(f"{path}: expected {words}, found {header.dtype}; convert them")
+    if header.dtype == np.uint64 and int(array.max(initial=0)) >= 2**63:
+        edge = int(array.argmax())
+        raise InputError(f"{path}: expected values below 2^63, found {array[edge]} at edge {edge}; correct it")
     return array
 
 
-def check_weights(weights: npt.NDArray[Any], where: str) -> None:
-    """Refuse weights that are negative, infinite or NaN; names the edge."""
+def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None:
+    """Refuse weights that are negative, infinite or NaN; names the edge, counted from `first`."""
     for part in chunks(weights.shape[0]):
         block = weights[part]
         wrong = ~(np.isfinite(block) & (block >= 0))
         if wrong.any():
             edge = int(np.argmax(wrong))
             raise InputError(
-                f"{where}: expected finite weights of 0 or more, found {block[edge]} at edge {part.start + edge}; "
-                "correct it, or leave the weights out"
+                f"{where}: expected finite weights of 0 or more, found {block[edge]} at edge "
+                f"{first + part.start + edge}; correct it, or leave the weights out"
             )
 
 
-def largest_id(ids: npt.NDArray[Any], where: str, what: str) -> int:
+@dataclass(frozen=True)
+class LargestId:
+    """The largest id of a node type, and where it stands."""
+
+    id: int = -1
+    edge: int = 0
+    end: str = "source"
+    """Which end of the edge."""
+    where: str = ""
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.where}: edge {self.edge}: {self.end} id {self.id}"
+
+
+def largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
     """Largest of the ids, -1 if there are none. Cost: one pass over the file.
+
+    Parameters
+    ----------
+    ids
+        One end of the edges.
+    where
+        Their file, for messages.
+    end
+        ``source`` or ``destination``.
+    first
+        Number of the first edge.
 
     Raises
     ------
     InputError
         If an id is negative; names the edge.
     """
-    largest = -1
+    largest = LargestId(where=where, end=end)
     for part in chunks(ids.shape[0]):
         block = ids[part]
         if int(block.min()) < 0:
             edge = int(np.argmax(block < 0))
             raise InputError(
-                f"{where}: edge {part.start + edge}: {what} id {int(block[edge])} is negative; expected ids from 0; "
-                "correct the file"
+                f"{where}: edge {first + part.start + edge}: {end} id {int(block[edge])} is negative; expected ids "
+                "from 0; correct the file"
             )
-        largest = max(largest, int(block.max()))
+        if int(block.max()) > largest.id:
+            largest = LargestId(int(block.max()), first + part.start + int(block.argmax()), end, where)
     return largest
 
 
-def count_from_ids(node_type: str, edges: list[EdgeData]) -> int:
-    """Number of nodes of a type as the largest id in any relation + 1."""
-    largest = -1
-    for edge in edges:
-        if edge.relation[0] == node_type:
-            largest = max(largest, largest_id(edge.src, edge.where, "source"))
-        if edge.relation[2] == node_type:
-            largest = max(largest, largest_id(edge.dst, edge.where, "destination"))
-    return largest + 1
+def largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
+    """Largest id of a type in any relation."""
+    ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
+    ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
+    found = [largest_id(ids, edge.where, end) for edge, ids, end in ends]
+    return max(found, key=lambda each: each.id, default=LargestId())
+
+
+def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], reading: Reading) -> None:
+    """Refuse a number of nodes that the memory cannot hold 8 bytes each of, which any adjacency needs.
+
+    Parameters
+    ----------
+    origin
+        What says that there are so many, and what to do if that is wrong, for messages.
+
+    Raises
+    ------
+    BudgetError
+        Says which number, from where, and how much memory.
+    """
+    needed, budget = 8 * (count + 1), reading.scratch.budget
+    here = any(edge.relation[2] == node_type for edge in edges)
+    if count > MOST_NODES or (here and needed > budget.left()):
+        raise BudgetError(
+            f"{origin}; the adjacency of {count} nodes of type {node_type} needs {format_bytes(needed)} of memory for "
+            f"indptr (8 bytes each), found {budget.text} ({format_bytes(budget.limit)}); if there are so many, give "
+            "more --memory"
+        )

@@ -11,7 +11,8 @@ from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.formats.manifest import storage_dtype
 from tiering.formats.protocols import FeatureRef
-from tiering.sources.npy_file import is_npy, read_header, require_file
+from tiering.io.regular import require_file
+from tiering.sources.npy_file import is_npy, read_header
 from tiering.sources.reading import Reading
 
 

@@ -13,16 +13,20 @@ end in ``.npy``. Their shape follows from the size of the file; see `tiering.sou
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from tiering.errors import InputError, MissingError
 from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.protocols import Dataset, NodeData
+from tiering.io.regular import entries, is_folder, is_there
+from tiering.io.storage import storage_errors
 from tiering.sources.edges import read_edge_folder
 from tiering.sources.nodes import NodeFiles, read_nodes
+from tiering.sources.options import node_count
 from tiering.sources.reading import Reading
 
-META_FILE = "meta.json"
+META_FILE, LONGEST_META = "meta.json", 1 << 20
 USUAL_DIM = 1024
 COUNTS = {
     "tiny": {"paper": 100_000, "author": 357_041},
@@ -55,9 +59,10 @@ def parse_relation(name: str) -> tuple[Relation, bool] | None:
 
 def relation_folders(path: Path) -> list[Path]:
     """Folders of relations directly inside `path`, in the order of their names."""
-    if not path.is_dir():
+    if not is_folder(path):
         return []
-    return sorted(p for p in path.iterdir() if parse_relation(p.name) and (p / "edge_index.npy").is_file())
+    named = [each for each in entries(path) if parse_relation(each.name) and is_folder(each)]
+    return [each for each in named if is_there(each / "edge_index.npy", "edges")]
 
 
 def find_tree(path: Path) -> Path | None:
@@ -71,9 +76,9 @@ def find_tree(path: Path) -> Path | None:
     for folder in (path, path / "processed"):
         if relation_folders(folder):
             return folder
-    if not path.is_dir():
+    if not is_folder(path):
         return None
-    sizes = sorted(p for p in path.iterdir() if relation_folders(p / "processed"))
+    sizes = [each for each in entries(path) if relation_folders(each / "processed")]
     if len(sizes) > 1:
         names = ", ".join(str(p) for p in sizes)
         raise InputError(f"{path}: holds {len(sizes)} datasets ({names}); give the path of one")
@@ -104,25 +109,28 @@ def open_igb(path: Path, reading: Reading) -> Dataset:
             edge, names = read_edge_folder(folder, parsed[0], reading, pairs=parsed[1])
             edges.append(edge)
             used.add(folder.name)
-            reading.ignored(folder, {p.name for p in folder.iterdir()} - names)
+            reading.ignored(folder, {p.name for p in entries(folder)} - names)
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
     reading.notes["node_types"] = types
     stated = _stated_counts(tree, reading)
     nodes = {}
     for node_type in types:
         folder = tree / node_type
+        known = is_folder(folder)
+        if not known and os.path.lexists(folder):
+            raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
         nodes[node_type], names = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
         _require_label_chosen(folder, nodes[node_type], reading)
         used.add(node_type)
-        if folder.is_dir():
-            reading.ignored(folder, {p.name for p in folder.iterdir()} - names)
-    reading.ignored(tree, {p.name for p in tree.iterdir() if not p.name.startswith(".")} - used)
+        if known:
+            reading.ignored(folder, {p.name for p in entries(folder)} - names)
+    reading.ignored(tree, {p.name for p in entries(tree) if not p.name.startswith(".")} - used)
     name = tree.parent.name if tree.name == "processed" else tree.name
     return Dataset(name, "igb", nodes, edges, reading.notes, reading.files)
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:
-    found = sorted(p.name for p in folder.glob("node_label*.npy"))
+    found = [each.name for each in entries(folder) if each.match("node_label*.npy")] if is_folder(folder) else []
     if nodes.labels is None and found:
         raise MissingError(
             f"{folder}: expected node_label_{reading.options.label}.npy or node_label.npy, found {', '.join(found)}; "
@@ -167,13 +175,17 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Readin
 
 def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
     path = tree / META_FILE
-    if not path.is_file():
+    if not is_there(path, "numbers of nodes"):
         return {}
     reading.used(path)
     try:
-        counts = json.loads(path.read_text())["num_nodes"]
-        return {str(name): int(number) for name, number in counts.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        with storage_errors(path), path.open("rb") as file:
+            text = file.read(LONGEST_META + 1)
+        if len(text) > LONGEST_META:
+            raise ValueError(f"found more than {LONGEST_META} bytes")
+        counts = json.loads(text)["num_nodes"]
+        return {str(name): node_count(number, f"num_nodes of {name}") for name, number in counts.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({error}); correct or remove it'
+            f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({str(error)[:200]}); correct it'
         ) from error

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.io.regular import require_file
 from tiering.io.storage import open_raw
-from tiering.sources.npy_file import is_npy, read_header, require_file
+from tiering.sources.npy_file import is_npy, read_header
 from tiering.sources.reading import Reading, chunks
 
 _MAX_LABEL = 2**31 - 1
@@ -18,7 +19,12 @@ _MAX_LABEL = 2**31 - 1
 
 def label_rows(path: Path) -> int | None:
     """Rows of a label file with numpy header; ``None`` for a headerless one."""
-    return read_header(path, "labels").shape[0] if is_npy(path) else None
+    if not is_npy(path):
+        return None
+    header = read_header(path, "labels")
+    if not header.shape:
+        raise InputError(f"{path}: expected labels of shape (N,), found one value, shape (); get or write it again")
+    return header.shape[0]
 
 
 def read_labels(

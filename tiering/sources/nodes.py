@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tiering.errors import InputError
 from tiering.formats.protocols import EdgeData, FeatureRef, NodeData
-from tiering.sources.edges import count_from_ids
+from tiering.io.regular import is_there, require_file
+from tiering.sources.edges import largest_of_type, require_room
 from tiering.sources.features import describe_features
 from tiering.sources.labels import label_rows, read_labels
-from tiering.sources.npy_file import read_header, require_file
-from tiering.sources.options import option_name
+from tiering.sources.options import node_count, option_name
 from tiering.sources.reading import Reading
 from tiering.sources.splits import check_splits, make_splits, read_splits
 
@@ -54,7 +55,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     """
     folder, kind = files.folder, files.node_type
     names: set[str] = set()
-    label_path = next((folder / n for n in files.label_names if (folder / n).is_file()), None)
+    label_path = next((folder / n for n in files.label_names if is_there(folder / n, "labels")), None)
     stated = _stated_count(files, names)
     features = _features(files, label_path, stated, reading)
     num_nodes = _num_nodes(files, features, label_path, stated, edges, reading)
@@ -78,21 +79,22 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
 
 
 def _stated_count(files: NodeFiles, names: set[str]) -> tuple[str, int] | None:
-    path = files.folder / COUNT_FILE
-    if not path.is_file():
+    path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
+    if not is_there(path, what):
         return files.stated_count
     names.add(COUNT_FILE)
-    text = path.read_text(errors="replace")[:100].strip()
-    if not text.isdigit():
-        raise InputError(f"{path}: expected the number of {files.node_type} nodes, found {text!r}; correct the file")
-    return str(path), int(text)
+    with path.open("rb") as file:
+        text = file.read(100).decode(errors="replace").strip()
+    if not re.fullmatch("[0-9]+", text):
+        raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
+    return str(path), node_count(text, str(path))
 
 
 def _features(
     files: NodeFiles, label_path: Path | None, stated: tuple[str, int] | None, reading: Reading
 ) -> FeatureRef | None:
     path = files.folder / FEATURE_FILE
-    if not path.is_file():
+    if not is_there(path, "a feature table"):
         for option in ("feature_dim", "feature_dtype"):
             if files.node_type in getattr(reading.options, option).by_type:
                 require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
@@ -131,13 +133,21 @@ def _num_nodes(
         if number != counts[0][1]:
             raise InputError(
                 f"{origin}: expected {counts[0][1]} nodes of type {files.node_type} as in {counts[0][0]}, found "
-                f"{number}; "
-                "correct one of the two"
+                f"{number}; correct one of the two"
             )
+    rows = None if counts or label_path is None else label_rows(label_path)
+    if rows is not None:
+        counts.append((str(label_path), rows))
     if counts:
-        return counts[0][1]
-    if label_path is not None and label_rows(label_path) is not None:
-        return read_header(label_path).shape[0]
-    inferred = count_from_ids(files.node_type, edges)
-    reading.inferred(f"{files.node_type} num_nodes", {"value": inferred, "from": "largest id + 1"})
-    return inferred
+        origin, count = counts[0]
+        origin = f"{origin}: says that there are {count}; correct it if there are not"
+    else:
+        largest = largest_of_type(files.node_type, edges)
+        count = largest.id + 1
+        origin = (
+            f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
+            "it, or make sparse ids 0, 1, 2... first"
+        )
+        reading.inferred(f"{files.node_type} num_nodes", {"value": count, "from": "largest id + 1"})
+    require_room(files.node_type, count, origin, edges, reading)
+    return count

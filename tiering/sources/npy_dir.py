@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiering.formats.protocols import Dataset
+from tiering.io.regular import entries, is_there
 from tiering.sources.edges import read_edge_folder
 from tiering.sources.nodes import NodeFiles, read_nodes
 from tiering.sources.reading import Reading
@@ -20,7 +21,7 @@ RELATION = (NODE, "to", NODE)
 
 def is_npy_dir(path: Path) -> bool:
     """Whether the directory holds an ``edge_index.npy``."""
-    return (path / "edge_index.npy").is_file()
+    return is_there(path / "edge_index.npy", "edges")
 
 
 def open_npy_dir(path: Path, reading: Reading) -> Dataset:
@@ -37,5 +38,5 @@ def open_npy_dir(path: Path, reading: Reading) -> Dataset:
     edges, edge_names = read_edge_folder(path, RELATION, reading)
     nodes, node_names = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
     used = edge_names | node_names
-    reading.ignored(path, (p.name for p in path.iterdir() if p.name not in used and not p.name.startswith(".")))
+    reading.ignored(path, (p.name for p in entries(path) if p.name not in used and not p.name.startswith(".")))
     return Dataset(path.name, "npy", {NODE: nodes}, [edges], reading.notes, reading.files)

@@ -18,6 +18,8 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+MOST_NODES = 1 << 48
+"""More than any machine holds 8 bytes each of."""
 SELF_LOOPS = ("keep", "remove", "add")
 
 
@@ -59,20 +61,36 @@ def per_type(value: Any, what: str, convert: Callable[[Any, str], T]) -> PerType
         for part in value.split(","):
             name, _, text = part.partition("=")
             if not name.strip() or not text.strip():
-                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {value!r}")
+                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {shown(value)}")
             by_type[name.strip()] = convert(text.strip(), what)
         return PerType(None, by_type)
     return PerType(convert(value, what), {})
+
+
+def shown(value: Any) -> str:
+    """A value of the user's as messages quote it, cut if it is long."""
+    if isinstance(value, int) and abs(value) >= 10**40:  # Python refuses to write numbers of many digits
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def count(value: Any, what: str) -> int:
     """A whole number of 0 or more."""
     try:
         number = int(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{what}: expected a whole number, found {value!r}") from None
-    if number < 0 or (isinstance(value, float) and value != number):
-        raise InputError(f"{what}: expected a whole number of 0 or more, found {value!r}")
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{what}: expected a whole number, found {shown(value)}") from None
+    if number < 0 or isinstance(value, bool) or (isinstance(value, float) and value != number):
+        raise InputError(f"{what}: expected a whole number of 0 or more, found {shown(value)}")
+    return number
+
+
+def node_count(value: Any, what: str) -> int:
+    """A number of nodes."""
+    number = count(value, what)
+    if number > MOST_NODES:
+        raise InputError(f"{what}: expected a number of nodes up to 2^48, found {shown(value)}; correct it")
     return number
 
 
@@ -186,7 +204,7 @@ def parse_options(given: Mapping[str, Any]) -> SourceOptions:
             raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
     value: dict[str, Any] = {name: DEFAULTS.get(name) for name in known}
     value.update({k: v for k, v in given.items() if v is not None})
-    value["num_nodes"] = per_type(value["num_nodes"], "--num-nodes", count)
+    value["num_nodes"] = per_type(value["num_nodes"], "--num-nodes", node_count)
     value["feature_dim"] = per_type(value["feature_dim"], "--feature-dim", _dim)
     value["feature_dtype"] = per_type(value["feature_dtype"], "--feature-dtype", _dtype)
     value["split"] = _fractions(value["split"], "--split")

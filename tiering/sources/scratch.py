@@ -34,7 +34,7 @@ class Appender:
         if values.size == 0:
             return
         view = np.ascontiguousarray(values, self.dtype).data.cast("B")
-        with storage_errors(self._folder / "temporary file"):
+        with storage_errors(self._folder / "temporary file", (self.count + values.size) * self.dtype.itemsize):
             while len(view):
                 view = view[self._file.write(view) :]
         self.count += int(values.size)

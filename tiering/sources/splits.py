@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.io.regular import is_there
 from tiering.sources.npy_file import read_header
 from tiering.sources.reading import Reading
 
@@ -39,7 +40,7 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
     splits: dict[str, Ids] = {}
     names: set[str] = set()
     for split, candidates in SPLIT_FILES.items():
-        found = [name for name in candidates if (folder / name).is_file()]
+        found = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
         if found:
             names.add(found[0])
             splits[split] = _read_split(folder / found[0], num_nodes)
@@ -54,7 +55,16 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
 
 def _read_split(path: Path, num_nodes: int) -> Ids:
     header = read_header(path, "node ids or a mask")
+    if len(header.shape) not in (1, 2) or (len(header.shape) == 2 and 1 not in header.shape):
+        raise InputError(
+            f"{path}: expected node ids or one mask, shape (n,), found {header.described}; choose one column"
+        )
     values = header.open().reshape(-1)
+    if "mask" in path.name and header.dtype.kind != "b":
+        raise InputError(
+            f"{path}: expected a boolean mask, found {header.described}; convert with array.astype(bool), or name a "
+            f"file of node ids {path.name.replace('mask', 'idx')}"
+        )
     if header.dtype.kind == "b":
         if values.shape[0] != num_nodes:
             raise InputError(
@@ -87,7 +97,7 @@ def _read_split(path: Path, num_nodes: int) -> Ids:
 
 def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:
     """Record overlaps between splits, and split nodes without a label."""
-    seen = np.zeros(num_nodes, np.uint8)
+    seen = np.zeros(num_nodes if splits else 0, np.uint8)
     names = list(splits)
     for i, name in enumerate(names):
         for bit, other in enumerate(names[:i]):

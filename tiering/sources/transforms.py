@@ -66,14 +66,9 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
     ):
         num_nodes = dataset.nodes[node_type].num_nodes
         largest = largest_id(column, edge.where, what)
-        if largest >= num_nodes:
-            position = next(
-                part.start + int(np.argmax(column[part] >= num_nodes))
-                for part in chunks(column.shape[0])
-                if int(column[part].max()) >= num_nodes
-            )
+        if largest.id >= num_nodes:
             raise InputError(
-                f"{edge.where}: edge {position}: {what} id {int(column[position])} is outside 0..{num_nodes - 1} "
+                f"{largest.place} is outside 0..{num_nodes - 1} "
                 f"({num_nodes} {node_type} nodes); correct the file or --num-nodes"
             )
 

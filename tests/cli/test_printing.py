@@ -1,0 +1,77 @@
+"""Names that come from files cannot forge lines or steer the terminal: what no eye can see is spelt out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tiering.cli.output import printable
+
+EVIL = "x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
+SPELT = r"x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
+
+
+def test_printable() -> None:
+    assert printable(EVIL) == SPELT
+    assert printable("Übung, 数据, ± 5 % ─") == "Übung, 数据, ± 5 % ─"
+
+
+def edit(path: Path, **changes: object) -> None:
+    file = path / "manifest.json"
+    document = json.loads(file.read_text())
+    for place, value in changes.items():
+        document[place] = value
+    file.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def scores(tiering_cli, tmp_path, tiny_dataset) -> Path:
+    """Scores whose manifest holds evil names."""
+    tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph").ok()
+    tiering_cli("score", tmp_path / "graph", "--method", "degree", "--out", tmp_path / "scores").ok()
+    return tmp_path / "scores"
+
+
+def sober(text: str) -> None:
+    assert not [c for c in text if not c.isprintable() and c != "\n"]
+    assert not any(line.startswith("y: sound") for line in text.splitlines())
+
+
+def test_check(tiering_cli, scores: Path) -> None:
+    entry = {"dtype": "int8", "shape": [1], "bytes": 1, "checksum": "xxh3-64-b64m:" + "0" * 16}
+    document = json.loads((scores / "manifest.json").read_text())
+    edit(scores, files={**document["files"], EVIL: entry})
+    result = tiering_cli("check", scores)
+    sober(result.out + result.err)
+    assert result.code == 1 and SPELT in result.out and len(result.out.splitlines()) == 2
+    sober(tiering_cli("info", scores).refused(r"\x1b[2J"))
+    document = tiering_cli("check", scores, "--json")
+    sober(document.out)
+    assert EVIL in json.loads(document.out)["problems"][0]["where"]
+
+
+def test_info_and_evaluate(tiering_cli, tmp_path, scores: Path) -> None:
+    document = json.loads((scores / "manifest.json").read_text())
+    edit(
+        scores,
+        provenance={**document["provenance"], "stage": EVIL, "package": EVIL},
+        body={**document["body"], "method": EVIL},
+    )
+    for command in ("info", "info --json"):
+        result = tiering_cli(*command.split(), scores).ok()
+        sober(result.out)
+        assert r"\x1b[2J" in result.out or r"\u001b[2J" in result.out
+    result = tiering_cli("evaluate", tmp_path / "graph", "--scores", scores, "--fanouts", "2", "--epochs", "1").ok()
+    sober(result.out + result.err)
+    assert r"\x1b[2J" in result.out
+
+
+def test_errors_and_notes(tiering_cli, tmp_path) -> None:
+    evil = tmp_path / "a\x1b[2J\nb"
+    evil.mkdir()
+    for arguments in (["info", evil], ["--debug", "info", evil], ["info", "--\x1b[2J"]):
+        result = tiering_cli(*arguments)
+        sober(result.err)
+        assert r"\x1b[2J" in result.err

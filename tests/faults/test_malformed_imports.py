@@ -1,0 +1,151 @@
+"""Whatever the user's files are: an import ends in a right graph or in one line that says what is wrong with which."""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from cases import Case
+from malformed import CASES, SOME_CASES
+from mortal import Mortal, clear
+from plain_imports import Refuse, Unsure, edges_of, expected_edges
+from small_inputs import EDGES_ARE_IN, SMALL_INPUTS, text_of_edges
+
+Answer = dict[str, object]
+PIECES = (
+    b"\0",
+    b"\xff" * 8,
+    b"9" * 30,
+    b"-",
+    b"\n",
+    b"\r",
+    b"0x",
+    b'"',
+    b",",
+    b"#",
+    b"1e3",
+    b"nan",
+    b"\xff\xff\xff\x7f",
+)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory, where a file costs nothing."""
+    with TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        yield Path(name)
+
+
+def complaint(answer: Answer, out: Path) -> str | None:
+    """What is wrong with how an import ended that made no graph."""
+    told = [line for line in str(answer["err"]).splitlines() if not line.startswith("note: ")]
+    if answer["code"] != 1:
+        return f"exit code {answer['code']}"
+    if len(told) != 1 or not told[0].startswith("error: ") or len(told[0]) > 1500:
+        return "not one line of error"
+    if re.search("Traceback|internal error|bug in tiering|Unable to allocate|out of memory", told[0]):
+        return "no sentence of ours"
+    left = [str(path) for path in out.rglob("*")]
+    return f"left behind: {left}" if left else None
+
+
+def run_case(mortal: Mortal, case: Case, folder: Path) -> str | None:
+    """The complaint about a case, if there is one."""
+    clear(folder / "out")
+    clear(folder / "in")
+    argv = case.make(folder / "in" / "data")
+    answer = mortal.run("import", *argv, "--out", folder / "out" / "graph", variant="bounded")
+    found = complaint(answer, folder / "out")
+    missing = [word for word in case.words if word not in str(answer["err"])]
+    if found is None and missing:
+        found = f"not said: {missing}"
+    return f"{case.name}: {found}: {str(answer['err'])[-600:]}" if found else None
+
+
+def all_refused(mortal: Mortal, cases: list[Case], folder: Path) -> None:
+    wrong = [found for case in cases if (found := run_case(mortal, case, folder))]
+    print(f"campaign malformed imports: {len(cases)} trials, {len(cases) - len(wrong)} refused, {len(wrong)} wrong")
+    assert not wrong, "\n".join(wrong)
+
+
+def damage(luck: random.Random, data: bytes) -> bytes:
+    """Flip a bit, cut, insert, remove, repeat or overwrite, once to three times."""
+    for _ in range(luck.choice((1, 1, 1, 2, 3))):
+        at, end = sorted((luck.randint(0, len(data)), luck.randint(0, len(data))))
+        near = min(len(data), at + luck.randint(1, 8))
+        data = luck.choice((
+            data[:at] + bytes([data[at] ^ 1 << luck.randrange(8)]) + data[at + 1 :] if at < len(data) else data,
+            data[:at],
+            data[:at] + luck.choice(PIECES) + data[at:],
+            data[:at] + luck.randbytes(near - at) + data[near:],
+            data[:at] + data[near:],
+            data[:at] + data[at:end] * 2 + data[end:],
+            data[:at] + luck.choice(PIECES) + data[near:],
+        ))  # fmt: skip
+    return data
+
+
+def trial(mortal: Mortal, luck: random.Random, folder: Path, counts: Counter[str]) -> str | None:
+    """Damage a file of a valid input and import it; what is wrong with the result, if anything."""
+    kind = luck.choice(list(SMALL_INPUTS))
+    for name in ("in", "out"):
+        clear(folder / name)
+    source = SMALL_INPUTS[kind](folder / "in" / "data")
+    tree = source if source.is_dir() else source.parent
+    edges = tree / EDGES_ARE_IN[kind]
+    victim = edges if luck.random() < 0.4 else luck.choice(sorted(path for path in tree.rglob("*") if path.is_file()))
+    if kind == "csv.gz" and luck.random() < 0.5:
+        victim.write_bytes(zlib.compress(damage(luck, text_of_edges().encode()), wbits=31))
+    else:
+        victim.write_bytes(damage(luck, victim.read_bytes()))
+    out = folder / "out" / "graph"
+    answer = mortal.run("import", source, "--out", out, variant="bounded")
+    if answer["code"] != 0:
+        counts["refused"] += 1
+        found = complaint(answer, folder / "out")
+        return f"{kind}: {victim.name}: {found}: {str(answer['err'])[-600:]}" if found else None
+    counts["imported"] += 1
+    try:
+        expected = expected_edges(kind, edges)
+    except Unsure:
+        counts["not judged"] += 1
+        return None
+    except Refuse:
+        return f"{kind}: {victim.name}: made a graph of what is none: {victim.read_bytes()[-600:]!r}"
+    found = edges_of(out, kind)
+    return None if found == expected else f"{kind}: {victim.name}: expected {expected}, found {found}"
+
+
+def hunt(mortal: Mortal, seed: int, trials: int, folder: Path) -> None:
+    print(f"seed {seed}")
+    luck, counts = random.Random(seed), Counter[str]()
+    wrong = [f"trial {k}: {found}" for k in range(trials) if (found := trial(mortal, luck, folder, counts))]
+    print(
+        f"campaign damaged imports: {trials} trials, {counts['refused']} refused, {counts['imported']} imported, "
+        f"{counts['not judged']} of them not judged, {len(wrong)} wrong"
+    )
+    assert not wrong, "\n".join(wrong)
+
+
+def test_malformed(mortal: Mortal, folder: Path) -> None:
+    all_refused(mortal, SOME_CASES, folder)
+
+
+def test_damaged_somewhere(mortal: Mortal, folder: Path) -> None:
+    hunt(mortal, 1, 120, folder)
+
+
+@pytest.mark.long
+def test_malformed_all(mortal: Mortal, folder: Path) -> None:
+    all_refused(mortal, CASES, folder)
+
+
+@pytest.mark.long
+def test_damaged_all_over(mortal: Mortal, folder: Path) -> None:
+    hunt(mortal, random.randrange(1 << 32), 3000, folder)

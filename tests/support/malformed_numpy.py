@@ -1,0 +1,148 @@
+"""Numpy files that an import must refuse: headers that lie, values that do not fit."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import FILES, Case, damaged, saved, zipped
+from small_inputs import EDGES, NODES
+
+I64 = np.int64
+
+
+def npy(shape: str, descr: str = "'<i8'", data: bytes = b"", fortran: object = False, version: int = 1) -> bytes:
+    """A numpy file with whatever header."""
+    text = f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY" + bytes([version, 0]) + len(text).to_bytes(2 if version == 1 else 4, "little") + text + data
+
+
+def _long(version: int, length: int) -> bytes:
+    return b"\x93NUMPY" + bytes([version, 0]) + length.to_bytes(4, "little") + b"{" + b" " * 10_000_000
+
+
+HEADERS: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "empty"),
+    "magic only": (b"\x93NUMPY", "header"),
+    "cut in the header": (saved(np.zeros(8))[:40], "header"),
+    "cut in the data": (saved(np.zeros(80))[:-9], "truncated"),
+    "one byte more": (saved(np.zeros(8)) + b"x", "oversized"),
+    "huge shape": (npy("(2, 1000000000000000)"), "truncated"),
+    "shape whose product overflows": (npy("(4294967296, 4294967296)"), "4294967296"),
+    "shape whose bytes overflow": (npy("(2, 1152921504606846976)"), "1152921504606846976"),
+    "nothing of huge rows": (npy("(0, 9223372036854775807)"), "9223372036854775807"),
+    "sizes of 4000 digits": (npy(f"({'9' * 4000}, {'9' * 4000})"), "shape"),
+    "sizes of 5000 digits": (npy(f"({'9' * 5000},)"), "header"),
+    "10000 axes": (npy(f"({'1,' * 10_000})"), "shape"),
+    "negative size": (npy("(2, -3)"), "-3"),
+    "negative sizes with a positive product": (npy("(-2, -6)", data=bytes(96)), "-2"),
+    "a size that is no number": (npy("(2, 'x')"), "header"),
+    "no shape": (npy("None"), "header"),
+    "nested": (npy("(" * 3000), "header"),
+    "an expression": (npy("(__import__('os').getpid(),)"), "header"),
+    "fields": (npy("(8,)", "[('a', '<i4'), ('b', '<f4')]", bytes(64)), "dtype"),
+    "subarray": (npy("(8,)", "('<i4', (2,))", bytes(64)), "found"),
+    "empty descr": (npy("(8,)", "()", bytes(64)), "header"),
+    "unknown descr": (npy("(8,)", "'<q9'", bytes(64)), "header"),
+    "huge item": (npy("(8,)", "'|V99999999999999999999'", bytes(64)), "header"),
+    "objects": (saved(np.array([{}, None], object), allow_pickle=True), "pickled"),
+    "strings": (saved(np.array(["a", "b"])), "dtype"),
+    "dates": (saved(np.zeros(8, "M8[s]")), "dtype"),
+    "complex": (saved(np.zeros(8, complex)), "complex128"),
+    "long doubles": (saved(np.zeros(8, np.longdouble)), "float128"),
+    "big endian": (saved(np.zeros(8, ">i8")), "big-endian"),
+    "no axis": (saved(np.int64(3)), "()"),
+    "three axes": (saved(np.zeros((2, 2, 2), I64)), "(2, 2, 2)"),
+    "version 9": (npy("(8,)", version=9), "version"),
+    "header of 10 MB": (_long(2, 10_000_000), "header"),
+    "header of 4 GB": (_long(2, 2**32 - 1), "header"),
+    "npz": (zipped(np.zeros(8)), "archive"),
+    "cut npz": (zipped(np.zeros(8))[:100], "archive"),
+    "gzip": (zlib.compress(saved(np.zeros(8)), wbits=31), "header"),
+    "pickle": (b"\x80\x04\x95" + bytes(40), "header"),
+    "text": (b"0 1\n1 2\n", "header"),
+}
+
+
+def headers() -> Iterator[Case]:
+    """Each numpy file with each header."""
+    for kind in ("npy", "igb"):
+        for file in FILES[kind]:
+            for what, (data, word) in HEADERS.items():
+                if not file.endswith(".npy") or (kind == "igb" and file.endswith("label_19.npy")):
+                    continue  # raw labels are usual there: `VALUES` has them
+                make = damaged(kind, file, lambda path, data=data: path.write_bytes(data))
+                yield Case(f"{kind}: {file}: {what}", make, (Path(file).name, word))
+
+
+def ids(*values: object, dtype: object = I64) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype)
+
+
+def edges(*values: int) -> np.ndarray[Any, Any]:
+    return np.resize(ids(*values), (2, EDGES))
+
+
+VALUES: tuple[tuple[str, str, np.ndarray[Any, Any], str], ...] = (
+    ("edges of 3 rows", "edge_index.npy", np.zeros((3, 5), I64), "(3, 5)"),
+    ("edges as floats", "edge_index.npy", np.zeros((2, EDGES)), "float64"),
+    ("edges as uint64", "edge_index.npy", np.zeros((2, EDGES), np.uint64), "uint64"),
+    ("edges as uint8", "edge_index.npy", np.zeros((2, EDGES), np.uint8), "uint8"),
+    ("an id too large", "edge_index.npy", edges(0, 8), "8"),
+    ("a negative id", "edge_index.npy", edges(0, -1), "-1"),
+    ("the largest id there is", "edge_index.npy", edges(0, 2**63 - 1), str(2**63 - 1)),
+    ("the least id there is", "edge_index.npy", edges(0, -(2**63)), str(-(2**63))),
+    ("weights nan", "edge_weight.npy", np.full(EDGES, np.nan), "nan"),
+    ("weights inf", "edge_weight.npy", np.full(EDGES, np.inf, np.float16), "inf"),
+    ("weights negative", "edge_weight.npy", np.full(EDGES, -1), "-1"),
+    ("weights as booleans", "edge_weight.npy", np.ones(EDGES, bool), "bool"),
+    ("weights too few", "edge_weight.npy", np.ones(EDGES - 1), "(11,)"),
+    ("weights of two columns", "edge_weight.npy", np.ones((EDGES, 2)), "(12, 2)"),
+    ("types as floats", "edge_type.npy", np.ones(EDGES), "float64"),
+    ("types beyond int64", "edge_type.npy", np.full(EDGES, 2**63, np.uint64), str(2**63)),
+    ("edge ids beyond int64", "edge_id.npy", np.full(EDGES, 2**64 - 1, np.uint64), str(2**64 - 1)),
+    ("features as uint32", "node_feat.npy", np.zeros((NODES, 2), np.uint32), "uint32"),
+    ("features by columns", "node_feat.npy", np.asfortranarray(np.zeros((NODES, 2))), "Fortran"),
+    ("features without columns", "node_feat.npy", np.zeros((NODES, 0)), "(8, 0)"),
+    ("features too few", "node_feat.npy", np.zeros((NODES - 1, 2)), "7"),
+    ("no features", "node_feat.npy", np.zeros((0, 2)), "0"),
+    ("labels with fractions", "node_label.npy", np.full(NODES, 1.5), "1.5"),
+    ("labels beyond", "node_label.npy", np.full(NODES, 2.0**40), "1099511627776"),
+    ("labels beyond int64", "node_label.npy", np.full(NODES, 2**63 + 1, np.uint64), str(2**63 + 1)),
+    ("labels infinite", "node_label.npy", np.full(NODES, -np.inf, np.float32), "-inf"),
+    ("labels below -1", "node_label.npy", np.full(NODES, -2, np.int8), "-2"),
+    ("labels of two columns", "node_label.npy", np.zeros((NODES, 2), I64), "(8, 2)"),
+    ("labels of no row", "node_label.npy", np.zeros((0, 2, 1), I64), "(0, 2, 1)"),
+    ("labels too many", "node_label.npy", np.zeros(NODES + 1), "9"),
+    ("a split out of range", "train_idx.npy", ids(0, NODES), "8"),
+    ("a split below 0", "test_idx.npy", ids(-1), "-1"),
+    ("a split beyond int64", "val_idx.npy", ids(2**64 - 1, dtype=np.uint64), str(2**64 - 1)),
+    ("a split twice the same", "train_idx.npy", ids(3, 1, 3), "3"),
+    ("an empty split", "train_idx.npy", ids(), "empty"),
+    ("a split of two columns", "train_idx.npy", np.arange(4).reshape(2, 2), "(2, 2)"),
+    ("a split of floats", "train_idx.npy", np.zeros(1), "float64"),
+    ("a mask too short", "train_idx.npy", np.ones(NODES - 1, bool), "mask of 8"),
+    ("a mask of two columns", "val_idx.npy", np.ones((NODES // 2, 2), bool), "(4, 2)"),
+    ("a mask of nothing", "train_idx.npy", np.zeros(NODES, bool), "empty"),
+)
+
+
+def values() -> Iterator[Case]:
+    """Sound numpy files whose values do not fit."""
+    for what, file, array, word in VALUES:
+        make = damaged("npy", file, lambda path, array=array: np.save(path, array))
+        yield Case(f"npy: {what}", make, (file, word))
+    for rows in (NODES - 1, NODES + 1):
+        raw = np.zeros(rows, np.float32)
+        make = damaged("igb", "paper/node_label_19.npy", lambda path, raw=raw: raw.tofile(path))
+        yield Case(f"igb: {rows} raw labels", make, ("node_label_19.npy", f"its {4 * rows} bytes"))
+
+    def numbers_as_mask(path: Path) -> None:
+        path.unlink()
+        np.save(path.with_name("train_mask.npy"), ids(0, 1))
+
+    make = damaged("npy", "train_idx.npy", numbers_as_mask)
+    yield Case("npy: a mask of numbers", make, ("train_mask.npy", "boolean", "int64"))

@@ -1,0 +1,99 @@
+"""What is at a path of the user's: a regular file, nothing, or something else, which is refused before it is opened.
+
+Opening a pipe waits for its other end, and a device may never end. A link that leads nowhere is not nothing: whoever
+put it there meant a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from tiering.errors import InputError, MissingError
+
+_KINDS = {
+    stat.S_IFDIR: ("a directory", "check the path, or move the directory away"),
+    stat.S_IFIFO: ("a pipe", "save what comes through it in a file first"),
+    stat.S_IFSOCK: ("a socket", "save what comes through it in a file first"),
+    stat.S_IFCHR: ("a device", "save what it holds in a file first"),
+    stat.S_IFBLK: ("a device", "save what it holds in a file first"),
+}
+
+
+def kind_of(mode: int) -> str:
+    """What something is that is no regular file, in words."""
+    return _KINDS[stat.S_IFMT(mode)][0]
+
+
+def is_there(path: Path, what: str) -> bool:
+    """Whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
+
+    Parameters
+    ----------
+    path
+        Symbolic links are followed.
+    what
+        What the file should hold, for messages.
+
+    Raises
+    ------
+    InputError
+        If something else is there: says what.
+    """
+    mode = _mode(path, f"{what}, a regular file")
+    if mode is None:
+        return False
+    if not stat.S_ISREG(mode):
+        advice = _KINDS[stat.S_IFMT(mode)][1]
+        raise InputError(f"{path}: expected {what}, a regular file, found {kind_of(mode)}; {advice}")
+    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise InputError(f"{path}: expected {what}, a regular file, found one that may not be read; give permission")
+    return True
+
+
+def require_file(path: Path, what: str) -> Path:
+    """`path` if there is a regular file at it.
+
+    Raises
+    ------
+    MissingError
+        If there is nothing.
+    InputError
+        If something else is there.
+    """
+    if not is_there(path, what):
+        raise MissingError(f"{path}: expected {what}, found nothing; check the path")
+    return path
+
+
+def is_folder(path: Path, what: str = "a directory") -> bool:
+    """Whether there is a directory at `path`; raises `InputError` for a link that leads nowhere."""
+    mode = _mode(path, what)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def entries(folder: Path) -> list[Path]:
+    """What is directly inside, by name; raises `InputError` if that may not be read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise InputError(f"{folder}: expected a directory to read, found: {error.strerror}; check it") from error
+
+
+def _mode(path: Path, what: str) -> int | None:
+    """Kind of what is at `path`, links followed; ``None`` for nothing."""
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            if not os.path.lexists(path):
+                return None
+            loop = error.errno == errno.ELOOP
+            target = "in a circle" if loop else f"to {path.readlink()}, which does not exist"
+            raise InputError(
+                f"{path}: expected {what}, found a symbolic link {target}; put back what it should lead to, "
+                "or remove the link"
+            ) from error
+        raise InputError(f"{path}: expected {what}, found: {error.strerror}; check the path") from error
