@@ -12,37 +12,32 @@ struct Registry {
   std::unordered_set<ForkMutex*> all;
 };
 
-Registry& registry();
+// Made when the library is loaded, and never freed: a process may fork at any time.
+Registry& registry = *new Registry;
 
 void before_fork() {
-  registry().mutex.lock();
-  for (ForkMutex* each : registry().all) each->lock();
+  registry.mutex.lock();
+  for (ForkMutex* each : registry.all) each->lock();
 }
 
 void after_fork() {
-  for (ForkMutex* each : registry().all) each->unlock();
-  registry().mutex.unlock();
+  for (ForkMutex* each : registry.all) each->unlock();
+  registry.mutex.unlock();
 }
 
-/// Never freed: a process may fork while it ends.
-Registry& registry() {
-  static Registry* const made = [] {
-    if (pthread_atfork(before_fork, after_fork, after_fork) != 0) throw std::bad_alloc();
-    return new Registry;
-  }();
-  return *made;
-}
+const int refused = pthread_atfork(before_fork, after_fork, after_fork);
 
 }  // namespace
 
 ForkMutex::ForkMutex() {
-  const std::lock_guard lock(registry().mutex);
-  registry().all.insert(this);
+  if (refused != 0) throw std::bad_alloc();  // the one reason there is
+  const std::lock_guard lock(registry.mutex);
+  registry.all.insert(this);
 }
 
 ForkMutex::~ForkMutex() {
-  const std::lock_guard lock(registry().mutex);
-  registry().all.erase(this);
+  const std::lock_guard lock(registry.mutex);
+  registry.all.erase(this);
 }
 
 }  // namespace tiering

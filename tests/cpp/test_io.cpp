@@ -201,6 +201,22 @@ void test_callers_take_turns(const std::string& engine) {
   for (auto& caller : callers) caller.join();
 }
 
+/// Readers share the threads of the process: all their batches end, whatever the others do.
+void test_many_readers() {
+  std::vector<std::thread> callers;
+  for (uint64_t c = 0; c < 6; ++c)
+    callers.emplace_back([c] {
+      Fixture fixture({.row_bytes = 1024}, "threads", 60, DirectMode::off);
+      for (uint64_t round = 0; round < 5; ++round) {
+        const auto ids = random_ids(200, 150, 10 * c + round);
+        Bytes out(ids.size() * 1024);
+        gather(fixture.table, ids, out.data(), 1);
+        fixture.expect_rows(ids, out.data());
+      }
+    });
+  for (auto& caller : callers) caller.join();
+}
+
 void test_bad_id(const std::string& engine) {
   Fixture fixture({}, engine, 4, DirectMode::automatic);
   Bytes out(3 * 512, std::byte{42});
@@ -294,6 +310,7 @@ int main() {
   test_short_reads();
   test_plan();
   test_opening();
+  test_many_readers();
   for (const auto& engine : engines()) {
     test_rows(engine);
     test_team(engine);

@@ -172,6 +172,18 @@ def test_image_that_cannot_be_opened(tmp_path):
         engines.open_reader([tmp_path], 4096, "threads", direct="off")
 
 
+def test_images_by_descriptor(tmp_path, engine):
+    """An open layout names its images so; errors call them by their own names."""
+    image = tmp_path / "image"
+    image.write_bytes(bytes(8192))
+    with image.open("rb") as file:
+        reader = engines.open_reader([Path(f"/proc/self/fd/{file.fileno()}")], 4096, engine)
+    table = native.TieredTable(4096, [0, 0, 0, 2], None, [], None, reader, 0, 4096, 1, 4096)
+    os.truncate(image, 4096)
+    with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
+        table.gather(np.array([0, 1]), np.empty((2, 4096), np.uint8))
+
+
 def test_more_reads_than_depth(tmp_path, engine):
     image = tmp_path / "image"
     pages = np.random.default_rng(0).integers(0, 256, (500, 4096), dtype=np.uint8)

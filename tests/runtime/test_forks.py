@@ -212,7 +212,7 @@ def test_forks_at_random(busy):
 def test_forks_at_random_for_long(busy):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    fork_at_random(busy, random.Random(seed), 1000)
+    fork_at_random(busy, random.Random(seed), 300)
 
 
 def test_ring_and_pool_of_the_core_after_a_fork(tmp_path):
@@ -230,3 +230,28 @@ def test_ring_and_pool_of_the_core_after_a_fork(tmp_path):
         assert read()
         assert in_child(read)
         assert read()
+
+
+def test_reads_under_way_are_the_parents(tmp_path):
+    """A stage's reader between `start` and `finish`: the child is told and reads anew; the parent's reads arrive."""
+    data = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)
+    (tmp_path / "data").write_bytes(data.tobytes())
+    for engine in ("threads", *([] if native.uring_unavailable() else ["io_uring"])):
+        raw = np.empty((1 << 20) + 3 * 4096, np.uint8)
+        buffer = raw[-raw.ctypes.data % 4096 :][: (1 << 20) + 8192]
+        reader = native.StreamReader([str(tmp_path / "data")], [buffer], engine)
+
+        def read(reader: Any = reader, buffer: Any = buffer) -> bool:
+            reader.start([(0, 0, 1 << 20, 0, 0)])
+            [begin] = reader.finish()
+            return bool((buffer[begin : begin + (1 << 20)] == data).all())
+
+        def in_the_child(reader: Any = reader, read: Any = read) -> bool:
+            with pytest.raises(OSError, match="begun by another process, of which this is a fork"):
+                reader.finish()
+            return read()
+
+        reader.start([(0, 0, 1 << 20, 0, 0)])
+        assert in_child(in_the_child)
+        [begin] = reader.finish()
+        np.testing.assert_array_equal(buffer[begin : begin + (1 << 20)], data)

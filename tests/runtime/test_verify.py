@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tiering.errors import CapabilityError, FormatError, TieringError
+from tiering.formats.layout import page_sums
 from tiering.runtime import open_layout
 from tiering.runtime.loader import Loader
 
@@ -50,7 +51,8 @@ def flip_bits(kit, build, engine: str, luck: random.Random, trials: int) -> None
         with layout.features(engine=engine, verify=True) as features:
             expected = features.gather_numpy(np.arange(400))
             image, at = flip(layout, luck)
-            message = f"{layout.artifact.images[image]}: page {at // page} (from byte {at // page * page} on)"
+            path = layout.artifact.manifest.external[f"ssd-{image}"].path
+            message = f"{path}: page {at // page} (from byte {at // page * page} on)"
             with pytest.raises(FormatError, match=f"^{re.escape(message)} of ssd image {image} is damaged: .* 'node'"):
                 features.gather_numpy(np.random.default_rng(at).permutation(400))
             for path, data in zip(layout.artifact.images, pristine, strict=True):
@@ -101,7 +103,7 @@ def test_a_loader_stops_at_damage(kit, build):
 
 def test_a_layout_without_checksums(kit, build):
     layout = open_layout(build(kit.small_graph()).path)
-    del layout.artifact.manifest.external["ssd-0-pages"]
+    del layout.artifact.manifest.files[page_sums(0)]
     with pytest.raises(CapabilityError, match=r"has no checksums of pages, .*; make the layout again"):
         layout.features(verify=True)
     assert layout.features().gather_numpy([299]).shape == (1, 8)
@@ -109,7 +111,9 @@ def test_a_layout_without_checksums(kit, build):
 
 def test_damaged_checksums(kit, build):
     layout = build(kit.small_graph())
-    path = layout.artifact.manifest.external["ssd-0-pages"].path
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(FormatError, match=r"ssd-0-of-1.pages: expected 4 bytes, found 3"):
-        layout.features(verify=True)
+    path = layout.path / page_sums(0)
+    good = path.read_bytes()
+    for bad in (good[:-1], bytes([good[0] ^ 1]) + good[1:]):
+        path.write_bytes(bad)
+        with pytest.raises(FormatError, match=re.escape(page_sums(0))):
+            open_layout(layout.path).features(verify=True)

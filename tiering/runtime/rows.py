@@ -118,6 +118,12 @@ class FeatureRows:
     def _closed_error(self) -> InputError:
         return InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")
 
+    def _no_room(self, rows: int) -> BudgetError:
+        return BudgetError(
+            f"{self._where}: node type {self.node_type!r}: no memory to gather {format_count(rows)} rows "
+            f"({format_bytes(rows * self.row_bytes)}); gather fewer ids at a time"
+        )
+
     def __enter__(self) -> Any:
         return self
 
@@ -246,12 +252,6 @@ class HostRows(FeatureRows):
 
     def _refuse_damage(self, stats: native.GatherStats) -> None:
         """Raise if a gather met pages that are not what their checksums say."""
-
-    def _no_room(self, rows: int) -> BudgetError:
-        return BudgetError(
-            f"{self._where}: node type {self.node_type!r}: no memory to gather {format_count(rows)} rows "
-            f"({format_bytes(rows * self.row_bytes)}); gather fewer ids at a time"
-        )
 
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 #include <tiering/errors.hpp>
 #include <tiering/io/image_set.hpp>
@@ -65,13 +66,20 @@ int64_t file_bytes(int fd, const std::string& path) {
   return end;
 }
 
+std::string own_name(const std::string& path) {
+  std::error_code unknown;
+  if (!path.starts_with("/proc/self/fd/")) return path;
+  const auto target = std::filesystem::read_symlink(path, unknown);
+  return unknown ? path : target.string();
+}
+
 }  // namespace
 
-ImageFile::ImageFile(std::string path, DirectMode mode) : path_(std::move(path)) {
+ImageFile::ImageFile(const std::string& path, DirectMode mode) : path_(own_name(path)) {
   try {
-    if (mode != DirectMode::off && try_direct()) return;
+    if (mode != DirectMode::off && try_direct(path)) return;
     if (mode == DirectMode::on) throw IoError(EINVAL, path_ + ": " + note_);
-    open_buffered();
+    open_buffered(path);
   } catch (...) {
     if (fd_ >= 0) close(fd_);
     throw;
@@ -106,8 +114,8 @@ int64_t ImageFile::bytes_now() const noexcept {
   return fstat(fd_, &now) == 0 && S_ISREG(now.st_mode) ? std::min<int64_t>(now.st_size, bytes_) : bytes_;
 }
 
-bool ImageFile::try_direct() {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
+bool ImageFile::try_direct(const std::string& path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
   if (fd_ < 0) {
     if (errno != EINVAL) throw IoError(errno, path_ + ": " + describe(errno));
     note_ = "the file system refuses O_DIRECT";
@@ -127,8 +135,8 @@ bool ImageFile::try_direct() {
   return false;
 }
 
-void ImageFile::open_buffered() {
-  fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+void ImageFile::open_buffered(const std::string& path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd_ < 0) throw IoError(errno, path_ + ": " + describe(errno));
   bytes_ = file_bytes(fd_, path_);
   posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);  // only a hint: rows are read at random, read-ahead is waste

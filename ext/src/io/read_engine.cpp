@@ -30,6 +30,10 @@ uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, u
   return aligned;
 }
 
+IoError inherited_error() {
+  return IoError(ECHILD, "these reads were begun by another process, of which this is a fork");
+}
+
 IoError truncated_error(const ImageFile& image, const Read& read) {
   return IoError(EIO, image.path() + ": ends at byte " + std::to_string(image.bytes_now()) + ", but bytes " +
                           std::to_string(read.offset) + " to " + std::to_string(read.offset + read.need) +

@@ -14,12 +14,12 @@ namespace {
 // Never freed: its threads sleep until the process ends.
 std::atomic<ReadPool*> the_pool{nullptr};
 
+// In a child the threads do not exist, and another thread may have held the mutex.
+const int refused = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
+
 }  // namespace
 
 ReadPool& ReadPool::of_this_process() {
-  // In a child the threads do not exist, and another thread may have held the mutex.
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
-  if (registered != 0) throw IoError(registered, "cannot prepare reader threads for forks");
   ReadPool* pool = the_pool.load();
   if (pool != nullptr) return *pool;
   auto* made = new ReadPool;
@@ -31,6 +31,8 @@ ReadPool& ReadPool::of_this_process() {
 void ReadPool::add(SharedWork& work, size_t threads) {
   {
     const std::lock_guard lock(mutex_);
+    if (refused != 0) throw IoError(refused, "no memory to prepare reader threads for forks");
+    work.busy_ = 0;  // a forked child may have inherited a batch under way
     queue_.insert(queue_.end(), std::min(threads, kMaxThreads), &work);
     try {
       start_threads();

@@ -51,7 +51,9 @@ class ThreadsEngine final : public ReadEngine, private SharedWork {
   }
 
   void finish() override {
+    const bool inherited = !reads_.empty() && owner_ != getpid();
     wait();
+    if (inherited) throw inherited_error();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 

@@ -113,8 +113,10 @@ class UringEngine final : public ReadEngine {
   }
 
   void finish() override {
+    const bool inherited = !reads_.empty() && owner_ != getpid();
     drain();
     reads_ = {};
+    if (inherited) throw inherited_error();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 

@@ -171,7 +171,10 @@ class GpuFeatures(FeatureRows):
         dtype: torch.dtype = getattr(torch, self.dtype)
         wanted = self._ids_there(ids)
         if out is None:
-            out = self.device.empty((len(wanted), self.dim), dtype)
+            try:
+                out = self.device.empty((len(wanted), self.dim), dtype)
+            except RuntimeError as error:  # torch's word for it
+                raise self._no_room(len(wanted)) from error
         elif not isinstance(out, torch.Tensor):
             raise InputError(f"out: expected a tensor on {self.device.name}, found {type(out).__name__}")
         elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):

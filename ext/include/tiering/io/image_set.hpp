@@ -13,7 +13,8 @@ enum class DirectMode { automatic, on, off };
 /// One open image; owns its descriptor.
 class ImageFile {
  public:
-  ImageFile(std::string path, DirectMode mode);
+  /// `path` may be that of a descriptor, /proc/self/fd/N; messages then call the file by its own name.
+  ImageFile(const std::string& path, DirectMode mode);
   /// A file that is open already and is known by `name`; keeps a descriptor of its own. `alignment` is that of its
   /// direct reads, or 1.
   ImageFile(std::string name, int fd, int64_t alignment);
@@ -35,8 +36,8 @@ class ImageFile {
   const std::string& note() const noexcept { return note_; }
 
  private:
-  bool try_direct();
-  void open_buffered();
+  bool try_direct(const std::string& path);
+  void open_buffered(const std::string& path);
 
   std::string path_;
   int fd_ = -1;

@@ -93,6 +93,8 @@ class AlignedBuffer {
 /// Throws IoError when the image ends before `need` bytes. Bytes short of an alignment boundary are read
 /// again.
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
+/// The error of a forked child that waits for reads its parent began.
+IoError inherited_error();
 /// The error of an image that ends before the bytes a read needs.
 IoError truncated_error(const ImageFile& image, const Read& read);
 /// The error of a read that failed with `code`.
