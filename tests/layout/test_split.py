@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_reader import read_rows
+from sealed import edit_manifest
 from toy_datasets import toy_dataset, tree_bytes
 
 import tiering
@@ -186,7 +187,7 @@ def test_no_split_is_as_before(one: Chain, tmp_path: Path) -> None:
         trees.append((tree_bytes(tmp_path / "layout"), tree_bytes(tmp_path / "ssd")))
     assert trees[0] == trees[1] == trees[2]
     manifest = Layout.open(tmp_path / "layout").manifest
-    assert manifest.version == (1, 0)
+    assert manifest.version == (1, 2)
     assert set(manifest.body) == {"page_bytes", "num_images", "num_peers", "node_types"}
     assert set(manifest.provenance["options"]) == {"gpu", "peer", "cpu", "ssd", "page_bytes"}
     assert set(manifest.provenance["inputs"]) == {"graph"}
@@ -283,10 +284,7 @@ def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) ->
 
 def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
     shutil.copytree(one.scores, tmp_path / "scores")
-    manifest = tmp_path / "scores" / "manifest.json"
-    document = json.loads(manifest.read_text())
-    del document["provenance"]["options"]["sampling"]
-    manifest.write_text(json.dumps(document))
+    edit_manifest(tmp_path / "scores", lambda found: found["provenance"]["options"].pop("sampling"))
     with pytest.raises(InputError, match="says nothing about reads of adjacency lists"):
         adjacency_lists(Graph.open(one.reordered), Scores.open(tmp_path / "scores"))
 

@@ -240,10 +240,12 @@ def test_image_truncated_before_open(kit, build):
 
 
 def test_image_missing(kit, build):
-    layout, _ = bytes_layout(kit, build, 4096)
-    layout.artifact.images[0].unlink()
-    with pytest.raises(MissingError, match=r"ssd image 0 .* does not exist"):
-        layout.features()
+    """Whoever has the layout open keeps the image; nobody else can open it."""
+    layout, rows = bytes_layout(kit, build, 4096)
+    layout.artifact.manifest.external["ssd-0"].path.unlink()
+    np.testing.assert_array_equal(layout.features().gather_numpy(np.arange(ROWS)), rows)
+    with pytest.raises(FormatError, match=r"external ssd-0: .*ssd-0-of-1: the file does not exist"):
+        tiering.open(layout.path)
 
 
 @pytest.mark.parametrize("engine", ["io_uring", "threads"])

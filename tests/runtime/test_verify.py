@@ -117,3 +117,20 @@ def test_damaged_checksums(kit, build):
         path.write_bytes(bad)
         with pytest.raises(FormatError, match=re.escape(page_sums(0))):
             open_layout(layout.path).features(verify=True)
+
+
+def test_damaged_memory_tiers_and_adjacency(kit, build):
+    layout = build(kit.small_graph())
+    for path, words in (
+        (layout.path / "tiers/node/cpu", "tiers/node/cpu: bytes 0 to "),
+        (layout.path / "graph/relations/node__to__node/indices", "indices: bytes 0 to "),
+    ):
+        data = bytearray(path.read_bytes())
+        data[17] ^= 2
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=f"{words}.* are not what was written"):
+            open_layout(layout.path).loader(batch_size=64, fanouts=(5,), verify=True)
+        open_layout(layout.path).loader(batch_size=64, fanouts=(5,))
+        data[17] ^= 2
+        path.write_bytes(data)
+    open_layout(layout.path).loader(batch_size=64, fanouts=(5,), verify=True)

@@ -221,6 +221,18 @@ class Layout(Artifact):
         """What opens the file of a memory tier (``gpu``, ``peer``, ``cpu``), as it was when the layout was opened."""
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
+    def verify_tiers(self, node_type: str) -> None:
+        """Read the files of a type's memory tiers, and compare them with their checksums.
+
+        Raises
+        ------
+        FormatError
+            If one is not what was written.
+        """
+        for name in self.manifest.files:
+            if name.startswith(f"tiers/{node_type}/"):
+                self.manifest.verifier(name).finish()
+
     @property
     def images(self) -> list[Path]:
         """What opens the SSD images, in stripe order, as they were when the layout was opened."""

@@ -137,7 +137,7 @@ class ImageSet:
     @property
     def held(self) -> int:
         """Bytes of memory taken for pages on their way, once there were any."""
-        return sum(appending_memory(file.nbytes) for file in self._files) if self._begun else 0
+        return sum(appending_memory(file.nbytes) for file in (*self._files, *self.sums)) if self._begun else 0
 
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""

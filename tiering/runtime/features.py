@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import FormatError, InputError, MissingError
+from tiering.errors import FormatError, InputError
 from tiering.formats.layout import TIERS, Layout, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.manifest import storage_dtype
 from tiering.io.held import shown
@@ -44,7 +44,7 @@ class TieredFeatures(HostRows):
     threads
         Threads that copy rows from memory.
     verify
-        Whether each page of the ssd tier is compared with its checksum.
+        Whether files of the memory tiers, and each page of the ssd tier, are compared with their checksums.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class TieredFeatures(HostRows):
         self.reader = None
         """Open SSD images; ``None`` where the ssd tier is empty."""
         self._checks = PageChecks(layout) if verify and entry.rows("ssd") else None
+        if verify:
+            layout.verify_tiers(node_type)
         if entry.rows("ssd"):
             check_images(layout, entry)
             self.reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
@@ -187,13 +189,9 @@ def _load_tiers(
 
 
 def check_images(layout: Layout, entry: TypeLayout) -> None:
-    """Existence and size again: images lie outside the layout and may have changed since it was opened."""
+    """Sizes again: images lie outside the layout and may have changed since it was opened."""
     last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
     for index, path in enumerate(layout.images):
-        if not path.exists():
-            raise MissingError(
-                f"{shown(path)}: ssd image {index} of {layout.path} does not exist (moved? make the layout again)"
-            )
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
         if path.is_file() and path.stat().st_size < needed:
             raise FormatError(

@@ -142,8 +142,9 @@ class TieredLayout:
         threads
             Threads that copy rows from memory.
         verify
-            Whether each page of the ssd tier is compared with its checksum, which was written with the layout, before
-            rows are taken from it. Whole pages are read then.
+            Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page
+            of the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency,
+            too, once, when it is made.
         device
             ``cpu``: rows arrive in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a
             ``torch.device``: rows arrive in the memory of that GPU, where the gpu tier lives.

@@ -75,6 +75,8 @@ class Loader:
             if not isinstance(value, (int, np.integer)) or value < lowest:
                 raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
         self.layout = layout
+        if verify:
+            layout.graph.verify_reads()
         self.node_type, self.seeds = _find_seeds(layout, split, node_type, seeds)
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
         self.batch_size, self.shuffle, self.drop_last = sampling.batch_size, shuffle, drop_last
@@ -86,6 +88,8 @@ class Loader:
         self.features = _find_features(layout, features, reading, there)
         """Where each node type's rows come from; types without features are absent."""
         self._labels = layout.labels(self.node_type)
+        if verify:
+            layout.graph.finish_reads()  # what is too large to be compared before it is used
         self._batches = self._find_batches(device, sample_on, peers, peer_lists)
         self._mapped = MappedFiles(layout.graph)
         self._next_epoch = 0

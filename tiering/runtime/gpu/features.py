@@ -96,6 +96,8 @@ class GpuFeatures(FeatureRows):
         self.most_sms = _parse_sms(most_sms, device)
         """Multiprocessors that a gather uses at most; 0: all."""
         self._reader, self._staged = None, None
+        if verify:
+            layout.verify_tiers(node_type)
         if entry.rows("ssd"):
             check_images(layout, entry)
             self._reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
