@@ -5,7 +5,7 @@ ids are int32 below 2^31 nodes, else int64. ``threads`` is at least 1 and never 
 `tiering.errors.RefusedError` names the argument, and the first place in it, that does not fit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -155,7 +155,7 @@ def reverse_pagerank(
     threads: int = 1,
     memory: int | None = None,
     scratch: str = ".",
-    files: Sequence[str] = (),
+    files: Sequence[tuple[str, Callable[[int, memoryview], None] | None]] = (),
 ) -> tuple[list[NDArray[np.float64]], int, float]:
     """``(scores per node type, sweeps done, L1 change of the last sweep)``.
 
@@ -180,7 +180,7 @@ def inclusion_probability(
     threads: int = 1,
     memory: int | None = None,
     scratch: str = ".",
-    files: Sequence[str] = (),
+    files: Sequence[tuple[str, Callable[[int, memoryview], None] | None]] = (),
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """``(found per node type, reads per relation)`` of one batch of neighbour sampling.
 
@@ -337,9 +337,6 @@ def epoch_order(n: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 def page_hashes(data: NDArray[np.uint8], page_bytes: int) -> NDArray[np.uint32]:
     """Low 32 bits of XXH3-64 (seed 0) of each page; `data` holds whole pages."""
-
-def block_hashes(data: NDArray[np.uint8], block_bytes: int, threads: int = 1) -> NDArray[np.uint64]:
-    """XXH3-64 (seed 0) of each block of `data`; the last may be short."""
 
 def uring_unavailable() -> str:
     """Why io_uring cannot be used here; empty if a ring can be set up and reads."""

@@ -57,7 +57,6 @@ cumulative_weights = _native.cumulative_weights
 epoch_order = _native.epoch_order
 
 # io
-block_hashes = _native.block_hashes
 page_hashes = _native.page_hashes
 GatherStats = _native.GatherStats
 RowReader = _native.RowReader
@@ -74,7 +73,6 @@ __all__ = [
     "SsdReader",
     "StreamReader",
     "TieredTable",
-    "block_hashes",
     "build_info",
     "check_csc",
     "check_indptr",

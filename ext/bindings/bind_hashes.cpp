@@ -1,4 +1,4 @@
-// Bindings of checksums: XXH3-64 over pages and blocks.
+// Bindings of checksums: XXH3-64 over pages.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
@@ -29,19 +29,6 @@ nb::object page_hashes(const Bytes& data, int64_t page_bytes) {
   return tiering::bind::to_numpy(std::move(out));
 }
 
-nb::object block_hashes(const Bytes& data, int64_t block_bytes, int threads) {
-  tiering::bind::check_threads(threads);
-  TIERING_EXPECT(block_bytes >= 1, "block_bytes: expected at least 1, found " + std::to_string(block_bytes));
-  const auto bytes = static_cast<int64_t>(data.size());
-  tiering::Buffer<uint64_t> out(bytes / block_bytes + (bytes % block_bytes != 0));
-  tiering::bind::without_gil(
-      [&] { tiering::block_hashes(bytes_of(data), static_cast<size_t>(block_bytes), out.span(), threads); });
-  return tiering::bind::to_numpy(std::move(out));
-}
-
 }  // namespace
 
-void bind_hashes(nb::module_& m) {
-  m.def("page_hashes", &page_hashes, "data"_a, "page_bytes"_a);
-  m.def("block_hashes", &block_hashes, "data"_a, "block_bytes"_a, "threads"_a = 1);
-}
+void bind_hashes(nb::module_& m) { m.def("page_hashes", &page_hashes, "data"_a, "page_bytes"_a); }

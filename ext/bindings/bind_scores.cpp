@@ -42,6 +42,8 @@ std::vector<tiering::NodeValues> all_values(const std::vector<Values>& given, co
 }
 
 /// The memory a caller gave; Ctrl-C ends the work.
+using File = std::tuple<std::string, nb::object>;  ///< path, and who is told of what is read of it, or None
+
 tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& scratch) {
   tiering::ScoreMemory memory;
   if (bytes) memory.bytes = *bytes;
@@ -54,13 +56,23 @@ tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& 
 }
 
 std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations,
-                                                   const std::vector<std::string>& files) {
+                                                   const std::vector<File>& files) {
   TIERING_EXPECT(files.empty() || files.size() == relations.size(),
                  "files: expected one per relation, or none");
   std::vector<tiering::ScoreRelation> views;
   for (const auto& [src_type, dst_type, indptr, indices] : relations)
-    views.push_back({src_type, dst_type, csc_view(indptr, indices), ""});
-  for (size_t r = 0; r < files.size(); ++r) views[r].file = files[r];
+    views.push_back({src_type, dst_type, csc_view(indptr, indices), {}});
+  for (size_t r = 0; r < files.size(); ++r) {
+    const auto& [path, passed] = files[r];
+    views[r].file.path = path;
+    if (passed.is_none()) continue;
+    views[r].file.passed = [call = nb::handle(passed)](int64_t offset, std::span<const std::byte> bytes) {
+      const nb::gil_scoped_acquire held;
+      auto* const data = reinterpret_cast<char*>(const_cast<std::byte*>(bytes.data()));
+      call(offset,
+           nb::steal(PyMemoryView_FromMemory(data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ)));
+    };
+  }
   return views;
 }
 
@@ -74,7 +86,7 @@ nb::tuple reverse_pagerank(const std::vector<Relation>& relations, const std::ve
                            const std::vector<Values>& start, const std::vector<Values>& teleport,
                            double damping, int max_sweeps, double tolerance, int threads,
                            std::optional<int64_t> memory, const std::string& scratch,
-                           const std::vector<std::string>& files) {
+                           const std::vector<File>& files) {
   check_threads(threads);
   const auto views = relation_views(relations, files);
   const auto starts = all_values(start, "start", num_nodes),
@@ -89,7 +101,7 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
                                 const std::vector<Values>& p0,
                                 const std::vector<std::vector<int64_t>>& fanouts, const std::string& frontier,
                                 bool replacement, int threads, std::optional<int64_t> memory,
-                                const std::string& scratch, const std::vector<std::string>& files) {
+                                const std::string& scratch, const std::vector<File>& files) {
   check_threads(threads);
   TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
   const auto views = relation_views(relations, files);
@@ -106,8 +118,8 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
 void bind_scores(nb::module_& m) {
   m.def("reverse_pagerank", &reverse_pagerank, "relations"_a, "num_nodes"_a, "start"_a, "teleport"_a,
         "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1, "memory"_a = nb::none(),
-        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
+        "scratch"_a = ".", "files"_a = std::vector<File>{});
   m.def("inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
         "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(),
-        "scratch"_a = ".", "files"_a = std::vector<std::string>{});
+        "scratch"_a = ".", "files"_a = std::vector<File>{});
 }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sealed import edit_manifest
 
 from tiering.cli.output import printable
 
@@ -16,14 +18,6 @@ SPELT = r"x\ny: sound (manifest)\x1b[2J\x9b1m\u202e\u2028\ud800\r"
 def test_printable() -> None:
     assert printable(EVIL) == SPELT
     assert printable("Übung, 数据, ± 5 % ─") == "Übung, 数据, ± 5 % ─"
-
-
-def edit(path: Path, **changes: object) -> None:
-    file = path / "manifest.json"
-    document = json.loads(file.read_text())
-    for place, value in changes.items():
-        document[place] = value
-    file.write_text(json.dumps(document))
 
 
 @pytest.fixture
@@ -41,8 +35,7 @@ def sober(text: str) -> None:
 
 def test_check(tiering_cli, scores: Path) -> None:
     entry = {"dtype": "int8", "shape": [1], "bytes": 1, "checksum": "xxh3-64-b64m:" + "0" * 16}
-    document = json.loads((scores / "manifest.json").read_text())
-    edit(scores, files={**document["files"], EVIL: entry})
+    edit_manifest(scores, lambda document: document["files"].update({EVIL: entry}))
     result = tiering_cli("check", scores)
     sober(result.out + result.err)
     assert result.code == 1 and SPELT in result.out and len(result.out.splitlines()) == 2
@@ -53,12 +46,12 @@ def test_check(tiering_cli, scores: Path) -> None:
 
 
 def test_info_and_evaluate(tiering_cli, tmp_path, scores: Path) -> None:
-    document = json.loads((scores / "manifest.json").read_text())
-    edit(
-        scores,
-        provenance={**document["provenance"], "stage": EVIL, "package": EVIL},
-        body={**document["body"], "method": EVIL},
-    )
+
+    def change(document: dict[str, Any]) -> None:
+        document["provenance"].update(stage=EVIL, package=EVIL)
+        document["body"].update(method=EVIL)
+
+    edit_manifest(scores, change)
     for command in ("info", "info --json"):
         result = tiering_cli(*command.split(), scores).ok()
         sober(result.out)

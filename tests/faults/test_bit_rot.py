@@ -177,3 +177,35 @@ def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         partly.finish()
     with pytest.raises(FormatError, match="bytes 0 to 16"):
         Verifier(file, str(file), 100, checksum.combine_digests(blocks), None).finish()
+
+
+@pytest.mark.parametrize("method", ["wrpr", "vip"])
+def test_what_the_core_reads_past_the_cache_is_compared(
+    inputs: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Indices larger than memory are compared as the core streams them: they are not read once more at the end."""
+    from tiering.io.verify import Verifier
+    from tiering.scores import memory
+
+    monkeypatch.setattr(manifest, "available_memory", lambda: 0)
+    monkeypatch.setattr(memory, "past_the_cache", lambda *sizes: True)
+    options = {**(SAMPLING if method == "vip" else {}), "threads": 1, "memory": "1GiB"}
+    file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
+    data = bytearray(file.read_bytes())
+    seen: list[str] = []
+    plain = Verifier._damaged
+    monkeypatch.setattr(
+        Verifier,
+        "_damaged",
+        lambda self, *given: (seen.append(self.path.name) if given[0] else None, plain(self, *given))[1],
+    )
+    pipeline.score(inputs / "graph", tmp_path / "sound", method, **options)
+    assert "indptr" in seen and "indices" not in seen
+    data[5] ^= 1
+    file.write_bytes(data)
+    try:
+        with pytest.raises(FormatError, match=r"indices: bytes 0 to .* are not what was written"):
+            pipeline.score(inputs / "graph", tmp_path / "damaged", method, **options)
+    finally:
+        data[5] ^= 1
+        file.write_bytes(data)

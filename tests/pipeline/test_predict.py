@@ -50,7 +50,9 @@ def large(tmp_path_factory):
 
 def data_files(folder: Path) -> list[Path]:
     """Files of an artifact but for manifests, and the notes in SSD directories whose they are."""
-    return [file for file in folder.rglob("*") if file.is_file() and file.name not in ("manifest.json", OWNER)]
+    return [
+        file for file in folder.rglob("*") if file.is_file() and file.name not in ("manifest.json", "checksums", OWNER)
+    ]
 
 
 def data_bytes(folder: Path) -> int:

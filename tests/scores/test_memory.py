@@ -71,12 +71,12 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 def nameless_files(folder: Path) -> list[int]:
-    """Bytes of the files in a directory that this process has open and that have no name any more."""
+    """Bytes of the files in a directory that this process has open and that never had a name."""
     found = []
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
             target = str(each.readlink())
-            if target.startswith(str(folder)) and target.endswith("(deleted)"):
+            if target.startswith(str(folder)) and "/#" in target and target.endswith("(deleted)"):
                 found.append(each.stat().st_size)
     return found
 
@@ -197,7 +197,7 @@ def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None =
     none = np.empty(0, np.int64)
     return native.reverse_pagerank(
         [(0, 0, indptr, indices)], [nodes], [(1 / nodes, 0.0, none)], [(0.15 / nodes, 0.0, none)], 0.85, sweeps, 0.0, 2,
-        40 * MIB if memory is None else memory, str(scratch), [str(indices.filename)] if files else [],
+        40 * MIB if memory is None else memory, str(scratch), [(str(indices.filename), None)] if files else [],
     )  # fmt: skip
 
 

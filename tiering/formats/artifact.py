@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from tiering.errors import FormatError, InputError, InternalError, MissingError
+from tiering.errors import FormatError, InputError, InternalError, MissingError, StorageError
 from tiering.formats.coverage import Coverage
 from tiering.formats.document import (
     MAJOR,
@@ -105,7 +106,9 @@ class Artifact:
         try:
             held.hold(name)
         except OSError as error:
-            self._unreadable.append(Problem(str(name), str(error.strerror or error), "missing"))
+            if error.errno != errno.EINVAL:  # not another kind of file, but one that the system refuses
+                raise StorageError(error.errno, f"{self.path / name}: {error.strerror}") from error
+            self._unreadable.append(Problem(str(name), str(error.strerror), "missing"))
 
     def _load_part(self, held: HeldDirectory, name: str) -> None:
         if name not in self.part_types:
@@ -113,7 +116,7 @@ class Artifact:
             return
         try:
             found = self.part_types[name]._load(open_directory(self.path / name, held))
-        except (FormatError, MissingError, OSError) as error:
+        except (FormatError, MissingError) as error:
             found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
         if not isinstance(found, Artifact):
             self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
@@ -189,7 +192,7 @@ class Artifact:
             found = cls._load(open_directory(path))
         except FormatError as error:
             return [Problem(MANIFEST, str(error), "json")]
-        except MissingError as error:
+        except (MissingError, StorageError) as error:
             return [Problem(MANIFEST, str(error), "missing")]
         return found.problems(level, threads, sample, coverage) if isinstance(found, Artifact) else found
 

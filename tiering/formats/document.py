@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import FormatError, MissingError
-from tiering.formats.manifest import External, FileEntry, Manifest, unsafe_path
+from tiering.formats.manifest import External, FileEntry, Manifest, nameable, unsafe_path
 from tiering.formats.problems import Problem
 from tiering.io.checksum import digest_bytes
 from tiering.io.held import HeldDirectory
@@ -228,7 +228,8 @@ def _entry_problems(document: dict[str, Any]) -> list[Problem]:
             message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
             problems.append(Problem(where, message, "size"))
     for name, entry in document["external"].items():
-        if not Path(entry["path"]).is_absolute() and unsafe_path(entry["path"]):
+        path = entry["path"]
+        if not nameable(path) or (not Path(path).is_absolute() and unsafe_path(path)):
             where = f"{MANIFEST}: external.{name}"
             problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
     for name in document["parts"]:

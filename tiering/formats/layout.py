@@ -235,6 +235,11 @@ class Layout(Artifact):
 
     @property
     def images(self) -> list[Path]:
+        """SSD images in stripe order."""
+        return [self.manifest.external[image_name(k)].path for k in range(self.num_images)]
+
+    @property
+    def image_places(self) -> list[Path]:
         """What opens the SSD images, in stripe order, as they were when the layout was opened."""
         return [Path(self.manifest.image_place(image_name(k))) for k in range(self.num_images)]
 
@@ -364,7 +369,7 @@ class Layout(Artifact):
             **super().summary(),
             "page_bytes": self.page_bytes,
             "num_peers": self.num_peers,
-            "images": [str(self.manifest.external[image_name(k)].path) for k in range(self.num_images)],
+            "images": [str(path) for path in self.images],
             "node_types": types,
             **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),

@@ -6,6 +6,7 @@ exist) is in each kind's own module.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -251,4 +252,12 @@ def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any,
 def unsafe_path(name: str) -> bool:
     """Whether a relative path could point outside its directory."""
     parts = Path(name).parts
-    return not parts or Path(name).is_absolute() or ".." in parts or "\x00" in name
+    return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)
+
+
+def nameable(path: str) -> bool:
+    """Whether the system can have a file of such a path at all."""
+    try:
+        return b"\x00" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False

@@ -227,7 +227,8 @@ class OutputDirectory:
         elif self._lock >= 0:
             self.journal.close()
             self._release()
-            kept.append(str(self.out))
+            if not self._named:
+                kept.append(str(self.out))
 
     def __enter__(self) -> OutputDirectory:
         return self

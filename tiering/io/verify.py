@@ -16,6 +16,13 @@ from tiering.io.storage import storage_errors
 from tiering.units import parse_threads
 
 
+class _Stream:
+    """How far a thread has come in a file."""
+
+    def __init__(self) -> None:
+        self.at, self.hash = -1, xxhash.xxh3_64()
+
+
 class Verifier:
     """What a file must hold. Readers tell it what passes by; `finish` reads the blocks that nobody has.
 
@@ -39,7 +46,7 @@ class Verifier:
         self._whole, self._blocks = whole, blocks
         self._pending = set(range(checksum.num_blocks(nbytes)))
         self._lock = threading.Lock()
-        self._at, self._hash = -1, xxhash.xxh3_64()
+        self._streams: dict[int, _Stream] = {}
 
     @property
     def done(self) -> bool:
@@ -49,30 +56,34 @@ class Verifier:
     def passed(self, offset: int, data: memoryview) -> None:
         """Take note of bytes that were read, from `offset` of the file on.
 
-        Blocks are compared that arrive whole, in calls that follow each other.
+        Blocks are compared that arrive whole, in calls of one thread that follow each other.
 
         Raises
         ------
         FormatError
             If a block is not what was written.
         """
-        with self._lock:
-            if not self._pending or self._blocks is None:
-                return
-            if offset != self._at:
-                skipped = -offset % checksum.BLOCK_BYTES
-                offset, data, self._hash = offset + skipped, data[skipped:], xxhash.xxh3_64()
-            while len(data):
-                block = offset // checksum.BLOCK_BYTES
-                end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
-                piece = data[: end - offset]
-                if block in self._pending:
-                    self._hash.update(piece)
-                offset, data = offset + len(piece), data[len(piece) :]
-                if offset == end and block in self._pending:
-                    self._compare(block, self._hash.digest())
-                    self._hash = xxhash.xxh3_64()
-            self._at = offset
+        if self.done or self._blocks is None:
+            return
+        stream = self._streams.setdefault(threading.get_ident(), _Stream())
+        if offset != stream.at:
+            skipped = -offset % checksum.BLOCK_BYTES
+            offset, data, stream.hash = offset + skipped, data[skipped:], xxhash.xxh3_64()
+        while len(data):
+            block = offset // checksum.BLOCK_BYTES
+            end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
+            piece = data[: end - offset]
+            wanted = block in self._pending
+            if wanted:
+                stream.hash.update(piece)
+            offset, data = offset + len(piece), data[len(piece) :]
+            if offset == end:
+                if wanted and stream.hash.digest() != self._expected(block):
+                    raise self._error(block)
+                with self._lock:
+                    self._pending.discard(block)
+                stream.hash = xxhash.xxh3_64()
+        stream.at = offset
 
     def finish(self) -> None:
         """Read and compare the blocks that have not passed by.
@@ -109,11 +120,6 @@ class Verifier:
         if self._blocks is None:
             return [] if checksum.combine_digests(b"".join(found)) == self._whole else wanted
         return [block for block, digest in zip(wanted, found, strict=True) if digest != self._expected(block)]
-
-    def _compare(self, block: int, digest: bytes) -> None:
-        if digest != self._expected(block):
-            raise self._error(block)
-        self._pending.discard(block)
 
     def _expected(self, block: int) -> bytes:
         size = checksum.DIGEST_BYTES

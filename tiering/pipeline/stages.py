@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tiering.errors import InputError
+from tiering.errors import FormatError, InputError, RefusedError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
@@ -119,7 +120,8 @@ def transpose(
     """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
     from tiering.graph import transpose_graph
 
-    return transpose_graph(opened(graph, Graph, verify), out, threads=threads, memory=memory, force=force)
+    with reading(graph := opened(graph, Graph, verify)):
+        return transpose_graph(graph, out, threads=threads, memory=memory, force=force)
 
 
 def score(
@@ -141,10 +143,10 @@ def score(
     """
     from tiering.scores import score_graph
 
-    return score_graph(
-        opened(graph, Graph, verify), method, out, train=train, seed=seed, threads=threads, memory=memory, force=force,
-        **options,
-    )  # fmt: skip
+    with reading(graph := opened(graph, Graph, verify)):
+        return score_graph(
+            graph, method, out, train=train, seed=seed, threads=threads, memory=memory, force=force, **options
+        )
 
 
 def reorder(
@@ -165,9 +167,10 @@ def reorder(
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
-    budget = parse_memory(memory).expecting(expected_memory(GraphShape.of_graph(graph), features))
-    order = order_nodes(graph, scores, threads, budget)
-    return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
+    with reading(graph, scores):
+        budget = parse_memory(memory).expecting(expected_memory(GraphShape.of_graph(graph), features))
+        order = order_nodes(graph, scores, threads, budget)
+        return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
 
 
 def layout(
@@ -191,10 +194,29 @@ def layout(
     from tiering.layout import write_layout
 
     known = None if scores is None else opened(scores, Scores, verify)
-    return write_layout(
-        opened(graph, Graph, verify), out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
-        gpu_times=gpu_times, threads=threads, memory=memory, force=force,
-    )  # fmt: skip
+    with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
+        return write_layout(
+            graph, out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
+            gpu_times=gpu_times, threads=threads, memory=memory, force=force,
+        )  # fmt: skip
+
+
+@contextmanager
+def reading(*artifacts: Artifact) -> Iterator[None]:
+    """Say which of these is damaged where the core refuses what was read of them.
+
+    Raises
+    ------
+    FormatError
+        Instead of `RefusedError`.
+    """
+    try:
+        yield
+    except RefusedError as error:
+        for artifact in artifacts:
+            artifact.finish_reads()  # says it best, where checksums tell
+        places = ", ".join(str(artifact.path) for artifact in artifacts)
+        raise FormatError(f"{places}: {error}; an input is damaged: run `tiering check --full` on each") from error
 
 
 def opened(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:

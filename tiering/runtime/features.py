@@ -68,7 +68,7 @@ class TieredFeatures(HostRows):
             layout.verify_tiers(node_type)
         if entry.rows("ssd"):
             check_images(layout, entry)
-            self.reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
+            self.reader = open_reader(layout.image_places, layout.page_bytes, engine, depth, direct)
         gpu, peers, cpu = _load_tiers(layout, entry)
         ssd = entry.ssd_rows
         table = native.TieredTable(
@@ -191,7 +191,7 @@ def _load_tiers(
 def check_images(layout: Layout, entry: TypeLayout) -> None:
     """Sizes again: images lie outside the layout and may have changed since it was opened."""
     last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
-    for index, path in enumerate(layout.images):
+    for index, path in enumerate(layout.image_places):
         needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
         if path.is_file() and path.stat().st_size < needed:
             raise FormatError(

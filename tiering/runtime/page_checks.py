@@ -9,7 +9,6 @@ import numpy as np
 from tiering import native
 from tiering.errors import CapabilityError, FormatError
 from tiering.formats.layout import Layout, page_sums
-from tiering.io.held import shown
 from tiering.runtime.memory import ResidentRows, load_rows
 
 
@@ -50,7 +49,7 @@ class PageChecks:
         if stats.bad_page < 0:
             return
         page, image = divmod(stats.bad_page, self._layout.num_images)
-        path = shown(self._layout.images[image])
+        path = self._layout.images[image]
         raise FormatError(
             f"{path}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
             f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError
+from tiering.errors import InputError, RefusedError
 from tiering.formats.refusals import damaged, named
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
@@ -92,7 +92,7 @@ class Sampler:
                 walks=walks,
                 threads=workers,
             )
-        except ValueError as error:
+        except RefusedError as error:
             raise self._explain(error) from None
 
     def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
@@ -115,7 +115,7 @@ class Sampler:
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         try:
             nodes, sizes, hops = self._native.sample(lists, *key, positions)
-        except ValueError as error:
+        except RefusedError as error:
             raise self._explain(error) from None
         return SampledBatch(
             dict(zip(self.node_types, nodes, strict=True)),
@@ -173,7 +173,7 @@ class Sampler:
         counters, workers = self._counters(counts), parse_threads(threads)
         try:
             self._native.count_accesses(*epoch, *counters, workers)
-        except ValueError as error:
+        except RefusedError as error:
             raise self._explain(error) from None
         return counts
 
@@ -219,7 +219,7 @@ class Sampler:
         workers = parse_threads(threads)
         try:
             return self._native.count_marks(*epoch, marks, num_marks, *counters, workers)
-        except ValueError as error:
+        except RefusedError as error:
             raise self._explain(error) from None
 
     def _epoch(

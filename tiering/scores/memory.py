@@ -8,11 +8,11 @@ edges of the relation); E: edges; T: training nodes. The tables of the documenta
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -199,13 +199,18 @@ def hybrid_need(graph: Graph, sizes: Sizes, sampling: SamplingOptions, squares: 
     return Need(max(step.least for step in steps), max(step.plenty for step in steps), what, before.kept)
 
 
+DirectFile: TypeAlias = tuple[str, "Callable[[int, memoryview], None] | None"]
+
+
 def kernel_memory(budget: Budget | None) -> int | None:
     """Bytes that a kernel may take now; ``None`` if there is no budget."""
     return None if budget is None else max(0, budget.left() - SLACK // 2)
 
 
-def direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[str]:
+def direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[DirectFile]:
     """Per relation, the file of its indices where that is better read past the page cache than mapped, else "".
+
+    With it who compares what is read with the file's checksums, if anybody does.
 
     That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
     own pages.
@@ -214,7 +219,11 @@ def direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[str]:
         return []
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
     large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
-    return [_whole_file(indices) if large else "" for indices in arrays]
+    verifiers = [getattr(indices, "verifier", None) for indices in arrays]
+    return [
+        (_whole_file(indices) if large else "", None if verifier is None else verifier.passed)
+        for indices, verifier in zip(arrays, verifiers, strict=True)
+    ]
 
 
 def past_the_cache(nbytes: int, budget: Budget, need: Need) -> bool:

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <tiering/buffer.hpp>
+#include <tiering/io/direct_file.hpp>
 #include <tiering/views.hpp>
 #include <vector>
 
@@ -17,7 +18,7 @@ struct ScoreRelation {
   int src_type = 0;
   int dst_type = 0;
   CscView csc;
-  std::string file = {};  ///< holds the indices from its begin on, if it is better read than their mapping
+  DirectFile file = {};  ///< holds the indices, if it is better read than their mapping
 };
 
 /// What a kernel may take, and where the edges go that do not fit.

@@ -17,7 +17,7 @@ BucketGrid source_bins(int64_t num_nodes) {
   return choose_grid(num_nodes, kWantedBins, BinnedEdges::kHalfBits, num_nodes);
 }
 
-BinnedEdges::BinnedEdges(const CscView& csc, const std::string& file, int64_t num_src, int64_t dense_degree,
+BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t dense_degree,
                          int chunks, int threads, const Poll& poll)
     : bins_(source_bins(num_src)),
       columns_(csc, dense_degree, threads),
@@ -67,7 +67,7 @@ void BinnedEdges::scan_kinds(std::span<const int64_t> indptr, int64_t begin, int
 }
 
 template <typename Index>
-void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices, const std::string& file,
+void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file,
                               const Poll& poll) {
   const int64_t num_src = bins_.num_keys, all_keys = bins_.num_buckets() << bins_.shift;
   auto keys = [&](int64_t begin, int64_t end, auto&& f) {
@@ -82,7 +82,7 @@ void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices
   count_by_key(partition_, csc.num_edges(), keys);
 }
 
-void BinnedEdges::write(const CscView& csc, const std::string& file, std::vector<DiskExtent> on_disk,
+void BinnedEdges::write(const CscView& csc, const DirectFile& file, std::vector<DiskExtent> on_disk,
                         WriteBehind* behind, const Poll& poll) {
   store_ = EdgeStore(num_places(), std::move(on_disk));
   csc.indices.visit([&](const auto& indices) {
@@ -102,7 +102,7 @@ BinnedEdges::Walk BinnedEdges::walk_from(ColumnKind kind, int64_t column) const 
 
 /// Sends the entries of a chunk to their bins.
 template <typename Index>
-void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const std::string& file, int chunk,
+void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk,
                               Writer& writer, const Poll& poll) {
   const auto [begin, end] = even_cut(csc.num_edges(), partition_.chunks(), chunk);
   const int64_t start = column_at(csc.indptr, begin);

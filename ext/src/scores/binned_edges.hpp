@@ -15,6 +15,7 @@
 #include <functional>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/io/direct_file.hpp>
 #include <tiering/partition.hpp>
 #include <tiering/views.hpp>
 #include <vector>
@@ -39,9 +40,9 @@ class BinnedEdges {
   using Poll = std::function<void()>;
 
   /// Counts the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
-  /// [0, num_src), or an indptr that is not in order. `file`, if not null, holds the indices and is read in
+  /// [0, num_src), or an indptr that is not in order. `file`, if there is one, holds the indices and is read in
   /// their place.
-  BinnedEdges(const CscView& csc, const std::string& file, int64_t num_src, int64_t dense_degree, int chunks,
+  BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t dense_degree, int chunks,
               int threads, const Poll& poll);
 
   const ColumnRanks& columns() const { return columns_; }
@@ -59,8 +60,8 @@ class BinnedEdges {
   int64_t position(ColumnKind kind, int64_t bin, int64_t edge) const;
 
   /// Puts the edges at their positions. `behind` may be null if all lie in memory.
-  void write(const CscView& csc, const std::string& file, std::vector<DiskExtent> on_disk,
-             WriteBehind* behind, const Poll& poll);
+  void write(const CscView& csc, const DirectFile& file, std::vector<DiskExtent> on_disk, WriteBehind* behind,
+             const Poll& poll);
 
   const EdgeStore& store() const { return store_; }
 
@@ -107,10 +108,10 @@ class BinnedEdges {
   BucketGrid all_buckets() const { return {2 * (bins_.num_buckets() << bins_.shift), bins_.shift}; }
 
   template <typename Index>
-  void count_edges(const CscView& csc, std::span<const Index> indices, const std::string& file,
+  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file,
                    const Poll& poll);
   template <typename Index>
-  void write_chunk(const CscView& csc, const Index* indices, const std::string& file, int chunk,
+  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk,
                    Writer& writer, const Poll& poll);
   template <typename Index>
   void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,

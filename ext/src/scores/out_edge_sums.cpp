@@ -64,7 +64,7 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   for (size_t i = 0; i < relations.size(); ++i) {
     const ScoreRelation& r = relations[i];
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
-    std::string file = readable_past_the_cache(r.file) ? r.file : std::string();
+    DirectFile file = readable_past_the_cache(r.file.path) ? r.file : DirectFile{};
     BinnedEdges edges = about("relation", i, [&] {
       return BinnedEdges(r.csc, file, grid.num_keys, dense_degree(r, grid, limits), chunks, threads,
                          memory.poll);
@@ -79,7 +79,7 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
   first_pieces_.push_back(static_cast<int64_t>(plan_->pieces().size()));
   // The allocator may keep what the indices were read into.
   const bool from_file =
-      std::any_of(relations_.begin(), relations_.end(), [](auto& r) { return !r->file.empty(); });
+      std::any_of(relations_.begin(), relations_.end(), [](auto& r) { return !r->file.path.empty(); });
   place(relations, memory.bytes - (from_file ? chunks * kStepMemory : 0), own_bytes);
   take_memory();
 }

@@ -77,7 +77,7 @@ class OutEdgeSums {
   struct Relation {
     int src_type;
     bool active;
-    std::string
+    DirectFile
         file;  ///< of the indices, to be read past the page cache; empty: they are read as they are mapped
     BinnedEdges edges;
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x

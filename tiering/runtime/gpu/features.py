@@ -100,7 +100,7 @@ class GpuFeatures(FeatureRows):
             layout.verify_tiers(node_type)
         if entry.rows("ssd"):
             check_images(layout, entry)
-            self._reader = open_reader(layout.images, layout.page_bytes, engine, depth, direct)
+            self._reader = open_reader(layout.image_places, layout.page_bytes, engine, depth, direct)
             workers = parse_threads(threads)
             self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes, verify)
         self._group = group if entry.rows("peer") else None

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <tiering/io/direct_file.hpp>
 #include <tiering/io/stream_reader.hpp>
 #include <tiering/read_ahead.hpp>
 #include <tiering/scratch_file.hpp>
@@ -38,23 +41,26 @@ class DoubleBuffer {
 /// Bytes that for_steps() holds beside the caller.
 inline constexpr int64_t kStepBytes = int64_t{4} << 20, kStepMemory = DoubleBuffer::memory_bytes(kStepBytes);
 
-/// Calls body(values, from, to) for steps of [begin, end) in order; values[from..to) are the entries. The file of
-/// this path, if one is given, holds them all from its begin on, and is read past the page cache instead of
-/// `values`: nothing has to be mapped, unmapped and thrown out of it.
+/// Calls body(values, from, to) for steps of [begin, end) in order; values[from..to) are the entries. The file, if
+/// there is one, holds them all, and is read instead of `values`: nothing has to be mapped, unmapped and thrown out
+/// of the page cache.
 template <typename T, typename Body>
-void for_steps(const std::string& path, const T* values, int64_t begin, int64_t end, Body&& body) {
-  if (path.empty() || begin >= end) {
+void for_steps(const DirectFile& file, const T* values, int64_t begin, int64_t end, Body&& body) {
+  if (file.path.empty() || begin >= end) {
     for_steps_ahead(values, begin, end, [&](int64_t from, int64_t to) { body(values, from, to); });
     return;
   }
   constexpr int64_t kItem = sizeof(T), kStep = kStepBytes / kItem;
-  DoubleBuffer buffer(ImageSet::open({path}, DirectMode::on), kStepBytes);
+  DoubleBuffer buffer(ImageSet::open({file.path}, DirectMode::on), kStepBytes);
   auto request = [&](int64_t step) { buffer.request(step * kItem, std::min(kStep, end - step) * kItem); };
   const int64_t first = begin / kStep * kStep;
   request(first);
   for (int64_t step = first; step < end; step += kStep) {
     const T* const read = reinterpret_cast<const T*>(buffer.take());
     if (step + kStep < end) request(step + kStep);
+    if (file.passed)
+      file.passed(step * kItem,
+                  std::as_bytes(std::span(read, static_cast<size_t>(std::min(kStep, end - step)))));
     body(read - step, std::max(begin, step), std::min(end, step + kStep));
   }
 }

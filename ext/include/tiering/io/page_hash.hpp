@@ -1,4 +1,4 @@
-// Checksums of pages and blocks: XXH3-64, seed 0. The format of images keeps its low 32 bits for each page.
+// Checksums of pages: XXH3-64, seed 0. The format of images keeps its low 32 bits for each page.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,5 @@ uint32_t page_hash(const std::byte* page, size_t page_bytes) noexcept;
 
 /// out[i] = page_hash of page i; data holds out.size() whole pages.
 void page_hashes(std::span<const std::byte> data, size_t page_bytes, std::span<uint32_t> out);
-
-/// out[i] = XXH3-64 of block i. The last block may be short.
-void block_hashes(std::span<const std::byte> data, size_t block_bytes, std::span<uint64_t> out, int threads);
 
 }  // namespace tiering
