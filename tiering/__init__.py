@@ -43,14 +43,18 @@ def open(path: str | os.PathLike[str]) -> Any:
     return artifact
 
 
-def check(path: str | os.PathLike[str], level: str = "structure", threads: int = 1) -> list[Problem]:
+def check(
+    path: str | os.PathLike[str], level: str = "structure", threads: int = 1, sample: float = 1.0
+) -> list[Problem]:
     """Return every problem of the artifact at `path`, nested ones included; an empty list if it is sound.
 
     Parameters
     ----------
     level
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
+    sample
+        At level ``full``: share of the blocks of 64 MiB of each file that is compared.
     """
     from tiering.formats.registry import check_artifact
 
-    return check_artifact(path, level, threads)
+    return check_artifact(path, level, threads, sample)

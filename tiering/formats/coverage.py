@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tiering.errors import FormatError, StorageError
 from tiering.formats.manifest import CHECKSUMS, External, Manifest
 from tiering.formats.problems import Problem
-from tiering.io.checksum import BLOCK_BYTES, num_blocks, sampled_digest
+from tiering.io.checksum import num_blocks, sampled_digest
 from tiering.io.storage import storage_errors
 from tiering.units import format_bytes
 
@@ -42,7 +42,7 @@ class Coverage:
         except StorageError as error:
             return [Problem(where, str(error), "external")]
         self.known += verifier.nbytes
-        self.compared += verifier.nbytes if len(wanted) == count else len(wanted) * BLOCK_BYTES
+        self.compared += sum(end - begin for begin, end in map(verifier.span, wanted))
         if not wrong:
             return []
         places = ", ".join(verifier.describe(block) for block in wrong[:_SHOWN])

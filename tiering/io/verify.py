@@ -104,10 +104,14 @@ class Verifier:
         """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
         return self._damaged(blocks, threads)
 
+    def span(self, block: int) -> tuple[int, int]:
+        """First byte and end of a block."""
+        return block * checksum.BLOCK_BYTES, min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
+
     def describe(self, block: int) -> str:
         """Where a block lies."""
-        end = min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
-        return f"bytes {block * checksum.BLOCK_BYTES} to {end}"
+        begin, end = self.span(block)
+        return f"bytes {begin} to {end}"
 
     def _damaged(self, blocks: Iterable[int], threads: int | None = None) -> list[int]:
         wanted = sorted(blocks)
