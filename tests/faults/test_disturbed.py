@@ -32,6 +32,7 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
         trials.whole()
         trials.finish(story, 2)
     assert struck >= rounds // 2
+    print(f"campaign {fault}: {rounds} trials, {struck} struck, 0 lost, 0 wrong")
 
 
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
