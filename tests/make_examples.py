@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SsdRows
 from tiering.formats.manifest import External
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.checksum import file_digests
 
 PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)

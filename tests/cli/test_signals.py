@@ -27,7 +27,7 @@ run()
 # Runs a command that stops when everything but the manifest is written; {deaf}: and sleeps on when it is told to end.
 STOPPED = """
 import contextlib, sys, time
-from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.writer import ArtifactWriter
 from tiering.cli.main import run
 
 def stop(*arguments, **options):

@@ -15,7 +15,7 @@ from toy_datasets import chain, toy_dataset
 
 from tiering import pipeline
 from tiering.errors import InputError, StorageError
-from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.journal import JOURNAL, Journal
 from tiering.sources.synthetic import generate
 

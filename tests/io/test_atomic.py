@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.scores import Scores
+from tiering.formats.writer import ArtifactWriter
 from tiering.io import atomic
 from tiering.io.atomic import OutputDirectory
 from tiering.io.journal import JOURNAL
@@ -67,7 +67,7 @@ def test_a_second_writer_is_refused_and_told_who_writes(tmp_path):
 def test_a_killed_writer_leaves_nothing_that_opens(tmp_path):
     code = (
         "import sys, time, numpy as np\n"
-        "from tiering.formats.artifact import ArtifactWriter\n"
+        "from tiering.formats.writer import ArtifactWriter\n"
         "w = ArtifactWriter(sys.argv[1], 'scores')\n"
         "w.put('nodes/node/feature', np.zeros(1000))\n"
         "print('ready', flush=True)\n"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tiering.errors import InternalError, StorageError
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.scores import Scores
+from tiering.formats.writer import ArtifactWriter
 from tiering.io import blocks
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES, checksum_file, file_digests

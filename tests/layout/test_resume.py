@@ -15,8 +15,8 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering.errors import InputError, StorageError
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph
+from tiering.formats.writer import ArtifactWriter
 from tiering.io import blocks, checksum
 from tiering.io.journal import Journal
 from tiering.layout import write_layout

@@ -15,9 +15,9 @@ import pytest
 import xxhash
 
 from tiering import native
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.layout import SsdRows, image_bytes, image_name, page_sums, peer_rows, tier_file
 from tiering.formats.manifest import External, storage_dtype
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.checksum import sampled_digest
 from tiering.runtime import TieredLayout, open_layout
 

@@ -12,8 +12,8 @@ import torch
 
 import tiering
 from tiering.errors import CapabilityError, InputError, MissingError
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.graph import Graph
+from tiering.formats.writer import ArtifactWriter
 from tiering.runtime.pipeline import Stage, StageError, run_stages
 from tiering.sampling import SamplingOptions, make_sampler
 

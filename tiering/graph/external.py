@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from tiering.errors import StorageError
 from tiering.execution import Budget
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.protocols import EdgeData
+from tiering.formats.writer import ArtifactWriter
 from tiering.graph.bucket_sort import sort_buckets
 from tiering.graph.scatter import scatter
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter

@@ -12,7 +12,6 @@ from typing import Any
 
 from tiering.errors import TieringError
 from tiering.execution import Budget, parse_memory
-from tiering.formats.artifact import AppendedEntry, ArtifactWriter
 from tiering.formats.document import document_problems, open_directory, parse_document, read_document
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
@@ -22,6 +21,7 @@ from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
+from tiering.formats.writer import AppendedEntry, ArtifactWriter
 from tiering.io.checksum import digest_bytes
 from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.execution import LOCAL, Budget
-from tiering.formats.artifact import ArtifactWriter
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw

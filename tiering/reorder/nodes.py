@@ -12,11 +12,12 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError, TieringError
 from tiering.execution import Budget
-from tiering.formats.artifact import Artifact, ArtifactWriter
+from tiering.formats.artifact import Artifact
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
 from tiering.ranked_rows import RankedRows

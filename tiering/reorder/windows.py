@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.execution import LOCAL, Budget, Executor, Window
-from tiering.formats.artifact import ArtifactWriter
 from tiering.formats.manifest import id_bytes
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.blocks import BlockFile, aligned_bytes
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
