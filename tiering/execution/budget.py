@@ -10,7 +10,7 @@ from tiering.units import format_bytes, parse_size
 
 AUTO_SHARE = 0.8
 """Share of the memory available that ``auto`` takes."""
-_SLACK = 4 << 20
+_SLACK = 8 << 20
 """Bytes by which what a process holds differs from run to run: what is advised has room for them."""
 
 
