@@ -97,12 +97,21 @@ void test_stream() {
                                                 {0, 0},
                                                 {1100000, std::min<int64_t>(size, 2200000)}})
     for (const std::string& source : {direct ? name : std::string(), std::string()}) {
-      int64_t at = begin;
-      for_steps(source, values.data(), begin, end, [&](const T* read, int64_t from, int64_t to) {
+      int64_t at = begin, past = -1;  // the byte behind what was seen of the file
+      const DirectFile file{
+          source, [&](int64_t offset, std::span<const std::byte> bytes) {
+            CHECK(past < 0 ? offset <= begin * static_cast<int64_t>(sizeof(T)) : offset == past);
+            const auto* const written = reinterpret_cast<const std::byte*>(values.data());
+            CHECK(std::equal(bytes.begin(), bytes.end(), written + offset));
+            past = offset + static_cast<int64_t>(bytes.size());
+          }};
+      for_steps(file, values.data(), begin, end, [&](const T* read, int64_t from, int64_t to) {
         CHECK(from == at && from < to);
         for (; at < to; ++at) CHECK(read[at] == values[static_cast<size_t>(at)]);
       });
       CHECK(at == end);
+      const bool read = !source.empty() && begin < end;
+      CHECK(past == (read ? end * static_cast<int64_t>(sizeof(T)) : -1));
     }
   CHECK(unlink(name.c_str()) == 0 && rmdir(where.c_str()) == 0);
 }
