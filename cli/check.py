@@ -30,7 +30,8 @@ def check_command(
     from tiering.formats.registry import check_artifact
 
     level, coverage = "full" if full else "structure", Coverage()
-    problems = check_artifact(path, level, parse_threads(threads), _share(sample, full), coverage)
+    share = _share(sample, full)
+    problems = check_artifact(path, level, parse_threads(threads), share, coverage)
     if json:
         found = [{"where": p.where, "message": p.message, "kind": p.kind} for p in problems]
         told = {"path": str(path), "level": level, "sound": not problems, "problems": found}
@@ -41,7 +42,8 @@ def check_command(
         verdict = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "sound"
         if full:
             print_line(str(coverage))
-        print_line(f"{path}: {verdict} ({_LEVELS[level]})")
+        looked = "sample" if share < 1 else level
+        print_line(f"{path}: {verdict} ({_LEVELS[looked]})")
     if problems:
         raise typer.Exit(1)
 
@@ -57,5 +59,6 @@ def _share(text: str, full: bool) -> float:
 
 _LEVELS = {
     "structure": "manifest, sizes, index arrays; --full reads every byte",
+    "sample": "manifest, sizes, index arrays, a sample of the checksums",
     "full": "manifest, sizes, index arrays, every edge, every checksum",
 }

@@ -107,7 +107,11 @@ def checksum_file(path: str | os.PathLike[str], threads: int = 1) -> str:
     return combine_digests(file_digests(path, threads))
 
 
-def sampled_digest(path: Path, blocks: int = 64, block_bytes: int = 64 * 1024) -> str:
+SAMPLES, SAMPLE_BYTES = 64, 64 * 1024
+"""Blocks of a file that its sampled digest covers, and their size; a file of no more bytes is covered whole."""
+
+
+def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_BYTES) -> str:
     """Digest of a file's size and of `blocks` evenly spaced blocks: notices a changed input in milliseconds.
 
     A file of up to ``blocks * block_bytes`` is read whole. A change between the blocks of a larger one goes unseen.
