@@ -129,7 +129,8 @@ class Artifact:
         """
         if self.manifest.verify:
             for verifier in self.manifest.verifiers.values():
-                verifier.finish()
+                if verifier.read:
+                    verifier.finish()
         for part in self._nested.values():
             part.finish_reads()
 

@@ -88,8 +88,11 @@ def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)
     rows = np.memmap(table.place, np.uint8, "r", table.offset, (table.rows, table.row_bytes))
-    if table.verifier is not None:
+    if table.verifier is not None and random:
         verified(rows, table.verifier)
+    elif table.verifier is not None:
+        table.verifier.read = True
+        rows.verifier = table.verifier  # type: ignore[attr-defined] # whoever takes them in order tells it
     mapping: mmap.mmap | None = getattr(rows, "_mmap", None)
     if mapping is not None:
         mapping.madvise(_advice(table.bytes) if random else mmap.MADV_SEQUENTIAL)

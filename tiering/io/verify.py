@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import xxhash
@@ -43,6 +44,8 @@ class Verifier:
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
         self.path, self.place, self.nbytes = path, place, nbytes
+        self.read = False
+        """Whether somebody reads the file: then all of it is to be compared before results are published."""
         self._whole, self._blocks = whole, blocks
         self._pending = set(range(checksum.num_blocks(nbytes)))
         self._lock = threading.Lock()
@@ -85,8 +88,8 @@ class Verifier:
                 stream.hash = xxhash.xxh3_64()
         stream.at = offset
 
-    def finish(self) -> None:
-        """Read and compare the blocks that have not passed by.
+    def finish(self, data: memoryview | None = None) -> None:
+        """Compare the blocks that have not passed by: read them, or take them from `data`, all of the file as mapped.
 
         Raises
         ------
@@ -96,7 +99,7 @@ class Verifier:
             If the disk refuses.
         """
         with self._lock:
-            if wrong := self._damaged(self._pending):
+            if wrong := self._damaged(self._pending, None, data):
                 raise self._error(wrong[0])
             self._pending.clear()
 
@@ -113,14 +116,19 @@ class Verifier:
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 
-    def _damaged(self, blocks: Iterable[int], threads: int | None = None) -> list[int]:
+    def _damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
         wanted = sorted(blocks)
         if not wanted:
             return []
         if self._blocks is None:
             wanted = list(range(checksum.num_blocks(self.nbytes)))
-        with storage_errors(self.path):
-            found = checksum.block_digests(self.place, wanted, threads or parse_threads("auto"))
+        threads = threads or parse_threads("auto")
+        if data is not None:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))
+        else:
+            with storage_errors(self.path):
+                found = checksum.block_digests(self.place, wanted, threads)
         if self._blocks is None:
             return [] if checksum.combine_digests(b"".join(found)) == self._whole else wanted
         return [block for block, digest in zip(wanted, found, strict=True) if digest != self._expected(block)]

@@ -88,6 +88,8 @@ class RankedRows:
         if self._windows is not None:
             return self._windows.rows
         if self.plan.strategy == "random":
+            if self.table.verifier is not None:
+                self.table.verifier.read = True
             rows = open_rows(Path(self.table.place), self.table.offset, self.table.row_bytes)
 
             def read(first: int, chunk: Bytes, _: int) -> Bytes:
