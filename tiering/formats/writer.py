@@ -110,7 +110,7 @@ class ArtifactWriter:
         found = {}
         for name in names:
             facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
-            if facts is None:
+            if facts is None or "blocks" not in facts:
                 return False
             entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), bytes.fromhex(facts["blocks"]))
             file = self.path / name
