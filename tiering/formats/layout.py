@@ -294,7 +294,8 @@ class Layout(Artifact):
         ]
 
     def _prefix_problems(self) -> list[Problem]:
-        return [] if self.split is None else prefix_problems(self.manifest.body, self._listed_graph)
+        sound = self.split is not None and not self._listed_graph._body_problems()
+        return prefix_problems(self.manifest.body, self._listed_graph) if sound else []
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
