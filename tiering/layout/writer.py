@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tiering.errors import TieringError
+from tiering.errors import FormatError, MissingError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.document import document_problems, open_directory, parse_document, read_document
 from tiering.formats.feature_rows import checked_tables, table_states
@@ -170,7 +170,7 @@ def _images_of(out: Path) -> list[External]:
     try:
         held = open_directory(out)
         document, data = read_document(held)
-    except (TieringError, OSError):
+    except (FormatError, MissingError):  # what the disk refuses now may be read by the next run
         return []
     if document_problems(document, "layout"):
         return []
