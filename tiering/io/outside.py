@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tiering.io.journal import OUTSIDE, Journal
-from tiering.io.storage import fsync_directory
+from tiering.io.storage import fsync_directory, storage_errors
 
 OWNER = "layout"
 """File in such a directory that names its output."""
@@ -34,10 +34,11 @@ def claim(folder: Path, out: Path) -> None:
 
 def claimed(folder: Path, out: Path) -> bool:
     """Whether a directory belongs to an output."""
-    try:
-        return (folder / OWNER).read_text() == f"{out}\n"
-    except OSError:
-        return False
+    with storage_errors(folder / OWNER):
+        try:
+            return (folder / OWNER).read_text() == f"{out}\n"
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 def will_make(journal: Journal, folder: Path) -> None:
