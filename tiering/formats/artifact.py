@@ -92,7 +92,8 @@ class Artifact:
         try:
             held.hold(name)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # not another kind of file, but one that the system refuses
+            # Another kind of file, or one that may not be read, matters to whoever needs it; a failing disk to all.
+            if error.errno not in (errno.EINVAL, errno.EACCES, errno.EPERM):
                 raise StorageError(error.errno, f"{self.path / name}: {error.strerror}") from error
             self._unreadable.append(Problem(str(name), str(error.strerror), "missing"))
 
