@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,45 +107,17 @@ def write_tiny_dataset(folder: Path, nodes: int = 40, edges: int = 200, dim: int
     return folder
 
 
-@dataclass
-class Peak:
-    """The most anonymous and shared memory a process held while it was watched."""
-
-    bytes: int = 0
-
-
 @pytest.fixture
 def settled_memory() -> None:
     """What earlier tests left behind is given back first: it would go while a test compares what is held."""
-    settle()
+    import peaks
 
-
-def settle() -> None:
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    peaks.settle()
 
 
 @pytest.fixture
-def peak_memory(settled_memory: None) -> Callable[[], Any]:
+def peak_memory() -> Callable[[], Any]:
     """A context manager that watches this process's anonymous and shared memory, every 2 ms."""
+    import peaks
 
-    @contextmanager
-    def watch() -> Iterator[Peak]:
-        from tiering.execution import own_memory
-
-        settle()
-        peak, done = Peak(own_memory()), threading.Event()
-
-        def look() -> None:
-            while not done.wait(0.002):
-                peak.bytes = max(peak.bytes, own_memory())
-
-        thread = threading.Thread(target=look)
-        thread.start()
-        try:
-            yield peak
-        finally:
-            done.set()
-            thread.join()
-
-    return watch
+    return peaks.peak_memory
