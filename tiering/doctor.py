@@ -140,7 +140,8 @@ def _disk(folder: Path, size: int, seconds: float) -> Finding:
     direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
     text = (
         f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}, "
-        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in sequence; {format_bytes(figures['free'])} free"
+        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in sequence; "
+        f"{format_bytes(figures['free'])} free"
     )
     advice = (
         "" if figures["direct"] else f"{folder}: choose a directory on a local disk (ext4, xfs), not {figures['why']}"
@@ -170,17 +171,17 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
     with storage_errors(folder, size), tempfile.TemporaryFile(dir=folder) as file:
         fd = file.fileno()
         os.posix_fallocate(fd, 0, size)
-        _fill(fd, size)
+        fill_random(fd, size)
         # The file has no name: it is opened again through the descriptor.
         path = f"/proc/self/fd/{fd}"
         reader = native.SsdReader([path], ALIGNMENT, "auto", DEPTH, "auto")
-        found = {"reads_per_second": _random_reads(reader, size, seconds), "free": free, "size": size}
+        found = {"reads_per_second": random_reads(reader, size, seconds), "free": free, "size": size}
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         found["bytes_per_second"] = _sequential(path, size, reader.direct)
         return {**found, "engine": reader.engine, "direct": reader.direct, "why": reader.note}
 
 
-def _fill(fd: int, size: int) -> None:
+def fill_random(fd: int, size: int) -> None:
     """Random bytes: holes and zeros would be answered without the disk."""
     rng = np.random.default_rng(0)
     block = rng.integers(0, 256, min(size, 16 * _PIECE), np.uint8)
@@ -191,7 +192,7 @@ def _fill(fd: int, size: int) -> None:
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
+def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
     """Pages of 4 KiB per second, by the gather that training uses."""
     pages = size // ALIGNMENT
     table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)

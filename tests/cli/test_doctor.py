@@ -52,9 +52,9 @@ def test_disks_are_measured_and_left_as_they_were(examined, tmp_path):
 
 def test_the_file_has_no_name_while_it_is_read(examined, tmp_path, monkeypatch):
     seen = []
-    plain = doctor._random_reads
+    plain = doctor.random_reads
     monkeypatch.setattr(
-        doctor, "_random_reads", lambda *given: (seen.append(list(tmp_path.iterdir())), plain(*given))[1]
+        doctor, "random_reads", lambda *given: (seen.append(list(tmp_path.iterdir())), plain(*given))[1]
     )
     examined("--ssd", tmp_path, "--size", "1MiB")
     assert seen == [[]]

@@ -1,0 +1,165 @@
+"""Whole epochs of GraphSAGE on the GPU: the same batches, trained on the same way; only where rows lie differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.gpu.layouts import CLASSES, Layouts, layouts
+from benchmarks.gpu.side import CopiedRows, GpuSide, same_bytes
+from benchmarks.harness import Comparison, Sizes, expect
+from benchmarks.sampling import FANOUTS
+from tiering.formats.layout import TIERS
+from tiering.formats.manifest import storage_dtype
+from tiering.runtime import TieredLayout, open_layout
+from tiering.runtime.batch import Batch
+
+ON_GPU, IN_HOST = "10%", "40%"
+"""Rows in the memory of the GPU; beside them, where there is an ssd tier, those in host memory."""
+ZERO_COPY = "zero-copy alone: all rows in host memory, read by the GPU"
+COPIED = "rows gathered by torch on the CPU, copied"
+OUR_COPIED = "rows gathered by our own kernel on the CPU, copied"
+NO_SSD = "the same GPU tier, all other rows in host memory"
+HIDDEN = 256
+
+
+class Epochs:
+    """Epochs over one layout.
+
+    Parameters
+    ----------
+    rows
+        Who gathers them: ``tiers`` (the GPU), ``torch`` or ``memory`` (the CPU, by torch or by our kernel).
+    """
+
+    def __init__(self, gpu: GpuSide, made: Layouts, path: Path, rows: str = "tiers") -> None:
+        self._gpu = gpu
+        self.layout: TieredLayout = open_layout(path)
+        features: Any = CopiedRows(gpu.device, _table(self.layout)) if rows == "torch" else rows
+        self.loader = self.layout.loader(
+            "train", fanouts=FANOUTS, batch_size=made.batch_size, device=gpu.device.name, features=features,
+            most_sms=gpu.sms, peers="off",
+        )  # fmt: skip
+        torch.manual_seed(0)
+        self._model = GraphSage(self.layout.feature_dim("node"), len(FANOUTS)).to(gpu.device.torch_device)
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.003)
+
+    def run(self) -> None:
+        """Train on the batches of epoch 0, without waiting for the GPU."""
+        batches: Iterable[Batch] = self.loader.epoch(0)
+        for batch in batches:
+            self._optimizer.zero_grad()
+            assert batch.y is not None
+            functional.cross_entropy(self._model(batch), batch.y, ignore_index=-1).backward()  # type: ignore[no-untyped-call]
+            self._optimizer.step()
+
+    def first_rows(self) -> Any:
+        """Rows of the first batch."""
+        batches = self.loader.epoch(0)
+        rows = next(batches).features["node"]
+        self._gpu.finish()
+        batches.close()  # type: ignore[attr-defined]
+        return rows
+
+    def shares(self) -> dict[str, float]:
+        """By tier, the share of the rows it served since the counters were reset."""
+        tiers = self.loader.counters()["node"]["tiers"]
+        total = sum(tiers[tier]["rows"] for tier in TIERS)
+        return {f"from_{tier}": round(tiers[tier]["rows"] / total, 4) for tier in TIERS if tiers[tier]["rows"]}
+
+    def close(self) -> None:
+        """Close the layout's tables."""
+        self._gpu.finish()
+        self.layout.close()
+
+
+def epoch(sizes: Sizes) -> Comparison:
+    """A tenth of the rows on the GPU, the others in host memory."""
+    gpu = GpuSide(sizes)
+    with layouts(sizes) as made:
+        host = made.make("host", "--cpu", "100%")
+        tiers = made.make("tiers", "--gpu", ON_GPU, "--cpu", "100%")
+        sides = {ZERO_COPY: (host, "tiers"), COPIED: (host, "torch"), OUR_COPIED: (host, "memory")}
+        return _compare("gpu-epoch", gpu, made, tiers, sides)
+
+
+def ssd(sizes: Sizes) -> Comparison:
+    """A tenth of the rows on the GPU, four tenths in host memory, half on SSD."""
+    gpu = GpuSide(sizes)
+    with layouts(sizes) as made:
+        host = made.make("host", "--cpu", "100%")
+        memory = made.make("memory", "--gpu", ON_GPU, "--cpu", "100%")
+        tiers = made.make("tiers", "--gpu", ON_GPU, "--cpu", IN_HOST, "--ssd", made.folder / "ssd")
+        return _compare("gpu-ssd", gpu, made, tiers, {ZERO_COPY: (host, "tiers"), NO_SSD: (memory, "tiers")})
+
+
+def _compare(name: str, gpu: GpuSide, made: Layouts, path: Path, sides: Mapping[str, tuple[Path, str]]) -> Comparison:
+    """Epochs of our layout beside those of `sides`, after a look at whether all get the same rows."""
+    ours = Epochs(gpu, made, path)
+    peers = {label: Epochs(gpu, made, place, rows) for label, (place, rows) in sides.items()}
+    rows = ours.first_rows()
+    for label, peer in peers.items():
+        expect(name, same_bytes(rows, peer.first_rows()), f"rows ({label})")
+    ours.loader.reset_counters()
+    ours.run()
+    about = {
+        **made.about(), "row_bytes": made.sizes.row_bytes, "batches": len(ours.loader), **ours.shares(),
+        "sms": gpu.sms, "of_sms": gpu.multiprocessors, "threads": made.sizes.threads,
+    }  # fmt: skip
+    try:
+        return gpu.compare(
+            name, ours.run, {label: peer.run for label, peer in peers.items()},
+            amount=len(ours.loader.seeds), unit="seeds", **about,
+        )  # fmt: skip
+    finally:
+        for side in (ours, *peers.values()):
+            side.close()
+
+
+def _table(layout: TieredLayout) -> Tensor:
+    """All rows of a layout that has them all in its cpu tier, as a tensor in pageable host memory."""
+    entry = layout.artifact.type_layout("node")
+    rows = np.fromfile(layout.artifact.tier_path("node", "cpu"), storage_dtype(entry.dtype))
+    return torch.from_numpy(rows.reshape(entry.num_nodes, entry.dim))
+
+
+class SageLayer(nn.Module):
+    """out(v) = W x(v) + V mean x(u) over edges u -> v; V is applied before the mean, because it narrows the rows."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(width, out)
+        self.neighbour = nn.Linear(width, out, bias=False)
+
+    def forward(self, x: Tensor, edges: Tensor, num_dst: int) -> Tensor:
+        src, dst = edges
+        rows = self.neighbour(x)
+        total = rows.new_zeros((num_dst, rows.shape[1])).index_add_(0, dst, rows.index_select(0, src))
+        count = rows.new_zeros(num_dst).index_add_(0, dst, rows.new_ones(len(dst))).clamp_(min=1)
+        out: Tensor = self.own(x[:num_dst]) + total / count.unsqueeze(1)
+        return out
+
+
+class GraphSage(nn.Module):
+    """One `SageLayer` per hop, on batches of one node type; the last gives class scores of the seeds."""
+
+    def __init__(self, width: int, hops: int) -> None:
+        super().__init__()
+        widths = [width, *[HIDDEN] * (hops - 1), CLASSES]
+        self.layers = nn.ModuleList(SageLayer(*pair) for pair in pairwise(widths))
+
+    def forward(self, batch: Batch) -> Tensor:
+        x = next(iter(batch.features.values())).float()
+        for number, (layer, block) in enumerate(zip(self.layers, batch.blocks(), strict=True)):
+            (edges,), (num_src,), (num_dst,) = (
+                tuple(part.values()) for part in (block.edge_index, block.num_src, block.num_dst)
+            )
+            x = layer((x.relu() if number else x)[:num_src], edges, num_dst)
+        return x
