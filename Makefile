@@ -22,7 +22,7 @@ help:
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
-	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
+	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run; one of them: make bench NAMES=ssd"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
 
@@ -85,10 +85,10 @@ gpu-test: cuda
 	@$(BIN)/python -m pytest -m gpu -s
 
 gpu-bench: $(VENV)/.dev
-	@$(BIN)/python tests/benchmarks/gpu.py --docs docs
+	@$(BIN)/python -m benchmarks gpu --docs docs --row-bytes 1024
 
 bench: $(VENV)/.dev
-	@$(BIN)/tiering bench
+	@$(BIN)/python -m benchmarks $(NAMES)
 
 # --- set-up ------------------------------------------------------------------------------------------------------
 # What is missing is fetched only where that is easy: apt-get and root. liburing gives the io_uring engine; without it

@@ -9,16 +9,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Comparison, Sizes
-from benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine, show_machine
 from benchmarks.pages import markdown, rate, spread
 from tiering.errors import CapabilityError, MissingError, TieringError
-from tiering.units import format_bytes, parse_bytes, parse_threads
 
 
 @dataclass(frozen=True)
@@ -56,23 +55,20 @@ BENCHMARKS = {
     "score": Benchmark("stage: five sweeps of wrpr from file to file, beside the disk", "stages.score"),
     "reorder": Benchmark("stage: a graph renumbered, from file to file, beside the disk", "stages.reorder"),
     "layout": Benchmark("stage: feature rows into tiers, beside the disk and a memory map", "stages.layout"),
-    "verification": Benchmark("each stage with --no-verify and without", "verification.verification"),
     "ssd": Benchmark("random 4 KiB rows of the ssd tier, beside fio", "ssd.ssd"),
-    "gpu-host-rows": Benchmark("GPU: rows in host memory, beside copying and torch", "gpu.rows.host_rows"),
-    "gpu-local-rows": Benchmark("GPU: rows in its own memory, beside copying and torch", "gpu.rows.local_rows"),
-    "gpu-mixed-rows": Benchmark("GPU: the hottest rows local, the rest on the host", "gpu.rows.mixed_rows"),
+    "gpu-rows": Benchmark("GPU: rows of host memory, its own, or both, beside copying and torch", "gpu.rows.rows"),
     "gpu-sampling": Benchmark("GPU: sampling with lists split over memories", "gpu.sampling.sampling"),
     "gpu-epoch": Benchmark("GPU: epochs of GraphSAGE, by where rows lie", "gpu.epochs.epoch"),
     "gpu-ssd": Benchmark("GPU: epochs with half the rows on SSD", "gpu.epochs.ssd"),
     "gpu-times": Benchmark("GPU: seconds per access, for layout --gpu-times", "gpu.times.times"),
 }
 REPORTS = {
-    "stages": ("stages and kernels beside another checkout's (--against DIR)", "against"),
+    "stages": ("stages and kernels beside another checkout's, or beside --no-verify", "against"),
     "scale": ("how time grows; writes docs/scale.md", "scale"),
     "scores": ("hit rates of every score; writes docs/scores.md", "score_tables"),
-    "gpu": ("all gpu-... at full size; writes docs/gpu.md", "gpu.page"),
 }
 """By name: what it reports, and the module whose ``main`` does."""
+GPU = [name for name, benchmark in BENCHMARKS.items() if benchmark.gpu]
 
 
 def run(name: str, sizes: Sizes) -> list[Comparison]:
@@ -131,69 +127,44 @@ def show(comparison: Comparison) -> str:
     return f"{markdown(heads, rows, left=1)}\n{settings}\n"
 
 
-def show_machine(machine: dict[str, Any]) -> str:
-    """What it ran on, in one line."""
-    parts = [f"{machine['processor']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"]
-    if gpu := machine.get("gpu"):
-        parts.append(f"{gpu['name']}, {gpu['multiprocessors']} SMs, {format_bytes(gpu['memory_bytes'])}")
-        parts += [f"{name} {value}" for name, value in (gpu["driver"] | gpu["cuda"]).items()]
-    return "; ".join([*parts, f"Linux {machine['kernel']}", *(f"{n} {v}" for n, v in machine["versions"].items())])
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line; options are named as the fields of `Sizes`."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="which; all if none")
-    add("--list", action="store_true", help="list benchmarks and reports")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
-    add("--scale", type=int, help="R-MAT graphs have 2**SCALE nodes")
-    add("--edges", type=int, help="edges of the R-MAT graph")
-    add("--repeats", type=int, help="timed turns of each side")
-    add("--scramble", action="store_true", help="ids of the R-MAT graph tell nothing about degrees")
-    add("--threads", type=parse_threads, help="our threads")
-    add("--size", dest="image_bytes", type=parse_bytes, help="file of random reads; tables that a GPU gathers from")
-    add("--seconds", type=float, help="length of a turn of random reads")
-    add("--dir", dest="folder", type=Path, help="directory on the disk to measure")
-    add("--nodes", dest="stage_nodes", type=int, help="stages: nodes of the graph; 0: 2**SCALE")
-    add("--memory", help="stages: memory to stay within")
-    add("--features", dest="feature_bytes", type=parse_bytes, help="stage layout: size of the feature table")
-    add("--row-bytes", type=int, help="stage layout, epochs on a GPU: bytes of a row")
-    add("--no-slow-peers", dest="slow_peers", action="store_false", help="without peers of tens of seconds a turn")
-    add("--dgl-python", type=Path, help="interpreter of an environment with DGL; default: this one")
-    add("--graphbolt-python", type=Path, help="interpreter of an environment with GraphBolt")
-    add("--sms", dest="gpu_sms", type=lambda text: int(text) if text.isdigit() else text,
-        help="GPU: multiprocessors for gathers from host memory; auto: a tenth")  # fmt: skip
-    add("--gpu-times-out", type=Path, help="gpu-times: write them for layout --gpu-times")
-    parser.set_defaults(**{field.name: field.default for field in fields(Sizes)})
-    return parser.parse_args(argv)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in REPORTS:
-        module = import_module(f"benchmarks.{REPORTS[arguments[0]][1]}")
-        return int(module.main(arguments[1:], run) if arguments[0] == "gpu" else module.main(arguments[1:]))
+        return int(import_module(f"benchmarks.{REPORTS[arguments[0]][1]}").main(arguments[1:]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which; all if none; gpu: all for a GPU")
+    parser.add_argument("--list", action="store_true", help="list benchmarks and reports")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    parser.add_argument(
+        "--docs", type=Path, metavar="DIR", help="GPU: write DIR/benchmarks and the tables of DIR/gpu.md"
+    )
+    Sizes.options(parser)
+    given = parser.parse_args(arguments)
+    if given.list:
+        known = [*((n, b.summary) for n, b in BENCHMARKS.items()), *((n, s) for n, (s, _) in REPORTS.items())]
+        print("\n".join(f"{name:22}{summary}" for name, summary in known))
+        return 0
     try:
-        given = parse(arguments)
-        if given.list:
-            known = [*((n, b.summary) for n, b in BENCHMARKS.items()), *((n, s) for n, (s, _) in REPORTS.items())]
-            print("\n".join(f"{name:22}{summary}" for name, summary in known))
-            return 0
-        sizes = Sizes(**{field.name: getattr(given, field.name) for field in fields(Sizes)})
-        done = run_all(given.names, sizes)
+        names = [n for name in given.names for n in (GPU if name == "gpu" else [name])]
+        if given.docs:
+            import_module("benchmarks.gpu.page").write(given.docs, names or GPU, Sizes.given(given), run)
+        else:
+            _report(run_all(names, Sizes.given(given)), given.json)
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _report(done: list[Comparison], out: Path | None) -> None:
     machine = describe_machine(gpu=any("gpu" in comparison.name for comparison in done))
     print(show_machine(machine) + "\n")
     for comparison in done:
         print(show(comparison))
-    if given.json:
+    if out:
         document = {"machine": machine, "benchmarks": [comparison.to_json() for comparison in done]}
-        given.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
+        out.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 Each side makes its own artifacts with its own commands, in a process of its own Python; inputs are the same files. A
 ratio above 1 means that this checkout is faster. The processors' time (user and system, all threads) is what to go by
 on a machine that does other things too; a row where it is more than 5 % worse says so.
+
+`--no-verify` compares this checkout's stages without the comparing of checksums ("here") with those that compare
+("there"): ratios are what verification costs.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ METHODS = {"degree": (), "rpr": (), "wrpr": (), "vip": SAMPLING, "presample": SA
 KERNELS = ("coo_to_csc", "transpose", "out_degrees", "sort_by_score", "relabel_csc", "reverse_pagerank",
            "inclusion_probability")  # fmt: skip
 SAMPLERS = {"uniform": ("10,10,10", 20), "weighted": ("10,10", 5), "pinsage": ("10,10", 2), "ladies": ("2000,4000", 5)}
+VERIFYING = ("score", "transpose", "reorder", "layout")
+"""Commands that have --no-verify."""
 _ROW_BYTES = 512
 _OUT = "{out}"
 
@@ -79,6 +84,7 @@ def cases(small: str) -> Iterator[Case]:
     layout = ("layout", ordered, "--gpu", "10%", "--cpu", "40%", "--ssd", "{out}-ssd", "--out", _OUT)
     yield Case("layout", layout)
     yield Case(f"layout, {small}", (*layout, *within))
+    yield Case("layout of ranked rows", ("layout", "{here}/ranked", *layout[2:]))
     yield Case("layout, adjacency cache", (*layout, "--split|--adjacency-cache", "auto", "--scores", scores))
     yield Case("evaluate", ("evaluate", graph, "--scores", scores, *SAMPLING, "--epochs", "1"))
     yield Case("check --full", ("check", ordered, "--full"))
@@ -95,11 +101,12 @@ def setup(threads: int) -> list[list[str]]:
     """Commands that make what the rows read, once for each side."""
     more = ["--threads", str(threads)]
     return [
-        ["import", "{data}/plain", "--out", "{here}/graph", *more],
+        ["import", "{data}/plain", "--out", "{here}/graph", "--checksum-features", *more],
         ["import", "{data}/rich", "--out", "{here}/rich", *more],
         ["score", "{here}/graph", "--method", "wrpr", "--out", "{here}/scores", *more],
         ["score", "{here}/rich", "--method", "wrpr", "--out", "{here}/rich-scores", *more],
         ["reorder", "{here}/graph", "--scores", "{here}/scores", "--out", "{here}/ordered", *more],
+        ["reorder", "{here}/graph", "--scores", "{here}/scores", "--out", "{here}/ranked", "--features", *more],
         ["layout", "{here}/ordered", "--cpu", "50%", "--ssd", "{here}/ssd", "--out", "{here}/layout", *more],
     ]
 
@@ -124,8 +131,8 @@ def write_inputs(sizes: Sizes, data: Path) -> None:
 class SideOfCheckout:
     """One checkout: its interpreter, its folder."""
 
-    def __init__(self, python: Path, folder: Path, data: Path, sizes: Sizes) -> None:
-        self._python, self._folder, self._data = python, folder, data
+    def __init__(self, python: Path, folder: Path, data: Path, sizes: Sizes, *options: str) -> None:
+        self._python, self._folder, self._data, self._options = python, folder, data, options
         self._task = json.dumps({"scale": sizes.scale, "edges": sizes.edges, "threads": sizes.threads})
         self._threads = str(sizes.threads)
         folder.mkdir()
@@ -147,7 +154,7 @@ class SideOfCheckout:
             worker.turn("prepare", *self._filled(case.work))
             return worker.work("run", case.work[0])
         threads = [] if case.command[0] == "check" else ["--threads", self._threads]
-        command = self._filled([*case.command, *threads])
+        command = self._filled([*case.command, *threads, *self._options])
 
         def turn() -> Spent:
             for place in self._folder.glob("out*"):
@@ -162,16 +169,22 @@ class SideOfCheckout:
         return [argument.format(**places) for argument in arguments]
 
 
-def measure(sizes: Sizes, other: Path, chosen: Sequence[str], small: str) -> Iterator[Comparison]:
-    """Each row that has one of `chosen` in its name (all rows if none), as it is done."""
+def measure(sizes: Sizes, other: Path | None, chosen: Sequence[str], small: str) -> Iterator[Comparison]:
+    """Each row that has one of `chosen` in its name (all rows if none), as it is done.
+
+    Without an `other` interpreter: rows that compare checksums, beside themselves with ``--no-verify``.
+    """
+    rows = [case for case in cases(small) if not chosen or any(part in case.name for part in chosen)]
+    options = []
+    if other is None:
+        other, options = Path(sys.executable), ["--no-verify"]
+        rows = [case for case in rows if case.command and case.command[0] in VERIFYING and small not in case.command]
     with bench_folder(sizes) as folder:
         write_inputs(sizes, folder / "data")
-        ours = SideOfCheckout(Path(sys.executable), folder / "ours", folder / "data", sizes)
+        ours = SideOfCheckout(Path(sys.executable), folder / "ours", folder / "data", sizes, *options)
         theirs = SideOfCheckout(other, folder / "theirs", folder / "data", sizes)
         names = [side.prepare() for side in (ours, theirs)]
-        for case in cases(small):
-            if chosen and not any(part in case.name for part in chosen):
-                continue
+        for case in rows:
             with ExitStack() as stack:
                 works: list[Work | str] = []
                 for side in (ours, theirs):
@@ -221,7 +234,8 @@ def main(argv: Sequence[str]) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks stages", description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="*", metavar="PART", help="only rows with one of these in their names")
-    parser.add_argument("--against", type=Path, required=True, metavar="DIR", help="another checkout, built")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, built")
+    parser.add_argument("--no-verify", action="store_true", help="beside this checkout without comparing checksums")
     parser.add_argument("--scale", type=int, default=20, help="the R-MAT graph has 2**SCALE nodes")
     parser.add_argument("--edges", type=int, default=12 << 20)
     parser.add_argument("--repeats", type=int, default=5, help="turns of each side")
@@ -232,8 +246,10 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     sizes = Sizes(scale=given.scale, edges=given.edges, repeats=given.repeats, threads=given.threads, folder=given.dir)
     results = []
+    if (given.against is None) != given.no_verify:
+        parser.error("expected --against DIR or --no-verify")
     try:
-        for result in measure(sizes, find_python(given.against), given.rows, given.memory):
+        for result in measure(sizes, given.against and find_python(given.against), given.rows, given.memory):
             results.append(result.to_json())
             print("  ".join(filter(None, row(results[-1]))), file=sys.stderr, flush=True)
     except TieringError as error:

@@ -11,12 +11,13 @@ disturbs less.
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InternalError
+from tiering.units import parse_bytes, parse_threads
 
 Ids: TypeAlias = "npt.NDArray[np.int32] | npt.NDArray[np.int64]"
 Csc: TypeAlias = "tuple[npt.NDArray[np.int64], Ids]"
@@ -90,7 +92,12 @@ class Comparison:
         """JSON form: medians; ratios with minimum and maximum, above 1 where ours is faster."""
         peers = []
         for peer in self.peers:
-            entry = {"name": peer.name, "note": peer.note, "seconds": peer.seconds, "cpu_seconds": peer.cpu_seconds}
+            entry: dict[str, Any] = {
+                "name": peer.name,
+                "note": peer.note,
+                "seconds": peer.seconds,
+                "cpu_seconds": peer.cpu_seconds,
+            }
             if peer.seconds:
                 entry |= _ratios("ratio", self.ours.seconds, peer.seconds)
                 if all([*self.ours.cpu_seconds, *peer.cpu_seconds]):
@@ -118,46 +125,58 @@ def _ratios(name: str, ours: list[float], theirs: list[float]) -> dict[str, Any]
     return {name: median(ratios), f"{name}_min": min(ratios), f"{name}_max": max(ratios)}
 
 
+def _option(default: Any, text: str, flag: str = "", kind: Callable[[str], Any] | None = None) -> Any:
+    """A field that is an option of the command line, too, where it has a `flag`."""
+    return field(default=default, metadata={"flag": flag, "help": text, "type": kind or type(default)})
+
+
+def _number_or_auto(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
+
+
 @dataclass(frozen=True)
 class Sizes:
     """Sizes, threads and peers of a run; the defaults are those the documentation quotes."""
 
-    scale: int = 22
-    """R-MAT graphs have 2**scale nodes."""
-    edges: int = 50_331_648
-    """Edges of the R-MAT graph, duplicates included."""
-    repeats: int = 5
-    """Timed turns of each side."""
-    threads: int = 2
-    """Our threads; peers that can be told get as many."""
-    scramble: bool = False
-    """Whether ids tell nothing about degrees (otherwise low ids have high degrees, as R-MAT draws them)."""
-    seed: int = 1
-    """Seed of the graph."""
-    image_bytes: int = 4 * 1024**3
-    """Size of the file that random reads go to, and of the tables that a GPU gathers from."""
-    seconds: float = 3.0
-    """Length of a turn of random reads; turns on a GPU are no longer."""
-    folder: Path = Path()
-    """Directory on the device whose reads are measured."""
-    stage_nodes: int = 0
-    """Nodes of the graph that stages run on; 0: 2**scale."""
-    memory: str = "auto"
-    """Memory that stages are given; where it is a size, the kernel holds them to a tenth more."""
-    feature_bytes: int = 1024**3
-    """Size of the feature table of the stage layout."""
-    row_bytes: int = 2048
-    """Bytes of a feature row."""
-    slow_peers: bool = True
-    """Run peers that take tens of seconds a turn, too."""
-    dgl_python: Path | None = None
-    """Interpreter of an environment with DGL; ``None``: this one."""
-    graphbolt_python: Path | None = None
-    """Interpreter of an environment with GraphBolt."""
-    gpu_sms: int | str = "auto"
-    """Multiprocessors that a gather from host memory may use; 0: all; ``auto``: a tenth."""
-    gpu_times_out: Path | None = None
-    """Where ``gpu-times`` writes what it measured."""
+    scale: int = _option(22, "R-MAT graphs have 2**SCALE nodes", "--scale")
+    edges: int = _option(50_331_648, "edges of the R-MAT graph, duplicates included", "--edges")
+    repeats: int = _option(5, "timed turns of each side", "--repeats")
+    threads: int = _option(2, "our threads; peers that can be told get as many", "--threads", parse_threads)
+    scramble: bool = _option(False, "ids of the R-MAT graph tell nothing about degrees (else: low, high)", "--scramble")
+    seed: int = _option(1, "seed of the graph")
+    image_bytes: int = _option(4 << 30, "file of random reads; tables that a GPU gathers from", "--size", parse_bytes)
+    seconds: float = _option(3.0, "length of a turn of random reads; turns on a GPU are no longer", "--seconds")
+    folder: Path = _option(Path(), "directory on the disk to measure", "--dir", Path)
+    stage_nodes: int = _option(0, "stages: nodes of the graph; 0: 2**SCALE", "--nodes")
+    memory: str = _option("auto", "stages: memory they are given; the kernel holds them to a tenth more", "--memory")
+    feature_bytes: int = _option(1 << 30, "stage layout: size of the feature table", "--features", parse_bytes)
+    row_bytes: int = _option(2048, "stage layout, epochs on a GPU: bytes of a row", "--row-bytes")
+    slow_peers: bool = _option(True, "without peers of tens of seconds a turn", "--no-slow-peers")
+    dgl_python: Path | None = _option(
+        None, "interpreter of an environment with DGL; default: this", "--dgl-python", Path
+    )
+    graphbolt_python: Path | None = _option(
+        None, "interpreter of an environment with GraphBolt", "--graphbolt-python", Path
+    )
+    gpu_sms: int | str = _option(
+        "auto", "GPU: multiprocessors for gathers from host memory; 0: all; auto: a tenth", "--sms", _number_or_auto
+    )
+    gpu_times_out: Path | None = _option(None, "gpu-times: write them for layout --gpu-times", "--gpu-times-out", Path)
+
+    @classmethod
+    def options(cls, parser: argparse.ArgumentParser) -> None:
+        """Add the options to a command line."""
+        for each in fields(cls):
+            how: dict[str, Any] = {"type": each.metadata["type"]}
+            if isinstance(each.default, bool):
+                how = {"action": "store_false" if each.default else "store_true"}
+            if flag := each.metadata["flag"]:
+                parser.add_argument(flag, dest=each.name, default=each.default, help=each.metadata["help"], **how)
+
+    @classmethod
+    def given(cls, options: argparse.Namespace) -> Sizes:
+        """What the command line says."""
+        return cls(**{each.name: getattr(options, each.name) for each in fields(cls) if each.metadata["flag"]})
 
     @property
     def nodes(self) -> int:

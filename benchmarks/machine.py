@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering import cuda
+from tiering.units import format_bytes
 
 _PACKAGES = ("tiering", "numpy", "scipy", "torch", "dgl", "pyarrow")
 _QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")
@@ -32,6 +33,16 @@ def describe_machine(*, gpu: bool = False) -> dict[str, Any]:
         "versions": {name: known for name in _PACKAGES if (known := _version(name))},
     }
     return machine | {"gpu": describe_gpu(0)} if gpu and not cuda.unavailable() else machine
+
+
+def show_machine(machine: dict[str, Any]) -> str:
+    """What it ran on, in one line."""
+    parts = [f"{machine['processor']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"]
+    if gpu := machine.get("gpu"):
+        parts.append(f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {format_bytes(gpu['memory_bytes'])}")
+        parts += [f"{name} {value}" for name, value in gpu["driver"].items()]
+        parts += [f"CUDA of {name.removesuffix(' serves')} {value}" for name, value in gpu["cuda"].items()]
+    return "; ".join([*parts, f"Linux {machine['kernel']}", *(f"{n} {v}" for n, v in machine["versions"].items())])
 
 
 def describe_gpu(device: int) -> dict[str, Any]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.gpu.layouts import CLASSES, Layouts, layouts
 from benchmarks.gpu.side import CopiedRows, GpuSide, same_bytes
 from benchmarks.harness import Comparison, Sizes, expect
 from benchmarks.sampling import FANOUTS
+from examples.train_graphsage import GraphSage
 from tiering.formats.layout import TIERS
 from tiering.formats.manifest import storage_dtype
 from tiering.runtime import TieredLayout, open_layout
@@ -48,7 +48,7 @@ class Epochs:
             most_sms=gpu.sms, peers="off",
         )  # fmt: skip
         torch.manual_seed(0)
-        self._model = GraphSage(self.layout.feature_dim("node"), len(FANOUTS)).to(gpu.device.torch_device)
+        self._model = GraphSage(self.loader, len(FANOUTS), HIDDEN, CLASSES, dropout=0.0).to(gpu.device.torch_device)
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.003)
 
     def run(self) -> None:
@@ -128,38 +128,3 @@ def _table(layout: TieredLayout) -> Tensor:
     entry = layout.artifact.type_layout("node")
     rows = np.fromfile(layout.artifact.tier_path("node", "cpu"), storage_dtype(entry.dtype))
     return torch.from_numpy(rows.reshape(entry.num_nodes, entry.dim))
-
-
-class SageLayer(nn.Module):
-    """out(v) = W x(v) + V mean x(u) over edges u -> v; V is applied before the mean, because it narrows the rows."""
-
-    def __init__(self, width: int, out: int) -> None:
-        super().__init__()
-        self.own = nn.Linear(width, out)
-        self.neighbour = nn.Linear(width, out, bias=False)
-
-    def forward(self, x: Tensor, edges: Tensor, num_dst: int) -> Tensor:
-        src, dst = edges
-        rows = self.neighbour(x)
-        total = rows.new_zeros((num_dst, rows.shape[1])).index_add_(0, dst, rows.index_select(0, src))
-        count = rows.new_zeros(num_dst).index_add_(0, dst, rows.new_ones(len(dst))).clamp_(min=1)
-        out: Tensor = self.own(x[:num_dst]) + total / count.unsqueeze(1)
-        return out
-
-
-class GraphSage(nn.Module):
-    """One `SageLayer` per hop, on batches of one node type; the last gives class scores of the seeds."""
-
-    def __init__(self, width: int, hops: int) -> None:
-        super().__init__()
-        widths = [width, *[HIDDEN] * (hops - 1), CLASSES]
-        self.layers = nn.ModuleList(SageLayer(*pair) for pair in pairwise(widths))
-
-    def forward(self, batch: Batch) -> Tensor:
-        x = next(iter(batch.features.values())).float()
-        for number, (layer, block) in enumerate(zip(self.layers, batch.blocks(), strict=True)):
-            (edges,), (num_src,), (num_dst,) = (
-                tuple(part.values()) for part in (block.edge_index, block.num_src, block.num_dst)
-            )
-            x = layer((x.relu() if number else x)[:num_src], edges, num_dst)
-        return x

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchmarks.harness import Comparison, Sides, Sizes, Work, compare, take_turn
+from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_turn
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.runtime.gpu import device as devices
@@ -21,6 +21,7 @@ from tiering.runtime.gpu.device import Device
 from tiering.runtime.gpu.locked import locked_address, pinned
 from tiering.runtime.memory import ResidentRows, anonymous
 
+FLOOR = "bytes copied, by the busier memory"
 _TURN_SECONDS = 0.2
 """Least length of a turn: launches and the wait at its end are some microseconds each."""
 _BLOCK = 1 << 26
@@ -63,27 +64,34 @@ class GpuSide:
         self._end.record(self.device.current())
         self._end.wait()
 
-    def turn(self, work: Callable[[], object], passes: int = 1) -> None:
-        """`passes` of `work` put on the stream, and the wait for the last."""
-        for _ in range(passes):
-            work()
-        self.finish()
+    def per_pass(self, work: Work) -> Work:
+        """What one pass of `work` takes, from turns of several, long beside what starts and ends them; warms up."""
 
-    def passes(self, work: Callable[[], object]) -> int:
-        """How many passes make a turn that is long beside what starts and ends it; warms up."""
-        self.turn(work)
-        seconds = take_turn(partial(self.turn, work)).wall
-        return max(1, ceil(min(_TURN_SECONDS, self.sizes.seconds) / max(seconds, 1e-6)))
+        def turn(passes: int) -> None:
+            for _ in range(passes):
+                work()
+            self.finish()
+
+        turn(1)  # libraries load their kernels at first use
+        seconds = take_turn(partial(turn, 1)).wall
+        passes = max(1, ceil(min(_TURN_SECONDS, self.sizes.seconds) / max(seconds, 1e-6)))
+
+        def timed() -> Spent:
+            spent = take_turn(partial(turn, passes))
+            return Spent(spent.wall / passes, spent.cpu / passes)
+
+        return timed
 
     def compare(
         self,
         name: str,
         ours: Work,
-        peers: Sides,
+        peers: Mapping[str, Work],
         *,
         amount: float,
         unit: str,
         targets: Mapping[str, float] | None = None,
+        floor: Sequence[tuple[Work, float]] = (),
         **about: Any,
     ) -> Comparison:
         """Time ours and the peers in turn; each side puts one pass of the same work on the caller's stream.
@@ -94,18 +102,18 @@ class GpuSide:
             Work of a pass.
         targets
             By peer: least ratio that is aimed at.
+        floor
+            Works that run side by side at best, and the share of each that falls to it: one more peer, `FLOOR`.
         about
             Parameters to report.
         """
-        passes = self.passes(ours)
-        sides: dict[str, Work | str] = {}
-        for label, peer in peers.items():
-            if not isinstance(peer, str):
-                self.turn(peer)  # libraries load their kernels at first use
-            sides[label] = peer if isinstance(peer, str) else partial(self.turn, peer, passes)
+        sides = {label: self.per_pass(peer) for label, peer in peers.items()}
+        parts = [(self.per_pass(work), share) for work, share in floor]
+        if parts:
+            sides[FLOOR] = lambda: Spent(max(part().wall * share for part, share in parts), 0.0)
         return compare(
-            name, partial(self.turn, ours, passes), sides, amount=passes * amount, unit=unit, targets=targets,
-            repeats=self.sizes.repeats, parameters={**about, "passes": passes},
+            name, self.per_pass(ours), sides, amount=amount, unit=unit, targets=targets,
+            repeats=self.sizes.repeats, parameters=about, warm_up=False,
         )  # fmt: skip
 
 
@@ -148,18 +156,6 @@ class LockedRows:
 def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:
     """Rows of float32 in the memory of the GPU, uninitialised."""
     return device.empty((rows, row_bytes // 4), torch.float32)
-
-
-def random_rows_there(device: Device, rows: int, row_bytes: int, seed: int) -> Tensor:
-    """Rows in the memory of the GPU: one random block, over and over, each row stamped with its number."""
-    block_rows = max(1, min(rows, _BLOCK // row_bytes))
-    block = torch.from_numpy(np.random.default_rng(seed).random((block_rows, row_bytes // 4), np.float32))
-    table = empty_rows(device, rows, row_bytes)
-    for first in range(0, rows, block_rows):
-        part = table[first : first + block_rows]
-        part.copy_(block[: len(part)])
-    table[:, 0].copy_(torch.from_numpy(np.arange(rows, dtype=np.int32).view(np.float32)))
-    return table
 
 
 def copy_slices(source: Tensor, out: Tensor, count: int) -> None:

@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from benchmarks.gpu.layouts import layouts
 from benchmarks.gpu.rows import ROW_BYTES, Gathers, RowTask
 from benchmarks.gpu.sampling import OnGpu, sampling_task
-from benchmarks.gpu.side import GpuSide, LockedRows, random_rows_there
+from benchmarks.gpu.side import GpuSide, LockedRows, empty_rows
 from benchmarks.harness import Comparison, Sizes, expect
 from tiering.errors import InputError
 from tiering.io.storage import storage_errors
@@ -49,18 +49,18 @@ def times(sizes: Sizes) -> list[Comparison]:
 def more(result: Comparison) -> float:
     """Seconds that a pass takes longer from host memory: the median over pairs."""
     (host,) = result.peers
-    longer = [theirs - ours for ours, theirs in zip(result.ours.seconds, host.seconds, strict=True)]
-    return median(longer) / int(result.parameters["passes"])
+    return median(theirs - ours for ours, theirs in zip(result.ours.seconds, host.seconds, strict=True))
 
 
 def _rows(gpu: GpuSide, memory: LockedRows, row_bytes: int) -> Comparison:
     task = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed)
     rows = task.rows
-    there, here = random_rows_there(gpu.device, rows, row_bytes, gpu.sizes.seed), memory.rows(rows, row_bytes)
-    ours = Gathers(gpu, task, [rows] * 4, there.data_ptr(), 0, gpu.sms)
-    theirs = Gathers(gpu, task, [0, 0, rows, rows], 0, memory.address, gpu.sms, ours.out)
-    ours.check("gpu-times", there)
-    theirs.check("gpu-times", here)
+    there, here = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
+    there.copy_(here)
+    ours = Gathers(gpu, task, rows, there.data_ptr(), 0, gpu.sms)
+    theirs = Gathers(gpu, task, 0, 0, memory.address, gpu.sms, ours.out)
+    for gather in (ours, theirs):
+        gather.check("gpu-times", here)
     return gpu.compare(
         "gpu-times", ours.run, {HOST: theirs.run}, amount=task.nbytes, unit="B", row_bytes=row_bytes,
         rows=int(task.ids.size), table=format_bytes(rows * row_bytes), sms=gpu.sms, of_sms=gpu.multiprocessors,

@@ -75,29 +75,23 @@ def aims(result):
     return [peer.get("target") for peer in result["peers"]]
 
 
-def test_host_rows(on_gpu):
-    results = on_gpu("gpu-host-rows")
-    assert len(results) == 5 * 3
-    for result in results:
-        about = result["parameters"]
-        whole = about["row_bytes"] != 2408 and about["where"] == "table on a page"
-        assert aims(result) == [0.95 if whole else 0.9, 3.0]
-        assert about["sms"] == 1 and about["of_sms"] == 8
-
-
-def test_local_and_mixed_rows(on_gpu):
-    local = on_gpu("gpu-local-rows")
-    assert [r["parameters"]["row_bytes"] for r in local] == SIZES
-    assert all(aims(result) == [0.85, 1.0] for result in local)
-    mixed = on_gpu("gpu-mixed-rows", "--sms", "3")
-    assert [r["parameters"]["row_bytes"] for r in mixed] == SIZES
-    assert all(0.1 < r["parameters"]["from_gpu"] < 0.9 and r["parameters"]["sms"] == 3 for r in mixed)
+def test_rows(on_gpu):
+    results = on_gpu("gpu-rows")
+    about = [result["parameters"] for result in results]
+    assert [each["row_bytes"] for each in about] == [size for size in SIZES for _ in range(5)]
+    assert [each["on_gpu"] for each in about[:5]] == [0, 0, 0, 0.1, 1]
+    for each, result in zip(about, results, strict=True):
+        whole = each["row_bytes"] != 2408 and each["where"] == "table on a page"
+        wanted = {0: [3.0, 0.95 if whole else 0.9], 0.1: [1 / 1.1], 1: [1.0, 0.85]}
+        assert aims(result) == wanted[each["on_gpu"]]
+        assert {0: 0, 0.1: pytest.approx(0.5, abs=0.4), 1: 1}[each["on_gpu"]] == each["from_gpu"]
+        assert each["sms"] == (0 if each["on_gpu"] == 1 else 1) and each["of_sms"] == 8
 
 
 def test_sampling(on_gpu):
     results = on_gpu("gpu-sampling")
     assert [result["parameters"]["adjacency_on_gpu"] for result in results] == [0, 0.1, 1]
-    assert len({result["amount"] / result["parameters"]["passes"] for result in results}) == 1
+    assert len({result["amount"] for result in results}) == 1
     assert all(len(result["peers"]) == 2 for result in results)
 
 
@@ -116,7 +110,7 @@ def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
     for name in GPU:
         assert program.main([name, *TINY, "--dir", str(tmp_path)]) == 1
         assert f"error: {name}: device='cuda': there is no NVIDIA GPU" in capsys.readouterr().err
-    assert program.main(["gpu", "--dir", str(tmp_path)]) == 1
+    assert program.main(["gpu", "--docs", str(tmp_path)]) == 1
     assert capsys.readouterr().err.startswith("error: device='cuda': there is no NVIDIA GPU")
     assert not list(tmp_path.iterdir())
     few = {name: program.BENCHMARKS[name] for name in ("copy", "gpu-epoch")}
@@ -128,15 +122,15 @@ def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
 
 @pytest.mark.parametrize(("sms", "words"), [("9", "expected auto or 0 .. 8"), ("many", "found many")])
 def test_a_bound_that_cannot_be(gpu, capsys, sms, words):
-    assert program.main(["gpu-local-rows", *TINY, "--sms", sms]) == 1
+    assert program.main(["gpu-rows", *TINY, "--sms", sms]) == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("error: --sms: ") and words in said
 
 
 def test_table_for_people(gpu, capsys):
-    assert program.main(["gpu-local-rows", *TINY]) == 0
+    assert program.main(["gpu-rows", *TINY]) == 0
     out = capsys.readouterr().out
-    assert "aim 0.85" in out and "8 SMs" in out and "torch index_select" in out
+    assert "aim 0.85" in out and "8 multiprocessors" in out and "torch index_select" in out
 
 
 def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
@@ -157,7 +151,7 @@ def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
 
 def test_seconds_more_are_those_of_a_pass():
     peer = Side("host", [3.0, 5.0, 10.0])
-    assert more(Comparison("x", {"passes": 4}, Side("tiering", [1.0, 2.0, 9.0]), [peer], 1, "B")) == 0.5
+    assert more(Comparison("x", {}, Side("tiering", [1.0, 2.0, 9.0]), [peer], 1, "B")) == 2
 
 
 @pytest.mark.parametrize("wanted", [(2e-9, 4e-11), (0.0, 4e-11), (2e-9, 0.0)])
@@ -183,7 +177,7 @@ def test_ids_come_once_and_follow_the_power_law():
     task = RowTask.of(1 << 20, 64, 0)
     assert np.unique(task.ids).size == task.ids.size >= 0.9 * task.rows
     assert (np.diff(RowTask.of(1 << 20, 64, 0, "ascending").ids, axis=1) > 0).all()
-    mixed = RowTask.by_power_law(1 << 20, 64, 0)
+    mixed = RowTask.of(1 << 20, 64, 0, "power law")
     assert all(np.unique(batch).size == batch.size for batch in mixed.ids)
     assert np.count_nonzero(mixed.ids < task.rows // 10) > mixed.ids.size // 4
     with pytest.raises(InputError, match="expected at least 8 rows of 4096 B"):
@@ -229,28 +223,31 @@ def test_report_measures_once_and_writes_the_page(gpu, in_process, tmp_path):
     place = tmp_path / "gpu.md"
     place.write_text(f"before\n{page.BEGIN}\nnothing yet\n{page.END}\nafter\n")
     options = ["--dir", str(tmp_path), "--docs", str(tmp_path), "--scale", "9", "--edges", "4000", "--repeats", "2"]
-    options += ["--table-bytes", "262144", "--row-bytes", "64", "--seconds", "0.01", "--threads", "1"]
-    assert program.main(["gpu", "gpu-local-rows", "gpu-sampling", *options]) == 0
+    options += ["--size", "262144", "--row-bytes", "64", "--seconds", "0.01", "--threads", "1"]
+    assert program.main(["gpu-rows", "gpu-sampling", *options]) == 0
     (file,) = (tmp_path / "benchmarks").iterdir()
     first = file.read_text()
-    assert program.main(["gpu", "gpu-sampling", *options]) == 0
+    assert program.main(["gpu-sampling", *options]) == 0
     assert json.loads(file.read_text()) == json.loads(first)
     text = place.read_text()
     assert page.tables(json.loads(first)) in text and text.startswith("before\n") and text.endswith("after\n")
-    assert "nothing yet" not in text and "| 4096 | 8 |" in text and "`gpu-sampling`" in text
+    assert "nothing yet" not in text and "| 4096 | 0.1 |" in text and "`gpu-sampling`" in text
 
 
 def test_tables_say_what_was_aimed_at_and_met():
     peers = [Side("copying", [0.9, 1.0], [1.0, 1.0], target=0.95), Side("torch", [4.0, 4.0], [1.0, 1.0], target=3.0)]
-    about = {"row_bytes": 512, "ids": "scrambled", "where": "table on a page", "sms": 13}
+    about = [{"row_bytes": size, "ids": "scrambled", "sms": 13} for size in (512, 1024)]
     ours = Side("tiering", [1.0, 1.0], [1.0, 1.0])
-    result = Comparison("gpu-host-rows", about, ours, [*peers, Side("dgl", note="absent")], 25e9, "B").to_json()
+    peers.append(Side("dgl", note="absent"))
+    results = [Comparison("gpu-rows", each, ours, peers, 25e9, "B").to_json() for each in about]
     gpu = {"name": "A GPU", "multiprocessors": 132, "memory_bytes": 2**37, "driver": {"driver_version": "580.1"}}
     gpu["cuda"] = {"driver serves": "13.0", "tiering": "13.0", "torch": "13.0"}
     machine = {"gpu": gpu, "versions": {"torch": "2.13.0"}, "processor": "A CPU", "cores": 16}
-    text = page.tables({"machine": machine, "results": {"gpu-host-rows": [result]}})
-    row = "| 512 | scrambled | table on a page | 13 | 25 GB/s |"
+    machine |= {"memory_bytes": 2**37, "kernel": "6.1"}
+    text = page.tables({"machine": machine, "results": {"gpu-rows": results}})
+    assert "(ids scrambled, sms 13)" in text
+    row = "| 512 | 25 GB/s |"
     assert f"{row} 26.3 GB/s | 0.95 (0.90 .. 1.00) | 0.95, met | copying |" in text
     assert f"{row} 6.25 GB/s | 4.00 (4.00 .. 4.00) | 3.00, met | torch |" in text
     assert f"{row} - | absent |  | dgl |" in text
-    assert "driver_version 580.1" in text and set(page.SETTINGS) == set(GPU)
+    assert "driver_version 580.1" in text

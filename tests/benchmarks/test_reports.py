@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -40,6 +41,18 @@ def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys):
         assert peer["note"] == "" and peer["cpu_ratio"] > 0 and peer["ratio"] > 0
     assert capsys.readouterr().out.count("\n| ") == len(results)
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.slow
+def test_what_verification_costs(tmp_path):
+    out = tmp_path / "figures.json"
+    options = ["--no-verify", "--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
+    assert program.main(["stages", "layout", "degree", *options, "--json", str(out)]) == 0
+    results = json.loads(out.read_text())["results"]
+    assert [each["name"] for each in results] == [
+        "score degree", "layout", "layout of ranked rows", "layout, adjacency cache"
+    ]  # fmt: skip
+    assert all(peer["ratio"] > 0 for each in results for peer in each["peers"])
 
 
 def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
@@ -119,8 +132,7 @@ def test_commands_of_the_documentation_name_benchmarks(repository: Path):
     named = set()
     for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
         for command in page.read_text().split("python -m benchmarks ")[1:]:
-            words = command.replace("`", " ` ").split()
-            names = [word for word in words[: next((i for i, w in enumerate(words) if not w[0].isalpha()), None)]]
-            assert not names or names[0] in known | {"NAME"}, command[:60]
-            named |= {*names[:1]} & known
-    assert {"scale", "scores", "verification", "sampling"} <= named
+            name = re.match(r"[\w-]*", command)[0]
+            assert name.startswith("-") or name in known | {"NAME"}, command[:60]
+            named |= {name} & known
+    assert {"scale", "scores", "stages", "sampling", "gpu-times"} <= named
