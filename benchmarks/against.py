@@ -2,7 +2,7 @@
 
 Each side makes its own artifacts with its own commands, in a process of its own Python; inputs are the same files. A
 ratio above 1 means that this checkout is faster. The processors' time (user and system, all threads) is what to go by
-on a machine that does other things too; a row where it is more than 5 % worse says so.
+on a machine that does other things too; a row where it is more than 5 % worse, and worse in every turn, says so.
 
 `--no-verify` compares this checkout's stages without the comparing of checksums ("here") with those that compare
 ("there"): ratios are what verification costs.
@@ -33,7 +33,7 @@ from tiering.errors import CapabilityError, MissingError, TieringError
 
 HERE = Path(__file__).resolve().parents[1]
 LOSS = 0.95
-"""Ratio of processors' time below which a row is marked."""
+"""Ratio of processors' time below which a row is marked, if no turn was better than the other side's."""
 SAMPLING = ("--fanouts", "10,10", "--batch-size", "1000")
 METHODS = {"degree": (), "rpr": (), "wrpr": (), "vip": SAMPLING, "presample": SAMPLING, "hybrid": SAMPLING}
 KERNELS = ("coo_to_csc", "transpose", "out_degrees", "sort_by_score", "relabel_csc", "reverse_pagerank",
@@ -103,7 +103,7 @@ def setup(threads: int) -> list[list[str]]:
     return [
         ["import", "{data}/plain", "--out", "{here}/graph", "--checksum-features", *more],
         ["import", "{data}/rich", "--out", "{here}/rich", *more],
-        ["score", "{here}/graph", "--method", "wrpr", "--out", "{here}/scores", *more],
+        ["score", "{here}/graph", "--method", "hybrid", *SAMPLING, "--out", "{here}/scores", *more],
         ["score", "{here}/rich", "--method", "wrpr", "--out", "{here}/rich-scores", *more],
         ["reorder", "{here}/graph", "--scores", "{here}/scores", "--out", "{here}/ordered", *more],
         ["reorder", "{here}/graph", "--scores", "{here}/scores", "--out", "{here}/ranked", "--features", *more],
@@ -213,7 +213,7 @@ def row(result: dict[str, Any]) -> list[str]:
         return [result["name"], mine[0], "-", "-", mine[1], "-", "-", peer["note"]]
     cpu = [mine[0], f"{median(peer['cpu_seconds']):.3f}", spread(peer, "cpu_ratio")]
     wall = [mine[1], f"{median(peer['seconds']):.3f}", spread(peer)]
-    return [result["name"], *cpu, *wall, "slower" if peer["cpu_ratio"] < LOSS else ""]
+    return [result["name"], *cpu, *wall, "slower" if peer["cpu_ratio"] < LOSS and peer["cpu_ratio_max"] < 1 else ""]
 
 
 def find_python(other: Path) -> Path:

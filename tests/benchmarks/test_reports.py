@@ -78,6 +78,7 @@ def test_a_row_that_lost_is_marked():
     peer = {"name": "y", "note": "", "seconds": [0.9], "cpu_seconds": [0.9], **ratios}
     assert against.row({**sides, "peers": [peer]})[-1] == "slower"
     assert against.row({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
+    assert against.row({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
 
 
 def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):
