@@ -22,11 +22,11 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.pages import markdown, put
 from tiering import native, pipeline
+from tiering.datasets.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.placement import parse_capacities
 from tiering.sampling import SamplingOptions
-from tiering.sources.synthetic import generate
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHARES = (0.01, 0.05, 0.1, 0.2)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from benchmarks.harness import Comparison, Sizes, Spent, Work, compare
 from tiering import native
+from tiering.artifacts.blocks import ALIGNMENT
+from tiering.artifacts.storage import reserve, storage_errors
 from tiering.doctor import DEPTH, fill_random, random_reads
 from tiering.errors import CapabilityError
-from tiering.io.blocks import ALIGNMENT
-from tiering.io.storage import reserve, storage_errors
 from tiering.units import format_bytes
 
 _AMOUNT = 1000

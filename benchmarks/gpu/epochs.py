@@ -16,10 +16,10 @@ from benchmarks.gpu.side import CopiedRows, GpuSide, same_bytes
 from benchmarks.harness import Comparison, Sizes, expect
 from benchmarks.sampling import FANOUTS
 from examples.train_graphsage import GraphSage
+from tiering.artifacts.manifest import storage_dtype
 from tiering.formats.layout import TIERS
-from tiering.formats.manifest import storage_dtype
-from tiering.runtime import TieredLayout, open_layout
-from tiering.runtime.batch import Batch
+from tiering.loader import TieredLayout, open_layout
+from tiering.loader.batch import Batch
 
 ON_GPU, IN_HOST = "10%", "40%"
 """Rows in the memory of the GPU; beside them, where there is an ssd tier, those in host memory."""

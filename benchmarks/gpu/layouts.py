@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.harness import Sizes
 from benchmarks.sampling import FANOUTS
 from benchmarks.stages import bench_folder, run_tiering, write_edges, write_rows
+from tiering.artifacts.manifest import Relation
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import Relation
 
 CLASSES = 16
 _TRAIN_SHARE = 0.01

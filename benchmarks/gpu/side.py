@@ -16,10 +16,10 @@ from torch import Tensor
 from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_turn
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
-from tiering.runtime.gpu import device as devices
-from tiering.runtime.gpu.device import Device
-from tiering.runtime.gpu.locked import locked_address, pinned
-from tiering.runtime.memory import ResidentRows, anonymous
+from tiering.loader.gpu import device as devices
+from tiering.loader.gpu.device import Device
+from tiering.loader.gpu.locked import locked_address, pinned
+from tiering.loader.memory import ResidentRows, anonymous
 
 FLOOR = "bytes copied, by the busier memory"
 _TURN_SECONDS = 0.2
@@ -118,7 +118,7 @@ class GpuSide:
 
 
 def _bound(asked: int | str, multiprocessors: int) -> int:
-    """``auto``: what `tiering.runtime.gpu.features.GpuFeatures` takes by itself."""
+    """``auto``: what `tiering.loader.gpu.features.GpuFeatures` takes by itself."""
     if asked == "auto":
         return max(1, multiprocessors // 10)
     if isinstance(asked, str) or not 0 <= asked <= multiprocessors:

@@ -20,8 +20,8 @@ from benchmarks.gpu.rows import ROW_BYTES, Gathers, RowTask
 from benchmarks.gpu.sampling import OnGpu, sampling_task
 from benchmarks.gpu.side import GpuSide, LockedRows, empty_rows
 from benchmarks.harness import Comparison, Sizes, expect
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import InputError
-from tiering.io.storage import storage_errors
 from tiering.units import format_bytes
 
 HOST = "the same from host memory"

@@ -24,8 +24,8 @@ from benchmarks.gpu.sampling import TorchSampler  # noqa: E402
 from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
 from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
+from tiering.loader.gpu import device  # noqa: E402
 from tiering.placement.access_times import read_access_times  # noqa: E402
-from tiering.runtime.gpu import device  # noqa: E402
 
 GPU = [name for name, benchmark in program.BENCHMARKS.items() if benchmark.gpu]
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
