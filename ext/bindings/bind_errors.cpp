@@ -1,6 +1,7 @@
 // Maps the core's errors to Python's: InputError -> tiering.errors.RefusedError, IoError -> OSError(errno, message).
 #include <nanobind/nanobind.h>
 
+#include <exception>
 #include <tiering/errors.hpp>
 
 namespace nb = nanobind;

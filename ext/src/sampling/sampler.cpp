@@ -62,16 +62,6 @@ StreamUse stream_use(Rule rule) {
   return rule == Rule::layers ? StreamUse::layers : StreamUse::neighbours;
 }
 
-/// One hop in which every frontier node draws from its own list.
-template <typename Draw>
-void run_draws(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
-  const IdArray& indices = task.relation->indices;
-  if (indices.narrow != nullptr)
-    RelationHop<int32_t, Draw>(task, indices.narrow, draw, scratch).run();
-  else
-    RelationHop<int64_t, Draw>(task, indices.wide, draw, scratch).run();
-}
-
 void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks,
                     int64_t* out) {
   constexpr int64_t kAhead = 24;
@@ -204,12 +194,12 @@ void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream,
 
 void Sampler::Workspace::sample_lists(size_t relation, const HopTask& task) {
   if (config.rule == Rule::uniform) {
-    run_draws(task, uniform, scratch);
+    RelationHop(task, uniform, scratch).run();
   } else if (config.rule == Rule::replacement) {
-    run_draws(task, replacement, scratch);
+    RelationHop(task, replacement, scratch).run();
   } else {
     weighted.use(sums[relation].data());
-    run_draws(task, weighted, scratch);
+    RelationHop(task, weighted, scratch).run();
   }
 }
 
