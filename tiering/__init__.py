@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if find_spec("tiering._native") is None:
-    # These are the sources, which Python takes first in their directory, and they have no compiled core. The package that
-    # is installed, if any is, serves instead as a whole, so that Python and core are of one version.
+    # These are the sources, which Python takes first in their directory, and they have no compiled core. What is
+    # installed, if anything is, serves instead as a whole, so that Python and core are of one version.
     _sources = Path(__file__).resolve().parent.parent
     _installed = PathFinder.find_spec("tiering", [folder for folder in sys.path if Path(folder).resolve() != _sources])
     if _installed is not None and _installed.submodule_search_locations:
