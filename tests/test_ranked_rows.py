@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.errors import BudgetError, StorageError
-from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
 from tiering.io import random_rows
+from tiering.memory import Budget, own_memory
 from tiering.ranked_rows import RankedRows, plan, plan_rows
 
 MIB = 1 << 20

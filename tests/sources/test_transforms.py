@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.execution import own_memory
+from tiering.memory import own_memory
 from tiering.sources import open_dataset, reading, scratch, transforms
 
 Edge = tuple[int, int, float]

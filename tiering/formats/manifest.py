@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import FormatError, InternalError
-from tiering.execution.memory import available_memory
 from tiering.io.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
 from tiering.io.held import HeldDirectory
 from tiering.io.storage import open_raw, storage_errors
 from tiering.io.verify import Verifier
+from tiering.memory import available_memory
 
 Digests = bytes
 """Of the blocks of a file, one after the other."""

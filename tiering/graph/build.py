@@ -13,7 +13,6 @@ import numpy as np
 
 from tiering import native
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import External, relation_key, valid_name
@@ -24,6 +23,7 @@ from tiering.graph.external import best_in_memory, write_external
 from tiering.graph.sizes import CscSizes
 from tiering.io.checksum import file_digests, file_state
 from tiering.io.storage import storage_errors
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import StorageError
-from tiering.execution import Budget
 from tiering.formats.protocols import EdgeData
 from tiering.formats.writer import ArtifactWriter
 from tiering.graph.bucket_sort import sort_buckets
@@ -27,6 +26,7 @@ from tiering.io.blocks import BlockFile
 from tiering.io.segments import SegmentFile
 from tiering.io.storage import open_raw
 from tiering.io.streaming import bytes_on_disk
+from tiering.memory import Budget
 from tiering.units import format_count
 
 STREAMED_EDGES = 1 << 25

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.manifest import Relation
@@ -19,6 +18,7 @@ from tiering.formats.refusals import graph_errors
 from tiering.formats.writer import ArtifactWriter
 from tiering.graph.external import write_external
 from tiering.graph.sizes import CscSizes
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__

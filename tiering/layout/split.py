@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.execution import Budget
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -18,6 +17,7 @@ from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.order import Order
 from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
+from tiering.memory import Budget
 from tiering.placement import (
     AccessTimes,
     Beyond,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tiering.errors import FormatError, InputError, RefusedError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -18,6 +17,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.io.checksum import digest_bytes
+from tiering.memory import Budget, parse_memory
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget
 from tiering.formats.artifact import Artifact
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
@@ -20,6 +19,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.writer import ArtifactWriter
 from tiering.io.checksum import BLOCK_BYTES
 from tiering.io.storage import open_raw
+from tiering.memory import Budget
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.arrays import put, whole_rows, write_inverse, write_rows
 

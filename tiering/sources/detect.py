@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, MissingError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.protocols import Dataset
 from tiering.io.regular import entries, is_folder, is_there
+from tiering.memory import Budget, parse_memory
 from tiering.sources.archive import refuse_archive, refuse_archives
 from tiering.sources.edge_list import SUFFIXES as TEXT_SUFFIXES
 from tiering.sources.edge_list import open_edge_list
@@ -104,7 +104,7 @@ def open_dataset(
     format
         ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
     memory
-        What to stay within, as `tiering.execution.parse_memory` takes it: what is larger goes to temporary files.
+        What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options
         See `tiering.sources.options.SourceOptions`; ``None`` is the default of each.
 
