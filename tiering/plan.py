@@ -118,7 +118,7 @@ class StagePlan:
         return {
             "stage": self.stage,
             "out": str(self.out),
-            "seconds": round(self.seconds, 4),
+            "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
             "memory_held": self.held,
             "disk_read": self.disk_read,
@@ -191,7 +191,7 @@ class Forecast:
         return {
             "dry_run": True,
             "stages": [plan.to_json() for plan in self.plans],
-            "seconds": round(self.seconds, 4),
+            "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
             **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_read", "disk_written")},
             **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_scratch", "disk_left")},
