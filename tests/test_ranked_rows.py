@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiering.artifacts import random_rows
 from tiering.errors import BudgetError, StorageError
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
-from tiering.io import random_rows
 from tiering.memory import Budget, own_memory
 from tiering.ranked_rows import RankedRows, plan, plan_rows
 

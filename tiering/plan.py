@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.storage import disk_free
 from tiering.errors import StorageError
-from tiering.io.storage import disk_free
 from tiering.memory import own_memory
 from tiering.units import format_bytes
 

@@ -14,13 +14,13 @@ from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 from tiering import native, pipeline
+from tiering.artifacts import blocks, checksum
 from tiering.errors import BudgetError, FormatError
 from tiering.formats import feature_rows
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.io import blocks, checksum
 from tiering.memory import Budget, own_memory
 from tiering.order import by_score, external
 from tiering.ranked_rows import plan

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tiering.formats.manifest import relation_key
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
+from tiering.artifacts.windows import count_windows
 from tiering.formats.protocols import Dataset, EdgeData
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.graph.external import best_in_memory, require_windows
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
 from tiering.graph.windows import chunk_edges
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.streaming import bytes_on_disk, uncached_bytes
-from tiering.io.windows import count_windows
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 

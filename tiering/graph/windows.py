@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.windows import Window, make_missing
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
-from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.streaming import Streamed
-from tiering.io.windows import Window, make_missing
 from tiering.memory import Budget
 from tiering.progress import progress
 

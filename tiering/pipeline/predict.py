@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tiering.artifacts.streaming import uncached_bytes
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -17,7 +18,6 @@ from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.formats.train_set import Train
-from tiering.io.streaming import uncached_bytes
 from tiering.memory import Budget, parse_memory
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.plan import Forecast, StagePlan, Step

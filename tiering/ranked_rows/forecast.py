@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.streaming import bytes_on_disk, uncached_bytes
 from tiering.memory import Budget
 from tiering.ranked_rows.plan import RowPlan, plan_rows
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.random_rows import open_rows
 from tiering.formats.feature_rows import chunk_rows, map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.random_rows import open_rows
 from tiering.memory import Budget
 from tiering.ranked_rows.plan import plan_rows
 from tiering.ranked_rows.windows import Windows

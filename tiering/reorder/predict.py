@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from tiering.artifacts.appended import appending_memory
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.windows import count_windows
 from tiering.formats.features import FeatureTable
-from tiering.formats.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
-from tiering.io.appended import appending_memory
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.windows import count_windows
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.ranked_rows import least_memory, predict_rows

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
-from tiering.formats.manifest import relation_key
 from tiering.formats.shape import SizedGraph
 from tiering.formats.train_set import Train, resolve_train
-from tiering.io.checksum import digest_bytes
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.memory import Need
