@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tiering.artifacts.appended import appending_memory
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.windows import count_windows
 from tiering.formats.features import FeatureTable

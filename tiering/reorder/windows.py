@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
@@ -171,7 +172,7 @@ class _Windows:
             return
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = self._old.indices.shape if values is None else values.shape
-        with writer.blocks(name, dtype.name, shape) as file:
+        with writer.file(name, dtype.name, shape) as file:
             if values is None and (missing := file.missing()):
                 self._load_sources(Window.of(file, range(missing[0], missing[0] + 1), item, self._indptr), item)
             room = self._left()
@@ -226,7 +227,7 @@ class _Windows:
         for first in range(0, whole.shape[0], self._slice):
             yield first, held(whole[first : first + self._slice])
 
-    def _make(self, file: BlockFile, blocks: range, item: int, values: AnyArray | None) -> None:
+    def _make(self, file: FileWriter, blocks: range, item: int, values: AnyArray | None) -> None:
         """Fill a window and write it."""
         window = Window.of(file, blocks, item, self._indptr)
         nbytes = (window.end - window.first) * item
