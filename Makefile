@@ -79,6 +79,7 @@ cuda: $(VENV)/.dev
 	  build=$(PACKAGE_BUILD); \
 	  { $(BIN)/cmake -DTIERING_CUDA=ON -DTIERING_CUDA_TESTS=ON $$build && \
 	    $(BIN)/cmake --build $$build; } >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
+	  $(BIN)/python -c "import sys; sys.path[0] = '$$build/cuda'; import _cuda; print('kernels for', _cuda.architectures)" && \
 	  $(BIN)/ctest --test-dir $(PACKAGE_BUILD) -R '^cuda_' --no-tests=error --output-on-failure; \
 	else echo "no nvcc: the CUDA part is not compiled"; fi
 
@@ -123,16 +124,20 @@ $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "tiering needs Python 3.10 or newer; set it with: make PYTHON=/path/to/python3"; exit 1; }
 	@$(SYSTEM_PACKAGES)
-	@echo "creating $(VENV) and installing torch"
+	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.base
+	@echo "installing torch"
 	@# --no-compile: bytecode of all of torch takes longer than installing it
 	@$(PIP) --no-compile "$(TORCH)" </dev/null
-	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
 	@touch $@
 
 # An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again. One build for all
 # that runs here: the simulated GPU, which only tests need, is a small part of it.
-$(VENV)/.built: $(VENV)/.base pyproject.toml $(NATIVE)
+$(VENV)/.built: $(VENV)/.torch pyproject.toml $(NATIVE)
 	@echo "building tiering"
 	@$(PIP) --no-build-isolation $(DEFINE).TIERING_WERROR=$(WERROR) $(DEFINE).TIERING_CUDA=$(CUDA) \
 	  $(DEFINE).TIERING_CUDA_TESTS=OFF $(DEFINE).TIERING_SIMULATOR=ON --no-compile -e ".[plot]" </dev/null
