@@ -26,7 +26,7 @@ help:
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
 	@echo "make wheel      a wheel that installs without a compiler, in dist/ (CUDA=ALL: with the part for GPUs)"
-	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
+	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run; one of them: make bench NAMES=ssd"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
 
@@ -93,10 +93,10 @@ gpu-test: cuda
 	@$(BIN)/python -m pytest -m gpu -s
 
 gpu-bench: $(VENV)/.dev
-	@$(BIN)/python tests/benchmarks/gpu.py --docs docs
+	@$(BIN)/python -m benchmarks gpu --docs docs --row-bytes 1024
 
 bench: $(VENV)/.dev
-	@$(BIN)/tiering bench
+	@$(BIN)/python -m benchmarks $(NAMES)
 
 # In dist/; docs/install.md says where it installs.
 wheel: $(VENV)/.base

@@ -95,6 +95,13 @@ def architectures() -> str:
     return "" if _found is None else str(_cuda.architectures)
 
 
+def driver_and_build() -> tuple[str, str]:
+    """Newest CUDA that the driver serves, and CUDA of this build, such as ``13.0``; empty where there is none."""
+    versions = (0, 0) if _found is None else _found.versions()
+    served, built = (_version(number) if number else "" for number in versions)
+    return served, built
+
+
 @contextmanager
 def device_errors(what: str, advice: str = "") -> Iterator[None]:
     """Turn errors of the CUDA part into this package's.
