@@ -23,7 +23,7 @@ from tiering import native, pipeline
 from tiering.bench.machine import describe_machine
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 from tiering.sampling import SamplingOptions
 from tiering.sources.synthetic import generate
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import gpu as script
 from simulated_gpu import lend
 
-from tiering.bench.access_fit import fit_access_times
+from tiering.bench.access_fit import fit_access_costs
 from tiering.bench.gpu_layouts import HeldLists, layouts
 from tiering.bench.gpu_mixed import power_law_task
 from tiering.bench.gpu_rows import RowTask
@@ -30,7 +30,7 @@ from tiering.bench.harness import Comparison, Peer
 from tiering.bench.registry import BENCHMARKS
 from tiering.bench.sizes import Sizes
 from tiering.errors import InputError
-from tiering.placement.access_times import read_access_times
+from tiering.layout.access_costs import read_access_costs
 
 GPU = [benchmark.name for benchmark in BENCHMARKS if benchmark.gpu]
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
@@ -153,7 +153,7 @@ def test_times_are_written_as_layout_reads_them(bench, tmp_path, monkeypatch):
     monkeypatch.setattr("tiering.bench.gpu_times._more", more)  # a simulated link is as fast as no link
     results = bench("gpu-times", "--gpu-times-out", tmp_path / "times.json")
     assert len(results) == 5 + 4
-    found = read_access_times(tmp_path / "times.json")
+    found = read_access_costs(tmp_path / "times.json")
     assert found.source.startswith("measured on ")
     assert (found.feature_base, found.feature_per_byte) == pytest.approx((2e-9, 4e-11))
     assert (found.list_seconds, found.neighbour_seconds) == pytest.approx((3e-9, 1e-9))
@@ -183,18 +183,18 @@ def test_seconds_more_are_those_of_a_pass():
 def test_fit_finds_what_was_put_in(more):
     rows = [(size, more[0] + more[1] * size) for size in (512, 1024, 2408)]
     lists = [(n, m, 3e-9 * n + 1e-9 * m) for n, m in ((1000, 1500), (5000, 40_000), (300, 600))]
-    found = fit_access_times(rows, lists, "a GPU")
+    found = fit_access_costs(rows, lists, "a GPU")
     assert (found.feature_base, found.feature_per_byte) == pytest.approx(more, abs=1e-14)
     assert (found.list_seconds, found.neighbour_seconds) == pytest.approx((3e-9, 1e-9))
 
 
 def test_fit_gives_nothing_below_zero():
     rows = [(512, 1e-9), (4096, 9e-8)]  # a line through both begins below zero
-    found = fit_access_times(rows, [(10, 10, -1.0), (20, 30, -2.0)], "a GPU")
+    found = fit_access_costs(rows, [(10, 10, -1.0), (20, 30, -2.0)], "a GPU")
     assert found.feature_base == 0 < found.feature_per_byte
     assert found.list_seconds == found.neighbour_seconds == 0
     with pytest.raises(InputError, match="no access was slower"):
-        fit_access_times([(512, -1e-9), (4096, -1e-9)], [(10, 10, -1.0)], "a GPU")
+        fit_access_costs([(512, -1e-9), (4096, -1e-9)], [(10, 10, -1.0)], "a GPU")
 
 
 def test_ids_come_once_and_follow_the_power_law():

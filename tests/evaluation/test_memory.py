@@ -19,7 +19,7 @@ from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 

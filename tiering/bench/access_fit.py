@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.placement.access_times import AccessTimes
+from tiering.layout.access_costs import AccessCosts
 
 FloatArray = npt.NDArray[np.float64]
 
 
-def fit_access_times(
+def fit_access_costs(
     rows: Sequence[tuple[int, float]], lists: Sequence[tuple[int, int, float]], device: str
-) -> AccessTimes:
+) -> AccessCosts:
     """What an access costs more from host memory than from the GPU's.
 
     Parameters
@@ -37,11 +37,11 @@ def fit_access_times(
     per_list, per_entry = _fit([(float(n), float(m)) for n, m, _ in lists], [more for *_, more in lists])
     if not any((base, per_byte, per_list, per_entry)):
         raise InputError("gpu-times: no access was slower from host memory than from the GPU's; measure larger tables")
-    return AccessTimes(base, per_byte, per_list, per_entry, source=f"measured on {device}")
+    return AccessCosts(base, per_byte, per_list, per_entry, source=f"measured on {device}")
 
 
-def times_document(times: AccessTimes) -> dict[str, object]:
-    """The form that ``tiering layout --gpu-times`` reads, without what was not measured."""
+def times_document(times: AccessCosts) -> dict[str, object]:
+    """The form that ``tiering layout --access-costs`` reads, without what was not measured."""
     document = times.to_json()
     del document["peer_share"], document["ssd_seconds"]
     return {"device": str(document.pop("source")).removeprefix("measured on "), **document}

@@ -2,7 +2,7 @@
 
 Rows: the gather, by as many multiprocessors as it takes in training, from either memory, at several sizes; a line is
 fitted. Lists: the sampler with all lists in host memory and all on the GPU, at several fanouts; a list read and an
-entry drawn are fitted. ``tiering layout --split auto --gpu-times`` takes the file.
+entry drawn are fitted. ``tiering layout --adjacency-cache auto --access-costs`` takes the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from statistics import median
 
 from tiering import cuda
-from tiering.bench.access_fit import fit_access_times, times_document
+from tiering.bench.access_fit import fit_access_costs, times_document
 from tiering.bench.gpu_layouts import layouts
 from tiering.bench.gpu_rows import ROW_BYTES, Gathers, RowTask
 from tiering.bench.gpu_sampling import OnGpu, sampling_task
@@ -33,7 +33,7 @@ def bench_gpu_times(sizes: Sizes) -> list[Comparison]:
     memory = locked_rows(sizes.image_bytes, sizes.seed)
     rows = [_rows(gpu, sizes, memory, row_bytes) for row_bytes in ROW_BYTES]
     lists = _lists(gpu, sizes)
-    times = fit_access_times(
+    times = fit_access_costs(
         [(each.parameters["row_bytes"], _more(each) / each.parameters["rows"]) for each in rows],
         [(each.parameters["lists"], each.parameters["entries"], _more(each)) for each in lists],
         gpu.name,

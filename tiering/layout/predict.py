@@ -11,12 +11,12 @@ from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import SUM_BYTES, TypeLayout
-from tiering.layout.tiers import TierPlan
+from tiering.layout.plan import LayoutPlan
 from tiering.ranked_rows import predict_rows
 
 
 def predict_layout(
-    tiers: TierPlan,
+    tiers: LayoutPlan,
     tables: dict[str, FeatureTable],
     out: Path,
     ssd: list[Path],
@@ -30,7 +30,7 @@ def predict_layout(
     Parameters
     ----------
     tiers
-        As `tiering.layout.tiers.plan_layout` decides.
+        As `tiering.layout.plan.plan_layout` decides.
     ssd
         Directories of the SSD images.
     copied
@@ -56,7 +56,7 @@ def predict_layout(
     return StagePlan("layout", out, tuple(steps), places, held_memory())
 
 
-def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget, rates: Rates) -> Step:
+def _rows(entry: TypeLayout, table: FeatureTable, tiers: LayoutPlan, left: Budget, rates: Rates) -> Step:
     """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
     rows = predict_rows(table, table.row_order == "rank", left, rates)
     written = sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
@@ -75,7 +75,7 @@ def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget,
     )
 
 
-def _copies(entry: TypeLayout, tiers: TierPlan) -> int:
+def _copies(entry: TypeLayout, tiers: LayoutPlan) -> int:
     """Bytes that are copied of a chunk before they are written: rows of one peer, pages, pages of one image."""
     chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
     peers = chunk // tiers.num_peers if tiers.num_peers > 1 and entry.rows("peer") else 0

@@ -1,21 +1,57 @@
-"""Move rows from a feature table into the tiers: each row is read once and written once, ranks ascending.
+"""Move rows from feature tables into the tiers: each row is read once and written once, ranks ascending.
 
 A run that was killed goes on from the first row that is not whole on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from math import gcd
 from typing import Any
 
 import numpy as np
 
-from tiering.formats.layout import TypeLayout
+from tiering.formats.layout import TypeLayout, page_sums, peer_rows, tier_file
+from tiering.formats.writer import ArtifactWriter
 from tiering.io.appended import AppendedFile
 from tiering.layout.images import ImageSet
-from tiering.progress import Progress
+from tiering.layout.plan import LayoutPlan
+from tiering.progress import Progress, progress
 from tiering.ranked_rows import RankedRows
+
+MEMORY_TIERS = ("gpu", "peer", "cpu")
+
+
+def write_rows(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, ranked: Callable[[str], RankedRows]) -> None:
+    """Reserve every file of the memory tiers, then move all rows; `ranked` gives those of a node type."""
+    total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+    with ExitStack() as stack:
+
+        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> AppendedFile:
+            return stack.enter_context(writer.appended(name, dtype, shape))
+
+        files: dict[tuple[str, str], list[AppendedFile]] = {}
+        for name, entry in plan.entries.items():
+            for tier in MEMORY_TIERS:
+                parts = plan.num_peers if tier == "peer" else 1
+                rows = [peer_rows(entry.rows(tier), part, parts) for part in range(parts)]
+                files[name, tier] = [
+                    begin(tier_file(name, tier, part, parts), entry.dtype, (count, entry.dim))
+                    for part, count in enumerate(rows)
+                    if count
+                ]
+        images.sums = [
+            begin(page_sums(image), "uint32", (nbytes // plan.page_bytes,))
+            for image, nbytes in enumerate(plan.images())
+        ]
+        bar = stack.enter_context(progress(total, "layout", "B", scale=True))
+        for name, entry in plan.entries.items():
+            with ranked(name) as source:
+                for tier in MEMORY_TIERS:
+                    if files[name, tier]:
+                        write_range(source, *entry.ranges[tier], files[name, tier], bar)
+                write_ssd(source, entry, plan.page_bytes, images, bar)
 
 
 def write_range(source: RankedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.units import Size, parse_threads
 
 if TYPE_CHECKING:
-    from tiering.placement import Capacities
+    from tiering.layout import Capacities, LayoutOptions
 
 Memory = str | int | Budget | None
 PARSED = ("edgelist", "parquet")
@@ -167,31 +167,26 @@ def _largest_file(graph: Graph) -> Path | None:
 def predict_layout(
     graph: Graph | Pathlike,
     out: Pathlike,
+    options: LayoutOptions | None = None,
     *,
-    gpu: str | int | None = None,
-    peer: str | None = None,
-    cpu: str | int | None = None,
-    ssd: Sequence[Pathlike] = (),
-    page: str | int = "4KiB",
-    split: str | None = None,
     scores: Scores | Pathlike | None = None,
-    gpu_times: Pathlike | None = None,
     threads: int | str | None = None,
     memory: Memory = None,
+    **given: Any,
 ) -> Forecast:
-    """What `tiering.pipeline.layout` would take; how it would split the GPU's memory stands among the notes."""
+    """What `tiering.pipeline.layout` would take; how it would divide the GPU's memory stands among the notes."""
     from tiering.formats.feature_rows import checked_tables
+    from tiering.layout import LayoutOptions
 
     graph, target = opened(graph, Graph), Path(out).absolute()
-    known = None if scores is None else opened(scores, Scores)
+    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     tables = checked_tables(graph)
     paths = [table.path for table in tables.values()]
     rates = measure_rates(parse_threads(threads), max(paths, key=lambda p: p.stat().st_size, default=None), target)
     shape = GraphShape.of_graph(graph)
     copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
-    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page, "split": split, "gpu_times": gpu_times}
     budget = parse_memory(memory)
-    return Forecast((layout_plan(graph, tables, target, budget, rates, sizes, known, copied),), rates)
+    return Forecast((layout_plan(graph, tables, target, budget, rates, asked, known, copied),), rates)
 
 
 def layout_plan(
@@ -200,7 +195,7 @@ def layout_plan(
     out: Path,
     budget: Budget,
     rates: Rates,
-    sizes: Mapping[str, Any],
+    options: LayoutOptions,
     scores: Scores | None = None,
     copied: int = 0,
 ) -> StagePlan:
@@ -208,71 +203,46 @@ def layout_plan(
 
     Parameters
     ----------
-    sizes
-        Arguments of `tiering.layout.writer.layout_options`.
     scores
-        Those the graph was ordered by, for a split.
+        Those the graph was ordered by, for an adjacency cache.
     """
+    from tiering.layout.adjacency_cache import split_need
+    from tiering.layout.plan import place_rows, plan_layout
     from tiering.layout.predict import predict_layout as predict
-    from tiering.layout.split import order_of
-    from tiering.layout.tiers import plan_layout
-    from tiering.layout.writer import layout_options
-    from tiering.placement import parse_capacities
 
-    options = layout_options(**sizes)
-    folders = [Path(folder) for folder in options["ssd"]]
-    capacities = parse_capacities(sizes.get("gpu"), sizes.get("peer"), sizes.get("cpu"), ssd=bool(folders))
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    begun = time.perf_counter()
     if isinstance(graph, Graph):
-        where, score = graph.path, order_of(graph).score
-        capacities, steps, notes = _split(graph, tables, capacities, sizes, scores, budget, len(folders))
+        tiers = plan_layout(graph, tables, options, scores, budget)
+        if tiers.split is not None:
+            lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+            need, seconds = split_need(graph, tables), time.perf_counter() - begun
+            steps = (Step("adjacency cache", "measured now", need, seconds=seconds, amount=lists, unit="list"),)
+            notes = (str(tiers.split),)
     else:
-        where, score = graph, partial(_equal_scores, tables)
-        capacities, steps, notes = _future_split(tables, capacities, "split" in options)
-    tiers = plan_layout(where, score, tables, capacities, options["page_bytes"], len(folders))
-    plan = predict(tiers, tables, out, folders, budget, rates, copied=copied)
+        capacities, notes = _future_capacities(tables, options)
+        tiers = place_rows(graph, partial(_equal_scores, tables), tables, capacities, options)
+    plan = predict(tiers, tables, out, list(options.folders), budget, rates, copied=copied)
     return StagePlan(plan.stage, out, (*steps, *plan.steps), plan.left, plan.held, notes)
 
 
-Divided = tuple["Capacities", tuple[Step, ...], tuple[str, ...]]
-"""Sizes of the tiers of feature rows once the GPU's memory is divided, what that takes, and what there is to say."""
-
-
-def _split(
-    graph: Graph,
-    tables: Mapping[str, FeatureTable],
-    capacities: Capacities,
-    sizes: Mapping[str, Any],
-    scores: Scores | None,
-    budget: Budget,
-    images: int,
-) -> Divided:
-    """Divide the GPU's memory as the layout would: done just now, and timed."""
-    from tiering.layout.split import parse_request, split_gpu, split_need
-
-    begun, request = time.perf_counter(), parse_request(sizes.get("split"), sizes.get("gpu_times"))
-    divided, left = split_gpu(graph, tables, capacities, request, scores, budget, images)
-    if divided is None:
-        return left, (), ()
-    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    need, seconds = split_need(graph, tables), time.perf_counter() - begun
-    step = Step("split", "measured now", need, seconds=seconds, amount=lists, unit="list")
-    return left, (step,), (str(divided),)
-
-
-def _future_split(tables: Mapping[str, FeatureTable], capacities: Capacities, split: bool) -> Divided:
-    """Without scores: rows get all of the GPU's memory, as far as other tiers keep some."""
-    notes: list[str] = []
-    if split and capacities.gpu is not None:
+def _future_capacities(
+    tables: Mapping[str, FeatureTable], options: LayoutOptions
+) -> tuple[Capacities, tuple[str, ...]]:
+    """Sizes without scores, and what there is to say: rows get the GPU's memory, as far as other tiers keep some."""
+    capacities, notes = options.capacities, []
+    if options.cache is not None and capacities.gpu is not None:
         total = sum(table.rows * table.row_bytes for table in tables.values())
         nbytes = min(total, capacities.gpu.of(total))
         kept = nbytes >= max((table.row_bytes for table in tables.values()), default=1) and not (
             capacities.ssd and nbytes == total
         )
         capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
-        notes.append("split: what adjacency lists get of the GPU's memory depends on scores; counted as none")
+        notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(tables) > 1:
         notes.append("rows of several types: how they share the tiers depends on scores")
-    return capacities, (), tuple(notes)
+    return capacities, tuple(notes)
 
 
 def _equal_scores(tables: Mapping[str, FeatureTable], node_type: str | None = None) -> np.ndarray[Any, Any]:

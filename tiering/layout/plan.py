@@ -1,10 +1,10 @@
-"""What a layout will consist of: ranges of ranks, SSD pages, and the memory that writing them takes."""
+"""What a layout will consist of: ranges of ranks, adjacency lists, SSD pages, and the memory that writing takes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,21 @@ import numpy as np
 
 from tiering.execution import Budget
 from tiering.formats.features import FeatureTable
+from tiering.formats.graph import Graph
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.formats.scores import Scores
 from tiering.io.appended import appending_memory
-from tiering.placement import Capacities, Table, plan_tiers
+from tiering.layout.adjacency_cache import divide_gpu, order_of
+from tiering.layout.cache_split import CacheSplit
+from tiering.layout.capacities import Capacities, Table, plan_tiers
+from tiering.layout.options import LayoutOptions
 from tiering.ranked_rows import least_memory
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TierPlan:
+class LayoutPlan:
     """Tiers of all node types with features."""
 
     entries: dict[str, TypeLayout]
@@ -30,6 +35,8 @@ class TierPlan:
     num_peers: int
     num_images: int
     """SSD images; 0 if no row lies there."""
+    split: CacheSplit | None = None
+    """How each GPU's memory is shared with adjacency lists; ``None``: it is not."""
 
     @property
     def pages(self) -> int:
@@ -43,6 +50,7 @@ class TierPlan:
             "num_images": self.num_images,
             "num_peers": self.num_peers,
             "node_types": {name: entry.to_json() for name, entry in self.entries.items()},
+            **({} if self.split is None else self.split.to_body()),
         }
 
     def images(self) -> list[int]:
@@ -76,21 +84,46 @@ class TierPlan:
         return budget.without(self.writing_memory())
 
 
-def expected_memory(tables: Mapping[str, FeatureTable], capacities: Capacities, num_images: int) -> int:
-    """Memory that will do for the rows, however they are divided."""
-    least = max((least_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
-    files = max(1, capacities.num_peers) + num_images
-    return least + files * appending_memory(sum(table.bytes for table in tables.values()))
-
-
 def plan_layout(
+    graph: Graph,
+    tables: Mapping[str, FeatureTable],
+    options: LayoutOptions,
+    scores: Scores | None,
+    budget: Budget,
+) -> LayoutPlan:
+    """Plan a layout of a reordered graph.
+
+    Parameters
+    ----------
+    scores
+        Those that the graph was ordered by, where GPUs hold adjacency lists too.
+
+    Raises
+    ------
+    InputError, BudgetError
+        As `tiering.layout.adjacency_cache.divide_gpu` and `tiering.layout.capacities.plan_tiers`.
+    """
+    order, capacities = order_of(graph), options.capacities
+    split = divide_gpu(graph, tables, options, scores, budget.expecting(_expected_memory(tables, options)))
+    if split is not None:
+        capacities = replace(capacities, gpu=split.gpu)
+    return replace(place_rows(graph.path, order.score, tables, capacities, options), split=split)
+
+
+def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
+    """Memory that will do for the rows, however they are divided."""
+    minimum = max((least_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
+    files = max(1, options.capacities.num_peers) + len(options.folders)
+    return minimum + files * appending_memory(sum(table.bytes for table in tables.values()))
+
+
+def place_rows(
     where: Path,
     scores: Callable[[str], np.ndarray[Any, Any]],
     tables: Mapping[str, FeatureTable],
     capacities: Capacities,
-    page_bytes: int,
-    num_images: int,
-) -> TierPlan:
+    options: LayoutOptions,
+) -> LayoutPlan:
     """Ranges and SSD pages of every node type with features, as `plan_tiers` decides.
 
     Parameters
@@ -99,21 +132,21 @@ def plan_layout(
         The graph, for messages.
     scores
         Scores of a node type by rank.
-    num_images
-        SSD directories there are.
+    capacities
+        Those of feature rows: the gpu tier has what adjacency lists leave.
     """
     if not tables:
         if capacities.gpu or capacities.peer or capacities.ssd:
             _log.warning(
                 "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where
             )
-        return TierPlan({}, page_bytes, capacities.num_peers, 0)
+        return LayoutPlan({}, options.page_bytes, capacities.num_peers, 0)
     rows = [Table(name, table.rows, table.row_bytes, scores(name)) for name, table in tables.items()]
     ranges = plan_tiers(rows, capacities)
     entries, next_page = {}, 0
     for name, table in tables.items():
         begin, end = ranges[name]["ssd"]
-        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, page_bytes)
+        ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, options.page_bytes)
         next_page += ssd_rows.num_pages
         entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
-    return TierPlan(entries, page_bytes, capacities.num_peers, num_images if next_page else 0)
+    return LayoutPlan(entries, options.page_bytes, capacities.num_peers, len(options.folders) if next_page else 0)
