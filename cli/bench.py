@@ -49,7 +49,7 @@ def bench_command(
     ] = "auto",
     gpu_times_out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="gpu-times: write them for layout --gpu-times.", show_default=False),
+        typer.Option(metavar="FILE", help="gpu-times: write them for layout --access-costs.", show_default=False),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
     as_json: JsonOption = False,

@@ -253,8 +253,8 @@ def test_worked_by_hand() -> None:
     assert found.lists == {"a": AdjacencyPrefix(3, 6, 56)}
     assert found.rows == {"node": 1}
     assert str(found) == (
-        "adjacency cache auto: of 200 B, adjacency lists take 56 B and serve 100.0 % of the list reads, feature rows take 100 B "
-        "and serve 41.7 % of the feature reads; saved per epoch: 970 ns of 1.67 us"
+        "adjacency cache auto: of 200 B, adjacency lists take 56 B and serve 100.0 % of the list reads, feature rows "
+        "take 100 B and serve 41.7 % of the feature reads; saved per epoch: 970 ns of 1.67 us"
     )
     third = plan_split(Size("22%", fraction=0.22), 200, rows, lists, costs)  # 44 B: the first list, 36 B
     assert third.lists == {"a": AdjacencyPrefix(1, 5, 36)} and third.rows == {"node": 1}

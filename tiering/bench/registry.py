@@ -73,7 +73,7 @@ BENCHMARKS = (
     Benchmark("gpu-sampling", "GPU: sampling with lists split over memories", bench_gpu_sampling, True),
     Benchmark("gpu-epoch", "GPU: epochs of GraphSAGE, by where rows lie", bench_gpu_epoch, True),
     Benchmark("gpu-ssd", "GPU: epochs with half the rows on SSD", bench_gpu_ssd, True),
-    Benchmark("gpu-times", "GPU: seconds per access, for layout --gpu-times", bench_gpu_times, True),
+    Benchmark("gpu-times", "GPU: seconds per access, for layout --access-costs", bench_gpu_times, True),
 )
 
 
