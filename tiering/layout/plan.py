@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.appended import appending_memory
 from tiering.execution import Budget
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.scores import Scores
-from tiering.io.appended import appending_memory
 from tiering.layout.adjacency_cache import divide_gpu, order_of
 from tiering.layout.cache_split import CacheSplit
 from tiering.layout.capacities import Capacities, Table, plan_tiers

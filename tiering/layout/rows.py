@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.appended import AppendedFile
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.layout import TypeLayout, page_sums, peer_rows, tier_file
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.appended import AppendedFile
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.progress import Progress, progress

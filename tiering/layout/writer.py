@@ -8,15 +8,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.storage import require_space
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.checksum import digest_bytes
-from tiering.io.storage import require_space
 from tiering.layout.adjacency_cache import order_of
 from tiering.layout.images import ImageSet, drop_replaced_images
 from tiering.layout.options import LayoutOptions
