@@ -2,8 +2,8 @@
 
 ``python tests/benchmarks/gpu.py [NAME].. [--dir DIR] [--docs DIR]`` runs them, graphs and images lying in DIR for a
 while (some 30 GB), and prints the tables. With ``--docs`` it writes ``benchmarks/GPU.json``, the access times beside it
-as ``tiering layout --access-costs`` takes them, and the tables of ``gpu.md`` where that page has a place for them. What is
-in the file already and was run on this GPU and this driver is not run again: delete the file to begin anew.
+as ``tiering layout --access-costs`` takes them, and the tables of ``gpu.md`` where that page has a place for them. What
+is in the file already and was run on this GPU and this driver is not run again: delete the file to begin anew.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from toy_datasets import toy_dataset, tree_bytes
 import tiering
 from tiering import pipeline
 from tiering.errors import BudgetError, InputError
-from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
@@ -29,6 +28,7 @@ from tiering.layout import Table, write_layout
 from tiering.layout.access_costs import AccessCosts
 from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
 from tiering.layout.cache_split import gpu_budget, plan_split
+from tiering.memory import Budget, own_memory
 from tiering.units import Size
 
 Cli = Callable[..., Any]

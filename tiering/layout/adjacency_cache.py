@@ -9,7 +9,6 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
-from tiering.execution import Budget
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -20,6 +19,7 @@ from tiering.layout.cache_split import CacheSplit, gpu_budget, plan_split, split
 from tiering.layout.capacities import Table
 from tiering.layout.options import LayoutOptions
 from tiering.layout.prefix_benefit import Lists, LowerTiers
+from tiering.memory import Budget
 from tiering.sampling import list_read_places, resolve_fanouts
 from tiering.units import format_count
 

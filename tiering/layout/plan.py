@@ -1,4 +1,7 @@
-"""What a layout will consist of: ranges of ranks, adjacency lists, SSD pages, and the memory that writing takes."""
+"""What a layout will consist of, and what it takes to write it.
+
+The writer does what is decided here, and a dry run prints it.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.appended import appending_memory
-from tiering.execution import Budget
+from tiering.artifacts.file_writer import appending_memory
+from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import divide_gpu, order_of
+from tiering.layout.adjacency_cache import divide_gpu, order_of, split_need
 from tiering.layout.cache_split import CacheSplit
 from tiering.layout.capacities import Capacities, Table, plan_tiers
 from tiering.layout.options import LayoutOptions
-from tiering.ranked_rows import least_memory
+from tiering.memory import Budget
+from tiering.plan import StagePlan, Step, held_memory
+from tiering.ranked_rows import least_memory, predict_rows
+from tiering.units import Size
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +43,10 @@ class LayoutPlan:
     """SSD images; 0 if no row lies there."""
     split: CacheSplit | None = None
     """How each GPU's memory is shared with adjacency lists; ``None``: it is not."""
+    steps: tuple[Step, ...] = ()
+    """What deciding took."""
+    notes: tuple[str, ...] = ()
+    """What there is to say about the decisions."""
 
     @property
     def pages(self) -> int:
@@ -57,16 +67,12 @@ class LayoutPlan:
         """Bytes of each SSD image."""
         return [image_bytes(self.pages, k, self.num_images, self.page_bytes) for k in range(self.num_images)]
 
-    def tier_bytes(self) -> int:
-        """Bytes of the files of the memory tiers."""
-        return sum(e.rows(tier) * e.row_bytes for e in self.entries.values() for tier in ("gpu", "peer", "cpu"))
-
     def places(self, out: Path, folders: Sequence[Path]) -> dict[Path, int]:
         """Bytes that will be written, by directory: the memory tiers in `out`, the images."""
-        found = {out: self.tier_bytes() + self.pages * SUM_BYTES}
+        places = {out: sum(_memory_tier_bytes(entry) for entry in self.entries.values()) + self.pages * SUM_BYTES}
         for folder, nbytes in zip(folders, self.images(), strict=False):
-            found[folder] = found.get(folder, 0) + nbytes
-        return found
+            places[folder] = places.get(folder, 0) + nbytes
+        return places
 
     def writing_memory(self) -> int:
         """Memory of the files written at the same time: one of a memory tier or those of the peers, the images."""
@@ -82,6 +88,66 @@ class LayoutPlan:
     def reading_budget(self, budget: Budget) -> Budget:
         """What is left of a budget for bringing rows into order."""
         return budget.without(self.writing_memory())
+
+    def stage(
+        self, tables: Mapping[str, FeatureTable], out: Path, folders: Sequence[Path], budget: Budget, copied: int
+    ) -> StagePlan:
+        """What writing it takes: memory and disk, type by type.
+
+        Parameters
+        ----------
+        copied
+            Bytes of the graph where it cannot be hard-linked into the layout.
+
+        Raises
+        ------
+        BudgetError
+            Where the layout would.
+
+        Notes
+        -----
+        Memory: that of the rows (`tiering.ranked_rows.plan_rows`) and of the files being written (four pieces of 8 MiB
+        each: those of one memory tier, or of all peers, and all images).
+        """
+        left = self.reading_budget(budget)
+        rows = [self._row_step(entry, tables[name], left) for name, entry in self.entries.items()]
+        graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
+        places = self.places(out, folders)
+        places[out] += copied
+        return StagePlan("layout", out, (*self.steps, *rows, graph), places, held_memory(), self.notes)
+
+    def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
+        """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
+        rows = predict_rows(table, table.row_order == "rank", left)
+        copies = 0 if rows.plan.windows else self._copies(entry)
+        return Step(
+            f"rows of {entry.node_type}",
+            rows.how,
+            rows.plan.memory + self.writing_memory() + copies,
+            rows.disk_read,
+            _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES),
+            rows.plan.bytes_scratch,
+            table.rows,
+            "row",
+        )
+
+    def _copies(self, entry: TypeLayout) -> int:
+        """Bytes that are copied of a chunk before they are written: rows of one peer, pages, pages of one image."""
+        chunk = min(CHUNK_BYTES, entry.num_nodes * entry.row_bytes)
+        peers = chunk // self.num_peers if self.num_peers > 1 and entry.rows("peer") else 0
+        rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
+        if not rows:
+            return peers
+        place = entry.ssd_rows
+        whole = place.stride == entry.row_bytes and self.page_bytes % place.stride == 0
+        padded = rows * place.stride if not place.rows_per_page else -(-rows // place.rows_per_page) * self.page_bytes
+        images = padded // self.num_images if self.num_images > 1 else 0
+        return max(peers, (0 if whole else padded) + images)
+
+
+def _memory_tier_bytes(entry: TypeLayout) -> int:
+    """Bytes of a type's rows in the memory tiers."""
+    return sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
 
 
 def plan_layout(
@@ -105,9 +171,32 @@ def plan_layout(
     """
     order, capacities = order_of(graph), options.capacities
     split = divide_gpu(graph, tables, options, scores, budget.expecting(_expected_memory(tables, options)))
-    if split is not None:
-        capacities = replace(capacities, gpu=split.gpu)
-    return replace(place_rows(graph.path, order.score, tables, capacities, options), split=split)
+    if split is None:
+        return _place_rows(graph.path, order.score, tables, capacities, options)
+    plan = _place_rows(graph.path, order.score, tables, replace(capacities, gpu=split.gpu), options)
+    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    step = Step("adjacency cache", "done now", split_need(graph, tables), amount=lists, unit="list")
+    return replace(plan, split=split, steps=(step,), notes=(str(split),))
+
+
+def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions) -> LayoutPlan:
+    """Plan a layout of a graph that does not exist yet: all scores count as equal.
+
+    So rows get all of the GPU's memory, as far as other tiers keep some.
+    """
+    capacities, notes = options.capacities, []
+    if options.cache is not None and capacities.gpu is not None:
+        total = sum(table.rows * table.row_bytes for table in tables.values())
+        nbytes = min(total, capacities.gpu.of(total))
+        kept = nbytes >= max((table.row_bytes for table in tables.values()), default=1) and not (
+            capacities.ssd and nbytes == total
+        )
+        capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
+        notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
+    if len(tables) > 1:
+        notes.append("rows of several types: how they share the tiers depends on scores")
+    scores = {name: np.broadcast_to(0.0, table.rows) for name, table in tables.items()}
+    return replace(_place_rows(where, scores.__getitem__, tables, capacities, options), notes=tuple(notes))
 
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
@@ -117,7 +206,7 @@ def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions)
     return minimum + files * appending_memory(sum(table.bytes for table in tables.values()))
 
 
-def place_rows(
+def _place_rows(
     where: Path,
     scores: Callable[[str], np.ndarray[Any, Any]],
     tables: Mapping[str, FeatureTable],

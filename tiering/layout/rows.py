@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.appended import AppendedFile
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.layout import TypeLayout, page_sums, peer_rows, tier_file
 from tiering.layout.images import ImageSet
@@ -28,10 +28,10 @@ def write_rows(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, ranke
     total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
     with ExitStack() as stack:
 
-        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> AppendedFile:
-            return stack.enter_context(writer.appended(name, dtype, shape))
+        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> FileWriter:
+            return stack.enter_context(writer.file(name, dtype, shape))
 
-        files: dict[tuple[str, str], list[AppendedFile]] = {}
+        files: dict[tuple[str, str], list[FileWriter]] = {}
         for name, entry in plan.entries.items():
             for tier in MEMORY_TIERS:
                 parts = plan.num_peers if tier == "peer" else 1
@@ -54,7 +54,7 @@ def write_rows(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, ranke
                 write_ssd(source, entry, plan.page_bytes, images, bar)
 
 
-def write_range(source: RankedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
+def write_range(source: RankedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -67,7 +67,7 @@ def write_range(source: RankedRows, begin: int, end: int, files: Sequence[Append
             skipped = (part - (first - begin)) % parts
             own = chunk[skipped::parts]
             if own.shape[0]:
-                file.append((first - begin + skipped) // parts * row_bytes, own)
+                file.append(own, (first - begin + skipped) // parts * row_bytes)
         bar.update(chunk.nbytes)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -22,6 +21,7 @@ from tiering.layout.images import ImageSet, drop_replaced_images
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import plan_layout
 from tiering.layout.rows import write_rows
+from tiering.memory import Budget, parse_memory
 from tiering.ranked_rows import RankedRows
 from tiering.units import parse_threads
 from tiering.version import __version__

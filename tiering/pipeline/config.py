@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tiering.errors import InputError, MissingError
-from tiering.execution import parse_memory
+from tiering.memory import parse_memory
 
 if TYPE_CHECKING:
     from tiering.layout import LayoutOptions
