@@ -24,11 +24,12 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.layout import Table, write_layout
+from tiering.layout import Table
 from tiering.layout.access_costs import AccessCosts
 from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
 from tiering.layout.cache_split import gpu_budget, plan_split
 from tiering.memory import Budget, own_memory
+from tiering.pipeline import layout as write_layout
 from tiering.units import Size
 
 Cli = Callable[..., Any]
@@ -324,7 +325,9 @@ def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
 
 
 def test_only_the_first_ranks_are_compared(one: Chain) -> None:
-    check_ordered_by(Graph.open(one.reordered), Scores.open(one.scores))
+    graph = Graph.open(one.reordered)
+    assert graph.order is not None
+    check_ordered_by(graph, graph.order, Scores.open(one.scores))
 
 
 def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,9 +28,9 @@ def test_no_adjacency_cache(text: str | None) -> None:
 
 def test_adjacency_caches_are_parsed() -> None:
     auto = LayoutOptions.of(adjacency_cache="auto")
-    assert auto.cache is not None and auto.cache.mode == Size("auto") and auto.cache.costs == AccessCosts()
+    assert auto.cache == Size("auto") and auto.costs == AccessCosts()
     share = LayoutOptions.of(adjacency_cache="30%").cache
-    assert share is not None and share.mode.fraction == pytest.approx(0.3)
+    assert share is not None and share.fraction == pytest.approx(0.3)
     for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
         with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of --gpu .*; found"):
             LayoutOptions.of(adjacency_cache=text)

@@ -21,7 +21,7 @@ import tiering
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
-from tiering.layout import write_layout
+from tiering.pipeline import layout as write_layout
 
 
 def check_rows(layout: Layout, toy: Toy) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import ListBytes
-from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.order import Order
 from tiering.formats.refusals import of_ranks
@@ -28,19 +27,16 @@ COMPARED = 1000
 
 
 def divide_gpu(
-    graph: Graph, tables: Mapping[str, FeatureTable], options: LayoutOptions, scores: Scores | None, budget: Budget
-) -> CacheSplit | None:
+    graph: Graph, order: Order, rows: Sequence[Table], options: LayoutOptions, scores: Scores | None, budget: Budget
+) -> CacheSplit:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
     Parameters
     ----------
+    rows
+        Feature rows, with the scores of the order.
     scores
         Those that the graph was ordered by.
-
-    Returns
-    -------
-    CacheSplit
-        What lies there; ``None`` where it is for rows alone.
 
     Raises
     ------
@@ -53,48 +49,29 @@ def divide_gpu(
     Notes
     -----
     Cost: one pass over the order, its scores and ``indptr``; reads of lists are looked up at random, slow where they do
-    not fit the page cache. Memory: `split_need`.
+    not fit the page cache. Memory: `split_memory`.
     """
-    request = options.cache
-    if request is None:
-        if scores is not None:
-            raise InputError(
-                "scores: matter only where memory is shared with adjacency lists; give --adjacency-cache auto too, or "
-                "leave them out"
-            )
-        return None
+    if options.cache is None:
+        raise InputError(
+            "scores: matter only where memory is shared with adjacency lists; give --adjacency-cache auto too, or "
+            "leave them out"
+        )
     if scores is None:
         raise InputError(
-            f"adjacency cache: {request.mode.text} needs the scores that the graph was ordered by, for the reads of "
+            f"adjacency cache: {options.cache.text} needs the scores that the graph was ordered by, for the reads of "
             "adjacency lists; give them with --scores S"
         )
-    check_ordered_by(graph, scores)
-    lists, order = adjacency_lists(graph, scores), order_of(graph)
-    rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
+    check_ordered_by(graph, order, scores)
+    lists = adjacency_lists(graph, scores)
     total = gpu_budget(options.capacities.gpu, rows, lists)
-    columns = format_count(sum(each.columns for each in lists))
-    budget.require(split_need(graph, tables), f"adjacency cache: places of {columns} adjacency lists")
-    features = sum(table.rows * table.row_bytes for table in rows)
+    columns, features = sum(each.columns for each in lists), sum(table.rows * table.row_bytes for table in rows)
+    need = split_memory(sum(table.rows for table in rows), columns)
+    budget.require(need, f"adjacency cache: places of {format_count(columns)} adjacency lists")
     lower = LowerTiers.of(options.capacities, features, len(options.folders))
-    return plan_split(request.mode, total, rows, lists, request.costs, lower)
+    return plan_split(options.cache, total, rows, lists, options.costs, lower)
 
 
-def split_need(graph: Graph, tables: Mapping[str, FeatureTable]) -> int:
-    """Bytes of memory that `divide_gpu` takes; see `tiering.layout.cache_split.split_memory`."""
-    columns = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    return split_memory(sum(table.rows for table in tables.values()), columns)
-
-
-def order_of(graph: Graph) -> Order:
-    """The order of a reordered graph; others are refused."""
-    if graph.order is None:
-        raise InputError(
-            f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
-        )
-    return graph.order
-
-
-def check_ordered_by(graph: Graph, scores: Scores) -> None:
+def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
     """Refuse scores other than those that gave a graph its order: its scores and theirs are to be on one scale.
 
     Raises
@@ -102,7 +79,6 @@ def check_ordered_by(graph: Graph, scores: Scores) -> None:
     InputError
         If they are of another graph, or one of the first `COMPARED` ranks of a type has another score.
     """
-    order = order_of(graph)
     remedy = "give the scores that `tiering reorder` was given"
     if scores.graph_digest != order.manifest.body["graph_digest"]:
         raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")

@@ -20,16 +20,6 @@ OLD_NAMES = {"split": "adjacency_cache", "gpu_times": "access_costs"}
 
 
 @dataclass(frozen=True)
-class CacheRequest:
-    """That a GPU's memory is to be divided between feature rows and adjacency lists."""
-
-    mode: Size
-    """``auto``, or the share that lists get."""
-    costs: AccessCosts
-    """What accesses cost."""
-
-
-@dataclass(frozen=True)
 class LayoutOptions:
     """Options of a layout, parsed and checked; `of` makes them."""
 
@@ -39,8 +29,10 @@ class LayoutOptions:
     """Unit of SSD I/O."""
     folders: tuple[Path, ...]
     """One for each SSD, absolute."""
-    cache: CacheRequest | None
-    """``None``: a GPU's memory is for feature rows alone."""
+    cache: Size | None
+    """What adjacency lists get of a GPU's memory, a share or ``auto``; ``None``: it is for feature rows alone."""
+    costs: AccessCosts
+    """What accesses cost; matters with a cache."""
     recorded: Mapping[str, Any]
     """The options as the manifest records them."""
 
@@ -96,15 +88,21 @@ class LayoutOptions:
         if old_names:
             new = {"adjacency_cache": adjacency_cache, "access_costs": access_costs}
             return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new))
-        folders, page_bytes = tuple(resolve_directories(ssd)), parse_page(page)
-        cache = _parse_cache(adjacency_cache, access_costs)
+        folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
+        if cache is None and access_costs is not None:
+            raise InputError(
+                "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
+                "too, or leave them out"
+            )
+        costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
+        capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(page)
         recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
         recorded |= {"ssd": [str(folder) for folder in folders], "page_bytes": page_bytes}
         if cache is not None:
             # Keys of provenance keep their first names: artifacts of versions before count as made with these options.
             # The figures themselves are recorded, so that another file of the same name is noticed.
-            recorded |= {"split": cache.mode.text, "gpu_times": cache.costs.to_json()}
-        return cls(parse_capacities(gpu, peer, cpu, ssd=bool(folders)), page_bytes, folders, cache, recorded)
+            recorded |= {"split": cache.text, "gpu_times": costs.to_json()}
+        return cls(capacities, page_bytes, folders, cache, costs, recorded)
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
@@ -127,25 +125,20 @@ def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
     return folders
 
 
-def _parse_cache(text: str | int | None, costs: Pathlike | None) -> CacheRequest | None:
-    """Parse ``none`` (also ``None``), ``auto``, or a share such as ``30%``; read the costs."""
+def _parse_cache(text: str | int | None) -> Size | None:
+    """Parse ``none`` (also ``None``), ``auto``, or a share such as ``30%``."""
     if text is None or str(text).strip().lower() == "none":
-        if costs is not None:
-            raise InputError(
-                "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
-                "too, or leave them out"
-            )
         return None
     try:
-        mode = parse_size(text)
+        cache = parse_size(text)
     except InputError:
-        mode = Size("", bytes=0)
-    if mode.bytes is not None:
+        cache = Size("", bytes=0)
+    if cache.bytes is not None:
         raise InputError(
             "adjacency cache: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%; "
             f"found {text!r}"
         )
-    return CacheRequest(mode, AccessCosts() if costs is None else read_access_costs(costs))
+    return cache
 
 
 def _renamed(given: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ The writer does what is decided here, and a dry run prints it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import divide_gpu, order_of, split_need
-from tiering.layout.cache_split import CacheSplit
+from tiering.layout.adjacency_cache import divide_gpu
+from tiering.layout.cache_split import CacheSplit, split_memory
 from tiering.layout.capacities import Capacities, Table, plan_tiers
 from tiering.layout.options import LayoutOptions
 from tiering.memory import Budget
@@ -85,10 +87,6 @@ class LayoutPlan:
         sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in images]
         return max(tiers, default=0) + sum(map(appending_memory, [*images, *sums]))
 
-    def reading_budget(self, budget: Budget) -> Budget:
-        """What is left of a budget for bringing rows into order."""
-        return budget.without(self.writing_memory())
-
     def stage(
         self, tables: Mapping[str, FeatureTable], out: Path, folders: Sequence[Path], budget: Budget, copied: int
     ) -> StagePlan:
@@ -109,7 +107,7 @@ class LayoutPlan:
         Memory: that of the rows (`tiering.ranked_rows.plan_rows`) and of the files being written (four pieces of 8 MiB
         each: those of one memory tier, or of all peers, and all images).
         """
-        left = self.reading_budget(budget)
+        left = budget.without(self.writing_memory())
         rows = [self._row_step(entry, tables[name], left) for name, entry in self.entries.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out, folders)
@@ -170,13 +168,24 @@ def plan_layout(
         As `tiering.layout.adjacency_cache.divide_gpu` and `tiering.layout.capacities.plan_tiers`.
     """
     order, capacities = order_of(graph), options.capacities
-    split = divide_gpu(graph, tables, options, scores, budget.expecting(_expected_memory(tables, options)))
-    if split is None:
-        return _place_rows(graph.path, order.score, tables, capacities, options)
-    plan = _place_rows(graph.path, order.score, tables, replace(capacities, gpu=split.gpu), options)
+    rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
+    if options.cache is None and scores is None:
+        return _place_rows(graph.path, rows, tables, capacities, options)
+    split = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
+    plan = _place_rows(graph.path, rows, tables, replace(capacities, gpu=split.gpu), options)
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    step = Step("adjacency cache", "done now", split_need(graph, tables), amount=lists, unit="list")
+    need = split_memory(sum(table.rows for table in rows), lists)
+    step = Step("adjacency cache", "done now", need, amount=lists, unit="list")
     return replace(plan, split=split, steps=(step,), notes=(str(split),))
+
+
+def order_of(graph: Graph) -> Order:
+    """The order of a reordered graph; others are refused."""
+    if graph.order is None:
+        raise InputError(
+            f"{graph.path}: expected a reordered graph; run `tiering reorder {graph.path} --scores S --out R` first"
+        )
+    return graph.order
 
 
 def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions) -> LayoutPlan:
@@ -195,8 +204,8 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(tables) > 1:
         notes.append("rows of several types: how they share the tiers depends on scores")
-    scores = {name: np.broadcast_to(0.0, table.rows) for name, table in tables.items()}
-    return replace(_place_rows(where, scores.__getitem__, tables, capacities, options), notes=tuple(notes))
+    rows = [Table(name, each.rows, each.row_bytes, np.broadcast_to(0.0, each.rows)) for name, each in tables.items()]
+    return replace(_place_rows(where, rows, tables, capacities, options), notes=tuple(notes))
 
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
@@ -208,7 +217,7 @@ def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions)
 
 def _place_rows(
     where: Path,
-    scores: Callable[[str], np.ndarray[Any, Any]],
+    rows: Sequence[Table],
     tables: Mapping[str, FeatureTable],
     capacities: Capacities,
     options: LayoutOptions,
@@ -219,8 +228,6 @@ def _place_rows(
     ----------
     where
         The graph, for messages.
-    scores
-        Scores of a node type by rank.
     capacities
         Those of feature rows: the gpu tier has what adjacency lists leave.
     """
@@ -230,7 +237,6 @@ def _place_rows(
                 "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where
             )
         return LayoutPlan({}, options.page_bytes, capacities.num_peers, 0)
-    rows = [Table(name, table.rows, table.row_bytes, scores(name)) for name, table in tables.items()]
     ranges = plan_tiers(rows, capacities)
     entries, next_page = {}, 0
     for name, table in tables.items():

@@ -16,30 +16,24 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import order_of
 from tiering.layout.images import ImageSet, drop_replaced_images
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import plan_layout
-from tiering.layout.rows import write_rows
+from tiering.layout.plan import order_of, plan_layout
+from tiering.layout.rows import SCRATCH, write_rows
 from tiering.memory import Budget, parse_memory
-from tiering.ranked_rows import RankedRows
 from tiering.units import parse_threads
 from tiering.version import __version__
-
-SCRATCH = "scratch"
-"""Directory in the unfinished layout for rows on their way into rank order."""
 
 
 def write_layout(
     graph: Graph,
     out: str | os.PathLike[str],
-    options: LayoutOptions | None = None,
+    options: LayoutOptions,
     *,
     scores: Scores | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    **given: Any,
 ) -> Layout:
     """Place the feature rows of a reordered graph in tiers.
 
@@ -49,9 +43,8 @@ def write_layout(
         A reordered graph.
     out
         Directory to create: memory tiers, manifest, and the graph (hard links where possible).
-    options, **given
-        Sizes of tiers and the rest: either whole, or one by one as `tiering.layout.options.LayoutOptions.of` takes
-        them.
+    options
+        Sizes of tiers and the rest.
     scores
         With an adjacency cache: those that the graph was ordered by, of a method that knows the sampler.
     threads
@@ -77,18 +70,17 @@ def write_layout(
     `tiering.ranked_rows` says. A run that was killed or found the disk full goes on from the last finished block of
     64 MiB of each file; on an error of the input nothing remains.
     """
-    asked = LayoutOptions.given(options, given)
     budget, workers = parse_memory(memory), parse_threads(threads)
     order, tables = order_of(graph), checked_tables(graph)
-    plan = plan_layout(graph, tables, asked, scores, budget)
+    plan = plan_layout(graph, tables, options, scores, budget)
     recorded = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-    provenance = {"stage": "layout", "options": asked.recorded, "inputs": recorded}
+    provenance = {"stage": "layout", "options": options.recorded, "inputs": recorded}
     # The graph's digest covers the content of the feature files at the import.
     identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         journal, body = writer.required_journal(), plan.to_body()
-        scratch, folders = writer.path / SCRATCH, asked.folders[: plan.num_images]
-        shutil.rmtree(scratch, ignore_errors=True)
+        folders = options.folders[: plan.num_images]
+        shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved
             require_space(plan.places(writer.path, folders))
         digest = _plan_digest(graph, body, writer.out)
@@ -96,13 +88,7 @@ def write_layout(
             graph_errors(graph),
             ImageSet(folders, writer.out, digest, plan.pages, plan.page_bytes, journal) as images,
         ):
-
-            def ranked(name: str) -> RankedRows:
-                table, left = tables[name], plan.reading_budget(budget).without(-images.held)  # these pieces are there
-                maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-                return RankedRows(table, *maps, budget=left, scratch=scratch, threads=workers)
-
-            write_rows(writer, images, plan, ranked)
+            write_rows(writer, images, plan, tables, order, budget, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)

@@ -190,14 +190,15 @@ def layout(
 ) -> Layout:
     """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`.
 
-    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole as `tiering.layout.LayoutOptions`, which
-    knows their names.
+    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
+    which there are.
     """
-    from tiering.layout import write_layout
+    from tiering.layout import LayoutOptions, write_layout
 
+    asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
-        return write_layout(graph, out, options, scores=known, threads=threads, memory=memory, force=force, **given)
+        return write_layout(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
 
 
 @contextmanager
