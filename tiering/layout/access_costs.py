@@ -20,20 +20,15 @@ ASSUMED = "assumed"
 """Source of the default figures."""
 WIDE_BYTES_PER_SECOND = 25e9
 """PCIe 4.0 x16 under wide reads of host memory by the GPU: of 31.5 GB/s raw, what remains after headers."""
-SECTOR_BYTES = 32
-"""The minimum that a GPU reads of host memory: a scattered read costs a sector."""
-SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / SECTOR_BYTES
-"""Scattered sectors reach half of the wide bandwidth: each carries a header as long as itself."""
+SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
+"""A scattered read costs a sector of 32 B. Sectors reach half of the wide bandwidth: headers are as long as they."""
 HOST_SHARE = 1 - 1 / 100
 """Share of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
-PEER_SHARE = 0.9
-"""A peer's memory counts as ten times as fast as the host's (NVLink beside PCIe)."""
 SSD_READ_BYTES = 4096
 """A read of an SSD; rows up to this size take one."""
-SSD_READS_PER_SECOND = 1e6
-"""Of one SSD, at random."""
-_ASSUMED = {"peer_share": PEER_SHARE, "ssd_seconds": 1 / SSD_READS_PER_SECOND}
-"""What a file of measured figures may leave out."""
+_ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
+"""What a file of measured figures may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
+beside PCIe), and an SSD does a million random reads per second."""
 _FORM = (
     '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
     "in seconds"
@@ -57,9 +52,9 @@ class AccessCosts:
     """Per adjacency list looked up: its begin and end."""
     neighbour_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
     """Per neighbour id drawn from a list."""
-    peer_share: float = PEER_SHARE
+    peer_share: float = _ASSUMED["peer_share"]
     """Share of a feature row's seconds that a peer's memory saves, too."""
-    ssd_seconds: float = 1 / SSD_READS_PER_SECOND
+    ssd_seconds: float = _ASSUMED["ssd_seconds"]
     """Per read of up to `SSD_READ_BYTES` from one SSD: what it costs more than host memory."""
     source: str = ASSUMED
     """``assumed``, or ``measured on`` and the device."""

@@ -100,17 +100,10 @@ class ImageSet:
 
     def first_missing_page(self) -> int:
         """Logical page from which on pages are to be written; those before are there."""
-        wanted = [
-            file.done // self._page_bytes * self._count + image
-            for image, file in enumerate(self._files)
-            if file.done < file.nbytes
-        ]
-        wanted += [
-            file.done // SUM_BYTES * self._count + image
-            for image, file in enumerate(self.sums)
-            if file.done < file.nbytes
-        ]
-        return min(wanted, default=self._pages)
+        units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
+        units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
+        missing = [file.done // unit * self._count + image for image, file, unit in units if file.done < file.nbytes]
+        return min(missing, default=self._pages)
 
     @property
     def held(self) -> int:
@@ -169,10 +162,7 @@ def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> N
     try:
         held = open_directory(out)
         document, data = read_document(held)
-    except (
-        FormatError,
-        MissingError,
-    ):  # no layout, or none that can be read now
+    except (FormatError, MissingError):  # no layout, or none that can be read now
         return
     if document_problems(document, "layout"):
         return
