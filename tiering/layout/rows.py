@@ -24,8 +24,6 @@ from tiering.progress import Progress, progress
 from tiering.ranked_rows import RankedRows
 
 MEMORY_TIERS = ("gpu", "peer", "cpu")
-
-
 SCRATCH = "scratch"
 """Directory in the unfinished layout for rows on their way into rank order."""
 
@@ -39,7 +37,7 @@ def write_rows(
     budget: Budget,
     threads: int,
 ) -> None:
-    """Reserve every file of the memory tiers, then move all rows, type by type."""
+    """Reserve every file of the memory tiers, then move all rows, type by type; `budget` is for reading them."""
     total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
     with ExitStack() as stack:
 
@@ -62,13 +60,14 @@ def write_rows(
         ]
         bar = stack.enter_context(progress(total, "layout", "B", scale=True))
         for name, entry in plan.entries.items():
-            table, left = tables[name], budget.without(plan.writing_memory() - images.held)  # what these hold is there
+            table, left = tables[name], budget.without(-images.held)  # their pieces, reserved before, are there
             maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
             with RankedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
                 for tier in MEMORY_TIERS:
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)
-                write_ssd(source, entry, plan.page_bytes, images, bar)
+                if entry.rows("ssd"):
+                    write_ssd(source, entry, plan.page_bytes, images, bar)
 
 
 def write_range(source: RankedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:

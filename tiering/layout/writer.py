@@ -83,12 +83,12 @@ def write_layout(
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved
             require_space(plan.places(writer.path, folders))
-        digest = _plan_digest(graph, body, writer.out)
+        digest, left = _plan_digest(graph, body, writer.out), budget.without(plan.writing_memory())
         with (
             graph_errors(graph),
             ImageSet(folders, writer.out, digest, plan.pages, plan.page_bytes, journal) as images,
         ):
-            write_rows(writer, images, plan, tables, order, budget, workers)
+            write_rows(writer, images, plan, tables, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)
