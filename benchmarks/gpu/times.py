@@ -2,7 +2,7 @@
 
 Rows: the gather, by as many multiprocessors as it takes in training, from either memory, at several sizes; a line is
 fitted. Lists: the sampler with all lists in host memory and all on the GPU, at several fanouts; a list read and an
-entry drawn are fitted. ``tiering layout --gpu-times`` takes the file.
+entry drawn are fitted. ``tiering layout --access-costs`` takes the file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _lists(gpu: GpuSide, sizes: Sizes) -> list[Comparison]:
 def fit_access_times(
     rows: Sequence[tuple[int, float]], lists: Sequence[tuple[int, int, float]], device: str
 ) -> dict[str, Any]:
-    """What an access costs more from host memory than from the GPU's, as ``tiering layout --gpu-times`` reads it.
+    """What an access costs more from host memory than from the GPU's, as ``tiering layout --access-costs`` reads it.
 
     Parameters
     ----------

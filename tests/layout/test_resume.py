@@ -19,7 +19,7 @@ from tiering.artifacts.journal import Journal
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.layout import write_layout
+from tiering.pipeline import layout as write_layout
 
 OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 

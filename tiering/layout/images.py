@@ -26,39 +26,17 @@ from tiering import native
 from tiering.artifacts import outside
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import combine_digests, digest_bytes
+from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
 from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
-from tiering.errors import InputError
+from tiering.errors import FormatError, MissingError
 from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
 
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"
 """Recorded, with their token, when all are whole: from here on one that is not under its hidden name has its own."""
-
-
-def resolve_directories(ssd: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Absolute paths of the SSD directories; nothing is created.
-
-    Raises
-    ------
-    InputError
-        If two are the same directory, or one is no directory.
-    """
-    folders = [Path(os.path.realpath(folder)) for folder in ssd]
-    for k, folder in enumerate(folders):
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"ssd: {ssd[k]}: expected a directory, found a file; give a directory on the SSD")
-        for earlier in range(k):
-            same = folder == folders[earlier]
-            if not same and folder.exists() and folders[earlier].exists():
-                same = folder.samefile(folders[earlier])
-            if same:
-                raise InputError(
-                    f"ssd: {ssd[earlier]} and {ssd[k]} are the same directory ({folder}); give each SSD its own"
-                )
-    return folders
 
 
 class ImageSet:
@@ -122,17 +100,10 @@ class ImageSet:
 
     def first_missing_page(self) -> int:
         """Logical page from which on pages are to be written; those before are there."""
-        wanted = [
-            file.done // self._page_bytes * self._count + image
-            for image, file in enumerate(self._files)
-            if file.done < file.nbytes
-        ]
-        wanted += [
-            file.done // SUM_BYTES * self._count + image
-            for image, file in enumerate(self.sums)
-            if file.done < file.nbytes
-        ]
-        return min(wanted, default=self._pages)
+        units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
+        units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
+        missing = [file.done // unit * self._count + image for image, file, unit in units if file.done < file.nbytes]
+        return min(missing, default=self._pages)
 
     @property
     def held(self) -> int:
@@ -186,11 +157,18 @@ class ImageSet:
         self._close()
 
 
-def drop_images(externals: Sequence[External], name: str, keep: Sequence[Path], journal: Journal) -> None:
-    """Note that the images of a layout that is replaced are to go with it, but for those in `keep`."""
+def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> None:
+    """Note that the images of the layout at `out`, which is replaced, are to go with it, but for those in `keep`."""
+    try:
+        held = open_directory(out)
+        document, data = read_document(held)
+    except (FormatError, MissingError):  # no layout, or none that can be read now
+        return
+    if document_problems(document, "layout"):
+        return
     kept = {os.path.realpath(path) for path in keep}
-    for external in externals:
+    for external in parse_document(held, document, data).external.values():
         folder = external.path.parent
-        ours = folder.name.startswith(f"{name}.") and _FOLDER.search(folder.name)
+        ours = folder.name.startswith(f"{out.name}.") and _FOLDER.search(folder.name)
         if ours and os.path.realpath(external.path) not in kept:
             outside.will_drop(journal, folder)

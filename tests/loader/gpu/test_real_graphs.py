@@ -21,7 +21,7 @@ def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
     run("import", *source, "--out", graph).ok()
     run("score", graph, "--method", "hybrid", "--sampler", sampler, *fanouts, "--out", scores).ok()
     run("reorder", graph, "--scores", scores, "--out", ordered).ok()
-    split = ["--scores", scores] if "--split" in layout_options else []
+    split = ["--scores", scores] if "--adjacency-cache" in layout_options else []
     run("layout", ordered, "--out", out, *layout_options, *split).ok()
     return out
 
@@ -48,7 +48,7 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
     np.save(data / "edge_weight.npy", random.random(60_000, np.float32))
     np.save(data / "node_feat.npy", random.random((3000, 32), np.float32))
     np.save(data / "train_idx.npy", np.arange(0, 3000, 3))
-    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto", sampler=sampler)
+    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--adjacency-cache", "auto", sampler=sampler)
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
         held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=sampler == "weighted"))

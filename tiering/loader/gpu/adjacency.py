@@ -74,8 +74,8 @@ def load_adjacency(layout: Layout, device: Device, spread: Spread) -> GpuAdjacen
     Notes
     -----
     Host memory, locked: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
-    GPU: what the layout's plan gives to lists (`tiering layout --split`), original ids and sums of weights among it,
-    and the share of peers' lists, which stays until the process ends.
+    GPU: what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights
+    among it, and the share of peers' lists, which stays until the process ends.
     """
     group = None if spread.group is None else (spread.group.directory, spread.group.rank)
     key = (layout.digest, device.index, spread.weighted, group, spread.peer_bytes)

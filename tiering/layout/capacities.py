@@ -52,6 +52,11 @@ class Capacities:
     ssd: bool = False
     """Whether there is an ssd tier, for all that is left."""
 
+    def room(self, total: int) -> int:
+        """Bytes of all tiers but ssd, for `total` bytes of features."""
+        sizes = ((self.gpu, 1), (self.peer, self.num_peers), (self.cpu, 1))
+        return sum(size.of(total) * parts for size, parts in sizes if size is not None)
+
 
 def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
     """Parse ``4x8GiB``: number of GPUs, and the size on each.
@@ -75,20 +80,14 @@ def parse_capacities(
 ) -> Capacities:
     """Parse the sizes of all tiers; a size of 0 is the same as none."""
 
-    def size(text: str | int | None, what: str) -> Size | None:
-        parsed = None if text is None else parse_size(text, what)
-        return None if parsed is None or parsed.bytes == 0 or parsed.fraction == 0 else parsed
+    def some(size: Size | None) -> Size | None:
+        return None if size is None or size.bytes == 0 or size.fraction == 0 else size
 
-    if peer is None or str(peer).strip() == "0":
-        return Capacities(size(gpu, "gpu"), 0, None, _cpu(size(cpu, "cpu"), cpu, ssd), ssd)
-    num_peers, each = parse_peer(peer)
-    shared = None if each.bytes == 0 or each.fraction == 0 else each
-    return Capacities(size(gpu, "gpu"), num_peers if shared else 0, shared, _cpu(size(cpu, "cpu"), cpu, ssd), ssd)
-
-
-def _cpu(size: Size | None, given: str | int | None, ssd: bool) -> Size | None:
-    """Host memory takes what is left unless there is an ssd tier or the user said otherwise."""
-    return Size("auto") if given is None and not ssd else size
+    num_peers, shared = (0, None) if peer is None or str(peer).strip() == "0" else parse_peer(peer)
+    own = None if gpu is None else parse_size(gpu, "gpu")
+    rest = None if ssd else Size("auto")  # host memory holds what is left, where no ssd tier takes it
+    host = rest if cpu is None else parse_size(cpu, "cpu")
+    return Capacities(some(own), num_peers if some(shared) else 0, some(shared), some(host), ssd)
 
 
 def parse_page(page: str | int) -> int:
@@ -139,7 +138,7 @@ def plan_tiers(
             taken = _fill(tables, taken, tier, size, capacities.num_peers, total, strict)
         ends[tier] = taken
     left = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
-    if left and not capacities.ssd and not strict and _room(capacities, total) >= total:
+    if left and not capacities.ssd and not strict and capacities.room(total) >= total:
         ends["cpu"] = [table.rows for table in tables]
     elif left and not capacities.ssd:
         raise InputError(
@@ -168,12 +167,6 @@ def longest_prefix(tables: Sequence[Table], nbytes: int) -> list[int]:
     return _longest_prefix(tables, [0] * len(tables), fits)
 
 
-def _room(capacities: Capacities, total: int) -> int:
-    """Bytes of all tiers but ssd."""
-    sizes = ((capacities.gpu, 1), (capacities.peer, capacities.num_peers), (capacities.cpu, 1))
-    return sum(size.of(total) * parts for size, parts in sizes if size is not None)
-
-
 def _fill(
     tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
 ) -> list[int]:
@@ -183,10 +176,10 @@ def _fill(
         return [table.rows for table in tables]
     each = size.of(total)
     if size.bytes is not None and each * parts > total:
-        asked = f"{parts} x {size.text}" if tier == "peer" else size.text
+        asked, everything = (size.text, "auto") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
         raise InputError(
             f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
-            f"use `--{tier} {_everything(tier, parts)}` to place everything there"
+            f"use `--{tier} {everything}` to place everything there"
         )
     if all(table.rows == start for table, start in zip(tables, begin, strict=True)):
         if not strict:
@@ -206,10 +199,6 @@ def _fill(
             f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"
         )
     return ends
-
-
-def _everything(tier: str, parts: int) -> str:
-    return f"{parts}xauto" if tier == "peer" else "auto"
 
 
 def _longest_prefix(tables: Sequence[Table], begin: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> list[int]:

@@ -24,10 +24,12 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.layout import write_layout
-from tiering.layout.split import adjacency_lists, check_ordered_by
+from tiering.layout import Table
+from tiering.layout.access_costs import AccessCosts
+from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
+from tiering.layout.cache_split import gpu_budget, plan_split
 from tiering.memory import Budget, own_memory
-from tiering.placement import AccessTimes, Table, gpu_budget, plan_split
+from tiering.pipeline import layout as write_layout
 from tiering.units import Size
 
 Cli = Callable[..., Any]
@@ -123,7 +125,7 @@ def test_through_the_command_line(
     chain: Chain = request.getfixturevalue(kind)
     out, disks = tmp_path / "layout", ("--ssd", tmp_path / "a", "--ssd", tmp_path / "b")
     asked = ("layout", chain.reordered, "--gpu", "80KiB", "--peer", "2x3%", "--cpu", "20%", *disks, "--out", out)
-    asked = (*asked, "--split", mode, "--scores", chain.scores)
+    asked = (*asked, "--adjacency-cache", mode, "--scores", chain.scores)
     dry = tiering_cli(*asked, "--dry-run").ok().out
     said = tiering_cli(*asked).ok().out
     assert f"GPU memory: 80 KiB, split {mode}" in said
@@ -133,7 +135,7 @@ def test_through_the_command_line(
     check_lists(layout, scores)
     split, budget = layout.split, 80 << 10
     assert split is not None and split["mode"] == mode and split["budget_bytes"] == budget
-    assert f"note: split {mode}: of 80 KiB, adjacency lists take" in dry
+    assert f"note: adjacency cache {mode}: of 80 KiB, adjacency lists take" in dry
     shares = [split["predicted"][side] for side in ("adjacency", "features")]
     for share in shares:
         assert f"serve {100 * share['served'] / share['reads']:.1f} %" in dry
@@ -154,7 +156,7 @@ def test_auto_is_no_worse_than_any_share(tmp_path: Path, request: pytest.Fixture
     graph, scores = Graph.open(chain.reordered), Scores.open(chain.scores)
     found = {}
     for mode in ("auto", *(f"{percent}%" for percent in range(0, 101, 10))):
-        layout = write_layout(graph, tmp_path / "layout", gpu="80KiB", split=mode, scores=scores, force=True)
+        layout = write_layout(graph, tmp_path / "layout", gpu="80KiB", adjacency_cache=mode, scores=scores, force=True)
         assert layout.split is not None
         found[mode] = saved(dict(layout.split))
     assert found["auto"] >= max(found.values())
@@ -168,7 +170,16 @@ def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> 
     for name, each in (("features", 1e-9), ("lists", 0)):
         document = {**times, "feature_seconds": {"base": each, "per_byte": 0}, "list_seconds": 1e-9 - each}
         (tmp_path / "times.json").write_text(json.dumps(document))
-        asked = ("--split", "auto", "--scores", one.scores, "--gpu-times", tmp_path / "times.json", "--gpu", "80KiB")
+        asked = (
+            "--adjacency-cache",
+            "auto",
+            "--scores",
+            one.scores,
+            "--access-costs",
+            tmp_path / "times.json",
+            "--gpu",
+            "80KiB",
+        )
         made = tiering_cli("layout", one.reordered, *asked, "--out", tmp_path / name, "--json").ok().json
         assert made["provenance"]["options"]["gpu_times"]["source"] == "measured on a GPU"
         held[name] = (made["split"]["feature_bytes"], made["split"]["adjacency_bytes"])
@@ -182,7 +193,7 @@ def test_no_split_is_as_before(one: Chain, tmp_path: Path) -> None:
     """Byte for byte, version 1.0, no trace in options or inputs."""
     graph = Graph.open(one.reordered)
     trees = []
-    for given in ({}, {"split": "none"}, {"split": None}):
+    for given in ({}, {"adjacency_cache": "none"}, {"adjacency_cache": None}):
         write_layout(graph, tmp_path / "layout", gpu="5%", ssd=[tmp_path / "ssd"], force=True, **given)  # type: ignore[arg-type]
         trees.append((tree_bytes(tmp_path / "layout"), tree_bytes(tmp_path / "ssd")))
     assert trees[0] == trees[1] == trees[2]
@@ -201,7 +212,7 @@ def test_same_bytes_for_any_threads_and_memory(many: Chain, tmp_path: Path) -> N
             graph,
             tmp_path / "layout",
             gpu="60KiB",
-            split="auto",
+            adjacency_cache="auto",
             scores=scores,
             threads=threads,
             memory=memory,
@@ -213,9 +224,16 @@ def test_same_bytes_for_any_threads_and_memory(many: Chain, tmp_path: Path) -> N
 
 def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
     graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
-    with pytest.raises(BudgetError, match=r"memory: split: places of 3,000 adjacency lists need .* give --memory"):
+    with pytest.raises(
+        BudgetError, match=r"memory: adjacency cache: places of 3,000 adjacency lists need .* give --memory"
+    ):
         write_layout(
-            graph, tmp_path / "out", gpu="9%", split="auto", scores=scores, memory=Budget(own_memory() + 1000, "1000")
+            graph,
+            tmp_path / "out",
+            gpu="9%",
+            adjacency_cache="auto",
+            scores=scores,
+            memory=Budget(own_memory() + 1000, "1000"),
         )
 
 
@@ -233,14 +251,14 @@ def test_toy_graphs(tmp_path: Path, seed: int) -> None:
     everything = gpu_budget(Size("auto"), rows, adjacency_lists(reordered, scores))
     for mode in ("auto", "50%"):
         layout = write_layout(
-            reordered, tmp_path / mode, gpu=max(1, everything // 3), cpu="auto", split=mode, scores=scores
+            reordered, tmp_path / mode, gpu=max(1, everything // 3), cpu="auto", adjacency_cache=mode, scores=scores
         )
         assert tiering.check(layout.path, "full") == []
         check_lists(layout, scores)
         for node_type, table in toy.tables.items():
             expected = table.view(np.uint8).reshape(table.shape[0], -1)[layout.graph.new_to_old(node_type)]
             np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
-    whole = write_layout(reordered, tmp_path / "whole", gpu="auto", split="auto", scores=scores)
+    whole = write_layout(reordered, tmp_path / "whole", gpu="auto", adjacency_cache="auto", scores=scores)
     assert whole.split is not None
     for side in whole.split["predicted"].values():
         assert side["served"] == pytest.approx(side["reads"]) and side["saved"] == pytest.approx(side["seconds"])
@@ -253,32 +271,49 @@ def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) ->
     tiering_cli("score", one.graph, *FANOUTS, "--seed", 5, "--out", tmp_path / "other").ok()
     (tmp_path / "bad.json").write_text("{}")
     for arguments, words in (
-        ((*good, "--split", "half"), ("split: expected none, auto, or the share", "'half'")),
-        ((*good, "--split", "2GiB"), ("split: expected none, auto, or the share", "'2GiB'")),
-        ((*good,), ("scores: matter only where memory is split", "--split auto")),
-        (("--gpu-times", tmp_path / "bad.json"), ("gpu times: matter only where memory is split",)),
-        (("--gpu", "9%", "--split", "auto"), ("split: auto needs the scores", "--scores S")),
-        ((*good[2:], "--split", "auto"), ("split: expected memory to split", "--gpu SIZE")),
-        ((*good[2:], "--split", "auto", "--gpu", "0"), ("split: expected memory to split", "--gpu SIZE")),
-        ((*good[2:], "--split", "auto", "--gpu", "1GiB"), ("larger than all feature data and adjacency lists",)),
-        ((*good, "--split", "auto", "--gpu-times", tmp_path / "no.json"), ("no.json: no such file", "--gpu-times")),
+        ((*good, "--adjacency-cache", "half"), ("adjacency cache: expected none, auto, or the share", "'half'")),
+        ((*good, "--adjacency-cache", "2GiB"), ("adjacency cache: expected none, auto, or the share", "'2GiB'")),
+        ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
+        (("--access-costs", tmp_path / "bad.json"), ("access costs: matter only where memory is shared",)),
+        (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),
+        ((*good[2:], "--adjacency-cache", "auto"), ("adjacency cache: expected memory to divide", "--gpu SIZE")),
         (
-            (*good, "--split", "auto", "--gpu-times", tmp_path / "bad.json"),
+            (*good[2:], "--adjacency-cache", "auto", "--gpu", "0"),
+            ("adjacency cache: expected memory to divide", "--gpu SIZE"),
+        ),
+        (
+            (*good[2:], "--adjacency-cache", "auto", "--gpu", "1GiB"),
+            ("larger than all feature data and adjacency lists",),
+        ),
+        (
+            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "no.json"),
+            ("no.json: no such file", "--access-costs"),
+        ),
+        (
+            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "bad.json"),
             ("bad.json: expected device,", "found no dev"),
         ),
-        (("--gpu", "9%", "--split", "auto", "--scores", many.scores), ("of another graph than", "tiering reorder")),
         (
-            ("--gpu", "9%", "--split", "auto", "--scores", tmp_path / "other"),
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", many.scores),
+            ("of another graph than", "tiering reorder"),
+        ),
+        (
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "other"),
             ("reordered: ordered by other scores than", "paper of rank 0 has", "in the order and", "tiering reorder"),
         ),
-        (("--gpu", "9%", "--split", "auto", "--scores", one.graph), ("expected a scores artifact, found a graph",)),
+        (
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", one.graph),
+            ("expected a scores artifact, found a graph",),
+        ),
     ):
         asked = ("layout", one.reordered, *arguments, "--out", out)
         assert tiering_cli(*asked).refused(*words) == tiering_cli(*asked, "--dry-run").refused(*words)
-    silent = ("--gpu", "9%", "--split", "auto", "--scores", tmp_path / "wrpr")
+    silent = ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "wrpr")
     words = ("wrpr says nothing about reads of adjacency lists", "tiering score G --method hybrid --fanouts 10,10")
     tiering_cli("layout", tmp_path / "by_wrpr", *silent, "--out", out).refused(*words)
-    tiering_cli("layout", one.graph, *good, "--split", "auto", "--out", out).refused("expected a reordered graph")
+    tiering_cli("layout", one.graph, *good, "--adjacency-cache", "auto", "--out", out).refused(
+        "expected a reordered graph"
+    )
     assert not out.exists()
 
 
@@ -290,7 +325,9 @@ def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
 
 
 def test_only_the_first_ranks_are_compared(one: Chain) -> None:
-    check_ordered_by(Graph.open(one.reordered), Scores.open(one.scores))
+    graph = Graph.open(one.reordered)
+    assert graph.order is not None
+    check_ordered_by(graph, graph.order, Scores.open(one.scores))
 
 
 def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -299,8 +336,17 @@ def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pyte
     graph = build_graph(toy.dataset, tmp_path / "graph")
     scores = pipeline.score(graph, tmp_path / "scores", fanouts=[3, 2])
     reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
-    given = ("layout", reordered.path, "--split", "auto", "--scores", scores.path, "--out", tmp_path / "layout")
-    tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to split")
+    given = (
+        "layout",
+        reordered.path,
+        "--adjacency-cache",
+        "auto",
+        "--scores",
+        scores.path,
+        "--out",
+        tmp_path / "layout",
+    )
+    tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to divide")
     made = tiering_cli(*given, "--gpu", "400", "--json").ok().json
     assert 200 < made["split"]["adjacency_bytes"] <= 400 and made["split"]["feature_bytes"] == 0
     assert "tier sizes are ignored" not in caplog.text
@@ -314,7 +360,7 @@ fanouts = [3, 2]
 batch_size = 4
 [layout]
 gpu = "400"
-split = "auto"
+adjacency_cache = "auto"
 [output]
 dir = "made"
 """
@@ -337,10 +383,10 @@ def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> N
     assert tiering_cli("run", config, "--dry-run").ok().out.count("is there already") == 4
     assert run(CONFIG.replace('"auto"', '"40%"')) == ["layout"]
     shutil.rmtree(tiny_dataset.parent / "made" / "layout")
-    assert "split 40%: of 400 B" in tiering_cli("run", config, "--dry-run").ok().out
-    assert run(CONFIG.replace('split = "auto"\n', "")) == ["layout"]
+    assert "adjacency cache 40%: of 400 B" in tiering_cli("run", config, "--dry-run").ok().out
+    assert run(CONFIG.replace('adjacency_cache = "auto"\n', "")) == ["layout"]
     times = {"device": "x", "feature_seconds": {"base": 1e-9, "per_byte": 0}, "list_seconds": 0, "neighbour_seconds": 0}
-    timed = CONFIG.replace('"auto"', '"auto"\ngpu_times = "times.json"')
+    timed = CONFIG.replace('"auto"', '"auto"\naccess_costs = "times.json"')
     (config.parent / "times.json").write_text(json.dumps(times))
     assert run(timed) == ["layout"]
     assert run(timed) == []
@@ -351,10 +397,18 @@ def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> N
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"auto"', '"half"', r"\[layout\] split: expected none, auto, or the share"),
-        ('"auto"', '"auto"\ngpu_times = "none.json"', r"\[layout\] gpu times: .*none.json: no such file"),
-        ('split = "auto"', 'gpu_times = "none.json"', r"\[layout\] gpu times: matter only where memory is split"),
-        ("fanouts = [3, 2]\n", "", r"\[layout\] split: needs scores that know the sampler; give \[score\] fanouts"),
+        ('"auto"', '"half"', r"\[layout\] adjacency cache: expected none, auto, or the share"),
+        ('"auto"', '"auto"\naccess_costs = "none.json"', r"\[layout\] access costs: .*none.json: no such file"),
+        (
+            'adjacency_cache = "auto"',
+            'access_costs = "none.json"',
+            r"\[layout\] access costs: matter only where memory is shared",
+        ),
+        (
+            "fanouts = [3, 2]\n",
+            "",
+            r"\[layout\] adjacency_cache: needs scores that know the sampler; give \[score\] fanouts",
+        ),
         ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
     ],
 )
@@ -372,7 +426,7 @@ def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monke
     text = (repository / "docs" / "split.md").read_text()
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
     monkeypatch.chdir(tmp_path)
-    Path("times.json").write_text(blocks["json"])
+    Path("costs.json").write_text(blocks["json"])
     shown = ""
     for line in blocks["bash"].splitlines():
         program, *arguments = shlex.split(line, comments=True)
@@ -384,19 +438,25 @@ def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monke
 
 
 @pytest.mark.slow
-def test_cnr_2000(tmp_path: Path, shared_data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A real web graph with rows of 512 bytes: `auto` beside every share, by the same figures."""
+@pytest.mark.parametrize(("method", "fanouts"), [("hybrid", [10, 10, 10]), ("vip", [15, 10, 5])])
+def test_cnr_2000(tmp_path: Path, shared_data: Path, method: str, fanouts: list[int]) -> None:
+    """A real web graph with rows of 512 bytes: `auto` beside the best of all pairs of prefixes, by figures in numpy."""
     graph = pipeline.import_dataset(shared_data / "cnr-2000", tmp_path / "graph")
-    scores = pipeline.score(graph, tmp_path / "scores", "hybrid", fanouts=[10, 10, 10], batch_size=256, train="1%")
+    scores = pipeline.score(graph, tmp_path / "scores", method, fanouts=fanouts, batch_size=256, train="1%")
     reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
-    assert reordered.order is not None
-    rows, lists = [Table("node", 325_557, 512, reordered.order.score("node"))], adjacency_lists(reordered, scores)
-    lines = []
-    for budget in (4 << 20, 16 << 20, 64 << 20):
-        auto = plan_split(Size("auto"), budget, rows, lists, AccessTimes())
-        fixed = [plan_split(Size(f"{p}%", fraction=p / 100), budget, rows, lists, AccessTimes()) for p in range(101)]
-        assert auto.saved >= max(each.saved for each in fixed)
-        assert auto.saved > fixed[0].saved and auto.saved > fixed[100].saved
-        lines += [str(auto), *(str(fixed[percent]) for percent in (0, 10, 50, 100))]
-    with capfd.disabled():
-        print("", *lines, sep="\n")
+    ids, (indptr, _) = reordered.new_to_old("node"), reordered.csc()
+    accesses, reads = scores.values("node")[ids], scores.adjacency(reordered.relations[0])[ids]
+    sector = 0.99 * 32 / 12.5e9
+    looked_at = np.mean([np.minimum(np.diff(indptr), fanout) for fanout in fanouts], axis=0)
+    list_seconds = np.cumsum(np.append(0, reads * sector * (1 + looked_at)))
+    list_bytes = 8 + 12 * np.arange(indptr.size) + 4 * indptr
+    list_bytes[0] = 0
+    row_seconds = np.cumsum(np.append(0, accesses * (sector + 0.99 * 512 / 25e9)))
+    rows, lists = [Table("node", ids.size, 512, accesses)], adjacency_lists(reordered, scores)
+    for budget in (1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20):
+        found = plan_split(Size("auto"), budget, rows, lists, AccessCosts())
+        left = budget - list_bytes[list_bytes <= budget]
+        best = (list_seconds[: left.size] + row_seconds[np.minimum(left // 512, ids.size)]).max()
+        assert 0.99 * best <= found.saved <= best * (1 + 1e-9)
+        assert found.adjacency_bytes + found.feature_bytes <= budget
+        assert found.adjacency_bytes == sum(list_bytes[prefix.columns] for prefix in found.lists.values())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tiering.errors import InputError, MissingError
-from tiering.placement import AccessTimes, read_access_times
+from tiering.layout.access_costs import AccessCosts, read_access_costs
 
 MEASURED: dict[str, Any] = {
     "device": "a GPU",
@@ -20,23 +20,23 @@ MEASURED: dict[str, Any] = {
 
 
 def test_the_arithmetic_of_the_defaults() -> None:
-    times = AccessTimes()
+    costs = AccessCosts()
     sector = 0.99 * 32 / 12.5e9
-    assert times.list_seconds == times.neighbour_seconds == times.feature_base == pytest.approx(sector)
-    assert times.feature(512) == pytest.approx(sector + 0.99 * 512 / 25e9)
-    assert times.source == "assumed"
+    assert costs.list_seconds == costs.neighbour_seconds == costs.feature_base == pytest.approx(sector)
+    assert costs.feature(512) == pytest.approx(sector + 0.99 * 512 / 25e9)
+    assert costs.source == "assumed"
 
 
 def test_measured_figures(tmp_path: Path) -> None:
-    file = tmp_path / "times.json"
+    file = tmp_path / "costs.json"
     file.write_text(json.dumps(MEASURED))
-    times = read_access_times(file)
-    assert times == AccessTimes(2e-9, 4e-11, 3e-9, 0.0, source="measured on a GPU")
-    recorded = times.to_json()
+    costs = read_access_costs(file)
+    assert costs == AccessCosts(2e-9, 4e-11, 3e-9, 0.0, source="measured on a GPU")
+    recorded = costs.to_json()
     assert recorded.pop("source") == "measured on a GPU"
     assert {"device": "a GPU", **recorded} == {**MEASURED, "peer_share": 0.9, "ssd_seconds": 1e-6}
     file.write_text(json.dumps({**MEASURED, "peer_share": 0.5, "ssd_seconds": 2e-6}))
-    more = read_access_times(file)
+    more = read_access_costs(file)
     assert (more.peer_share, more.ssd_seconds, more.list_seconds) == (0.5, 2e-6, 3e-9)
 
 
@@ -63,19 +63,19 @@ def test_measured_figures(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    file = tmp_path / "times.json"
+    file = tmp_path / "costs.json"
     file.write_text(json.dumps({**MEASURED, **change}))
-    with pytest.raises(InputError, match=rf"gpu times: .*times\.json: {message}"):
-        read_access_times(file)
+    with pytest.raises(InputError, match=rf"access costs: .*costs\.json: {message}"):
+        read_access_costs(file)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match=r"gpu times: .*none.json: no such file; leave --gpu-times out"):
-        read_access_times(tmp_path / "none.json")
+    with pytest.raises(MissingError, match=r"access costs: .*none.json: no such file; leave --access-costs out"):
+        read_access_costs(tmp_path / "none.json")
     for content in (b"{", b"\xff\xfe", b"[" * 100_000):
         (tmp_path / "bad.json").write_bytes(content)
         with pytest.raises(InputError, match=r"bad.json: not valid JSON"):
-            read_access_times(tmp_path / "bad.json")
+            read_access_costs(tmp_path / "bad.json")
     (tmp_path / "list.json").write_text("[1]")
     with pytest.raises(InputError, match=r"list.json: expected an object"):
-        read_access_times(tmp_path / "list.json")
+        read_access_costs(tmp_path / "list.json")

@@ -1,7 +1,8 @@
 """Divide a GPU's memory between feature rows and adjacency lists (DUCATI's dual cache; Zhang et al., SIGMOD'23).
 
 Either is a prefix: of the line of feature rows, and of the columns of each relation. A prefix is worth the seconds per
-epoch that its accesses would cost more from host memory: expected accesses times `AccessTimes`.
+epoch that its accesses would cost more from host memory: expected accesses times `AccessCosts`. Lists are taken
+greedily by seconds per byte, block by block; rows get what they leave; and the best of all these divisions is it.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix
-from tiering.placement.access_times import AccessTimes
-from tiering.placement.beyond import Beyond
-from tiering.placement.lines import CHUNK, POINTS, ListPath, Lists, feature_line, list_path, prefix_sums
-from tiering.placement.tiers import Table, longest_prefix
-from tiering.units import Size, format_bytes, format_small_seconds, parse_size
+from tiering.layout.access_costs import AccessCosts
+from tiering.layout.capacities import Table, longest_prefix
+from tiering.layout.prefix_benefit import Grain, ListBenefit, Lists, LowerTiers, RowBenefit, prefix_sums
+from tiering.units import Size, format_bytes, format_small_seconds
 
-HOST = Beyond()
+HOST = LowerTiers()
 """Host memory serves all that the GPU does not hold."""
-POINT_BYTES, CHUNK_VALUES = 108, 12
-"""Memory of a plan: bytes per block of rows or columns, 8-byte values per row or column of a chunk."""
+GRAIN = Grain()
+"""Its sizes bound the memory of a plan: a block of rows or columns takes `BLOCK_BYTES`, a row or column of a chunk
+`CHUNK_VALUES` values of 8 bytes."""
+BLOCK_BYTES, CHUNK_VALUES = 108, 12
 
 
 @dataclass(frozen=True)
-class Side:
+class CacheBenefit:
     """What features, or adjacency lists, are read per epoch, and what the GPU serves of it."""
 
     reads: float
@@ -44,13 +46,9 @@ class Side:
         """Share of the reads that is served; 0 where there are none."""
         return self.served / self.reads if self.reads else 0.0
 
-    def to_json(self) -> dict[str, float]:
-        """Form in the manifest."""
-        return vars(self).copy()
-
 
 @dataclass(frozen=True)
-class Split:
+class CacheSplit:
     """How a GPU's memory is divided."""
 
     mode: str
@@ -63,9 +61,9 @@ class Split:
     """What they take."""
     lists: dict[str, AdjacencyPrefix]
     """Adjacency lists on the GPU, by relation; only relations with any."""
-    features: Side
+    features: CacheBenefit
     """Reads of feature rows."""
-    adjacency: Side
+    adjacency: CacheBenefit
     """Reads of adjacency lists."""
 
     @property
@@ -92,38 +90,18 @@ class Split:
                 "budget_bytes": self.budget,
                 "adjacency_bytes": self.adjacency_bytes,
                 "feature_bytes": self.feature_bytes,
-                "predicted": {"adjacency": self.adjacency.to_json(), "features": self.features.to_json()},
+                "predicted": {"adjacency": vars(self.adjacency).copy(), "features": vars(self.features).copy()},
             },
         }
 
     def __str__(self) -> str:
         whole = self.features.seconds + self.adjacency.seconds
         return (
-            f"split {self.mode}: of {format_bytes(self.budget)}, adjacency lists take "
+            f"adjacency cache {self.mode}: of {format_bytes(self.budget)}, adjacency lists take "
             f"{format_bytes(self.adjacency_bytes)} and serve {100 * self.adjacency.share:.1f} % of the list reads, "
             f"feature rows take {format_bytes(self.feature_bytes)} and serve {100 * self.features.share:.1f} % of the "
             f"feature reads; saved per epoch: {format_small_seconds(self.saved)} of {format_small_seconds(whole)}"
         )
-
-
-def parse_split(text: str | int | None) -> Size | None:
-    """Parse ``none`` (also ``None``: no split), ``auto``, or a share such as ``30%``.
-
-    Raises
-    ------
-    InputError
-        If it is none of these.
-    """
-    expected = "split: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%"
-    if text is None or str(text).strip().lower() == "none":
-        return None
-    try:
-        size = parse_size(text, "split")
-    except InputError:
-        raise InputError(f"{expected}; found {text!r}") from None
-    if size.bytes is not None:
-        raise InputError(f"{expected}; found {text!r}")
-    return size
 
 
 def gpu_budget(gpu: Size | None, tables: Sequence[Table], lists: Sequence[Lists]) -> int:
@@ -132,7 +110,7 @@ def gpu_budget(gpu: Size | None, tables: Sequence[Table], lists: Sequence[Lists]
     Parameters
     ----------
     gpu
-        As given: bytes, a share of all feature bytes (as without a split), or ``auto``: everything.
+        As given: bytes, a share of all feature bytes (as without adjacency lists), or ``auto``: everything.
 
     Raises
     ------
@@ -140,13 +118,15 @@ def gpu_budget(gpu: Size | None, tables: Sequence[Table], lists: Sequence[Lists]
         If there are none, or more than all features and lists take.
     """
     if gpu is None:
-        raise InputError("split: expected memory to split; give --gpu SIZE such as 8GiB, or leave --split out")
+        raise InputError(
+            "adjacency cache: expected memory to divide; give --gpu SIZE such as 8GiB, or leave --adjacency-cache out"
+        )
     features = sum(table.rows * table.row_bytes for table in tables)
     everything = features + sum(each.bytes for each in lists)
     budget = everything if gpu.auto else gpu.of(features)
     if not budget:
         raise InputError(
-            f"gpu: {gpu.text} of {format_bytes(features)} feature data is nothing to split; give a size such as 1GiB"
+            f"gpu: {gpu.text} of {format_bytes(features)} feature data is nothing to divide; give a size such as 1GiB"
         )
     if budget > everything:
         raise InputError(
@@ -161,85 +141,78 @@ def plan_split(
     budget: int,
     tables: Sequence[Table],
     lists: Sequence[Lists],
-    times: AccessTimes,
-    beyond: Beyond = HOST,
-) -> Split:
+    costs: AccessCosts,
+    lower: LowerTiers = HOST,
+    grain: Grain = GRAIN,
+) -> CacheSplit:
     """Divide `budget` bytes between feature rows and adjacency lists.
 
     Parameters
     ----------
     asked
-        From `parse_split`. A share: lists along `tiering.placement.lines.list_path` as long as they fit into it, rows
-        of features in all that is left. ``auto``: the point of that path at which lists and rows together save most
-        seconds per epoch; of equal ones the one with fewest lists.
+        A share: lists, taken greedily (`ListBenefit.of`), as long as they fit into it, rows of features in all that is
+        left. ``auto``: so many of these lists that they and the rows beside them save most seconds per epoch; of equal
+        divisions the one with fewest lists.
     tables
-        Feature rows, as for `tiering.placement.plan_tiers`; accesses per epoch as scores.
+        Feature rows, as for `tiering.layout.capacities.plan_tiers`; accesses per epoch as scores.
     lists
         Adjacency lists of each relation.
-    beyond
+    lower
         The tiers behind the gpu tier; they follow its end.
 
     Notes
     -----
-    How good ``auto`` is, by its own figures. With one relation every column is tried, and no other pair of prefixes
-    saves more. With several relations every block along the path is tried: the result saves no less than any share of
-    the budget, and no less than the best combination of prefixes less what one piece of one relation's hull saves (at
-    a corner of the hull no combination of as many bytes saves more). With more than `POINTS` columns, or rows, whole
-    blocks of columns / `POINTS` are tried, and rows count by whole blocks.
+    How good ``auto`` is, by its own figures. With one relation every number of columns is tried, and no other pair of
+    prefixes saves more. With several relations the result saves no less than any share of the budget, and no less than
+    the best combination of prefixes less what one run of one relation's blocks saves. With more rows or columns than
+    `Grain.blocks`, whole blocks of them are tried.
 
     Lists that the GPU does not hold count as read from host memory. A peer's memory counts as reached.
 
     Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
     """
-    path = list_path(lists, times)
+    taken = ListBenefit.of(lists, costs, grain)
     if asked.fraction is not None:
-        point = int(np.searchsorted(path.bytes, int(budget * asked.fraction), side="right")) - 1
+        point = int(np.searchsorted(taken.bytes, int(budget * asked.fraction), side="right")) - 1
     else:
-        reach = int(np.searchsorted(path.bytes, budget, side="right"))
-        rest = feature_line(tables, times, beyond).saved(budget - path.bytes[:reach], beyond, times)
-        point = int(np.argmax(path.seconds[:reach] + rest))
-    left = budget - int(path.bytes[point])
+        reach = int(np.searchsorted(taken.bytes, budget, side="right"))
+        rows = RowBenefit.of(tables, costs, lower, grain).saved(budget - taken.bytes[:reach], lower, costs)
+        point = int(np.argmax(taken.seconds[:reach] + rows))
+    left = budget - int(taken.bytes[point])
     ends = longest_prefix(tables, left)
-    return Split(
+    columns = [taken.columns(relation, point) for relation in range(len(lists))]
+    return CacheSplit(
         asked.text,
         budget,
         {table.node_type: end for table, end in zip(tables, ends, strict=True)},
         sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
-        _prefixes(path, point, lists),
-        _feature_side(tables, left, times, beyond),
-        Side(*(float(sums[at]) for sums in (path.reads, path.seconds) for at in (-1, point))),
+        {
+            each.relation: AdjacencyPrefix.of(count, int(each.indptr[count]), each.size)
+            for each, count in zip(lists, columns, strict=True)
+            if count
+        },
+        _row_cache(tables, left, costs, lower),
+        CacheBenefit(*(float(sums[at]) for sums in (taken.reads, taken.seconds) for at in (-1, point))),
     )
 
 
 def split_memory(rows: int, columns: int) -> int:
     """Bytes that planning a split takes at the most, for numbers of feature rows and lists over all types."""
-    points = min(rows, POINTS) + min(columns, POINTS)
-    return POINT_BYTES * points + 8 * CHUNK_VALUES * min(max(rows, columns), CHUNK) + (1 << 20)
+    blocks = min(rows, GRAIN.blocks) + min(columns, GRAIN.blocks)
+    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), GRAIN.chunk) + (1 << 20)
 
 
-def _prefixes(path: ListPath, point: int, lists: Sequence[Lists]) -> dict[str, AdjacencyPrefix]:
-    found = {}
-    for each, columns in zip(lists, path.columns(point, len(lists)), strict=True):
-        if columns:
-            found[each.relation] = AdjacencyPrefix.of(columns, int(each.indptr[columns]), each.size)
-    return found
-
-
-def _feature_side(tables: Sequence[Table], gpu_bytes: int, times: AccessTimes, beyond: Beyond) -> Side:
+def _row_cache(tables: Sequence[Table], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers) -> CacheBenefit:
     """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
-    sizes = {size + more for size in (0, gpu_bytes) for more in beyond.ends}
-    reach = {size: longest_prefix(tables, size) for size in sizes}
+    reach = [longest_prefix(tables, size + more) for size in (0, gpu_bytes) for more in lower.ends]
     reads = served = seconds = saved = 0.0
     for index, table in enumerate(tables):
-        ends = sorted({table.rows, *(found[index] for found in reach.values())})
-        accesses = dict(zip(ends, prefix_sums(table.scores, ends), strict=True))
-        each, on_ssd = times.feature(table.row_bytes), beyond.ssd_seconds(table.row_bytes, times)
-        worth = []
-        for size in (0, gpu_bytes):
-            gpu, peer, cpu = (accesses[reach[size + more][index]] for more in beyond.ends)
-            worth.append(times.saved_by_tiers(each * gpu, each * peer, on_ssd * cpu))
-        everything = accesses[table.rows]
-        reads, served = reads + everything, served + accesses[reach[gpu_bytes][index]]
-        seconds += (each + on_ssd) * everything - worth[0]
-        saved += worth[1] - worth[0]
-    return Side(reads, served, seconds, saved)
+        each, on_ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
+        *sums, everything = prefix_sums(table.scores, [*(ends[index] for ends in reach), table.rows])
+        without, with_gpu = (
+            costs.saved_by_tiers(each * gpu, each * peer, on_ssd * cpu) for gpu, peer, cpu in (sums[:3], sums[3:])
+        )
+        reads, served = reads + everything, served + sums[3]
+        seconds += (each + on_ssd) * everything - without
+        saved += with_gpu - without
+    return CacheBenefit(reads, served, seconds, saved)

@@ -1,7 +1,7 @@
 """What one access costs more when its data lie in host memory than when they lie on the GPU.
 
-The figures behind the split of a GPU's memory (`tiering.placement.split`): assumed ones, from the speed of a link, or
-measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
+The figures behind the division of a GPU's memory (`tiering.layout.cache_split`): assumed ones, from the speed of a
+link, or measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,15 @@ ASSUMED = "assumed"
 """Source of the default figures."""
 WIDE_BYTES_PER_SECOND = 25e9
 """PCIe 4.0 x16 under wide reads of host memory by the GPU: of 31.5 GB/s raw, what remains after headers."""
-SECTOR_BYTES = 32
-"""Least that a GPU reads of host memory; a scattered read costs a sector."""
-SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / SECTOR_BYTES
-"""Scattered sectors reach half of the wide bandwidth: each carries a header as long as itself."""
+SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
+"""A scattered read costs a sector of 32 B. Sectors reach half of the wide bandwidth: headers are as long as they."""
 HOST_SHARE = 1 - 1 / 100
 """Share of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
-PEER_SHARE = 0.9
-"""A peer's memory counts as ten times as fast as the host's (NVLink beside PCIe)."""
 SSD_READ_BYTES = 4096
 """A read of an SSD; rows up to this size take one."""
-SSD_READS_PER_SECOND = 1e6
-"""Of one SSD, at random."""
+_ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
+"""What a file of measured figures may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
+beside PCIe), and an SSD does a million random reads per second."""
 _FORM = (
     '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
     "in seconds"
@@ -39,7 +36,7 @@ _FORM = (
 
 
 @dataclass(frozen=True)
-class AccessTimes:
+class AccessCosts:
     """Seconds saved per access: from host memory less from GPU memory, with all accesses of a batch in flight.
 
     The defaults are arithmetic: a list's begin and end, and each neighbour id, are one scattered sector of 32 B, 2.53
@@ -55,9 +52,9 @@ class AccessTimes:
     """Per adjacency list looked up: its begin and end."""
     neighbour_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
     """Per neighbour id drawn from a list."""
-    peer_share: float = PEER_SHARE
+    peer_share: float = _ASSUMED["peer_share"]
     """Share of a feature row's seconds that a peer's memory saves, too."""
-    ssd_seconds: float = 1 / SSD_READS_PER_SECOND
+    ssd_seconds: float = _ASSUMED["ssd_seconds"]
     """Per read of up to `SSD_READ_BYTES` from one SSD: what it costs more than host memory."""
     source: str = ASSUMED
     """``assumed``, or ``measured on`` and the device."""
@@ -90,8 +87,8 @@ class AccessTimes:
         }
 
 
-def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
-    """Read measured figures from a JSON file: ``device``, and seconds as in `AccessTimes.to_json`.
+def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
+    """Read measured figures from a JSON file: ``device``, and seconds as in `AccessCosts.to_json`.
 
     ``peer_share`` and ``ssd_seconds`` may be missing, and are assumed then.
 
@@ -102,57 +99,43 @@ def read_access_times(path: str | os.PathLike[str]) -> AccessTimes:
     InputError
         If it is no JSON, a field is missing, unknown or no number of seconds from 0 to 1, or all of them are 0.
     """
-    file = Path(path)
+    file, where = Path(path), f"access costs: {path}"
     if not file.is_file():
-        raise MissingError(f"gpu times: {file}: no such file; leave --gpu-times out for assumed figures")
+        raise MissingError(f"{where}: no such file; leave --access-costs out for assumed figures")
     try:
         document = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"gpu times: {file}: not valid JSON ({error}); expected {_FORM}") from None
-    where = f"gpu times: {file}"
-    required = ("device", "feature_seconds", "list_seconds", "neighbour_seconds")
-    _fields(document, required, where, optional=("peer_share", "ssd_seconds"))
-    feature = document["feature_seconds"]
-    _fields(feature, ("base", "per_byte"), f"{where}: feature_seconds")
-    device = document["device"]
+        raise InputError(f"{where}: not valid JSON ({error}); expected {_FORM}") from None
+    _check_fields(document, ("device", "feature_seconds", "list_seconds", "neighbour_seconds"), _ASSUMED, where)
+    feature, device = document["feature_seconds"], document["device"]
+    _check_fields(feature, ("base", "per_byte"), {}, f"{where}: feature_seconds")
     if not isinstance(device, str) or not device.strip():
         raise InputError(f"{where}: device: expected the name of the device measured, found {device!r}")
-    found = AccessTimes(
-        _seconds(feature["base"], f"{where}: feature_seconds.base"),
-        _seconds(feature["per_byte"], f"{where}: feature_seconds.per_byte"),
-        _seconds(document["list_seconds"], f"{where}: list_seconds"),
-        _seconds(document["neighbour_seconds"], f"{where}: neighbour_seconds"),
-        _share(document.get("peer_share", PEER_SHARE), f"{where}: peer_share"),
-        _seconds(document.get("ssd_seconds", 1 / SSD_READS_PER_SECOND), f"{where}: ssd_seconds"),
-        f"measured on {device.strip()}",
-    )
-    if not any((found.feature_base, found.feature_per_byte, found.list_seconds, found.neighbour_seconds)):
+    seconds = {**_ASSUMED, **document, **{f"feature_seconds.{name}": feature[name] for name in feature}}
+    names = ("feature_seconds.base", "feature_seconds.per_byte", "list_seconds", "neighbour_seconds", *_ASSUMED)
+    base, per_byte, lists, neighbours, peers, ssd = (_at_most_one(seconds[name], f"{where}: {name}") for name in names)
+    if not any((base, per_byte, lists, neighbours)):
         raise InputError(f"{where}: expected seconds above 0 for features or lists, found 0 for all; measure again")
-    return found
+    return AccessCosts(base, per_byte, lists, neighbours, peers, ssd, f"measured on {device.strip()}")
 
 
-def _fields(document: Any, names: tuple[str, ...], where: str, optional: tuple[str, ...] = ()) -> None:
-    if not isinstance(document, Mapping):
+def _check_fields(document: Any, required: Collection[str], optional: Collection[str], where: str) -> None:
+    if not isinstance(document, dict):
         raise InputError(f"{where}: expected an object {_FORM}, found {document!r}")
-    missing, unknown = [n for n in names if n not in document], sorted(set(document) - set(names) - set(optional))
+    missing, unknown = [n for n in required if n not in document], sorted({*document} - {*required} - {*optional})
     if missing or unknown:
         wrong = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        raise InputError(f"{where}: expected {', '.join(names)}, found {wrong}; the form is {_FORM}")
+        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the form is {_FORM}")
 
 
-def _number(value: Any, where: str, what: str) -> float:
+def _at_most_one(value: Any, where: str) -> float:
+    """A share, or seconds per access, which are far below 1."""
+    share = where.endswith("peer_share")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        what = "a share" if share else "seconds"
         raise InputError(f"{where}: expected {what}, a finite number of 0 or more, found {value!r}")
-    return float(value)
-
-
-def _seconds(value: Any, where: str) -> float:
-    if (found := _number(value, where, "seconds")) > 1:
-        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
-    return found
-
-
-def _share(value: Any, where: str) -> float:
-    if (found := _number(value, where, "a share")) > 1:
+    if value > 1 and share:
         raise InputError(f"{where}: expected a share, at most 1, found {value!r}")
-    return found
+    if value > 1:
+        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
+    return float(value)
