@@ -42,7 +42,7 @@ class Epochs:
         features: Any = CopiedRows(gpu.device, _table(self.layout)) if rows == "torch" else rows
         self.loader: Loader = self.layout.loader(
             "train", fanouts=FANOUTS, batch_size=made.batch_size, device=gpu.device.name, features=features,
-            most_sms=gpu.sms, peers="off",
+            max_sms=gpu.sms, peers="off",
         )  # fmt: skip
         from tiering.bench.gpu_graphsage import Trainer
 

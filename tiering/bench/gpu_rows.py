@@ -144,7 +144,7 @@ class Gathers:
         """Put one pass on the caller's stream."""
         out, stream = self._out.data_ptr(), self._gpu.device.current()
         for ids in self.ids:
-            self._table.gather(ids.data_ptr(), len(ids), out, stream, most_sms=self._sms)
+            self._table.gather(ids.data_ptr(), len(ids), out, stream, max_sms=self._sms)
 
     def check(self, benchmark: str, table: Tensor) -> None:
         """Run a pass, and refuse to go on where its last batch is not the rows that torch finds in `table`."""

@@ -16,7 +16,7 @@ from tiering.bench.harness import Comparison, compare, time_once
 from tiering.bench.sizes import Sizes, Work
 from tiering.errors import CapabilityError, InputError
 from tiering.runtime.gpu import device as devices
-from tiering.runtime.gpu.locked import locked_address
+from tiering.runtime.gpu.memory import pinned_address
 from tiering.runtime.memory import ResidentRows, anonymous
 
 _TURN_SECONDS = 0.2
@@ -138,7 +138,7 @@ def locked_rows(nbytes: int, seed: int) -> LockedRows:
         part = array[start : start + _CHUNK]
         part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
     owner = ResidentRows("rows of a benchmark", array)
-    return LockedRows(array, locked_address(owner, "rows of a benchmark in host memory"), owner)
+    return LockedRows(array, pinned_address(owner, "rows of a benchmark in host memory"), owner)
 
 
 def _bound(asked: int | str, multiprocessors: int) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.runtime.gpu.device import Device
-from tiering.runtime.gpu.locked import pinned
+from tiering.runtime.gpu.memory import pinned
 
 if TYPE_CHECKING:
     import torch

@@ -57,5 +57,5 @@ class LayerSampler(Sampler):
     ) -> None:
         relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
         super().__init__(
-            graph, resolve_fanouts(relations, layer_sizes), frontier=frontier, seed=seed, rule="layers"
+            graph, resolve_fanouts(relations, layer_sizes), frontier=frontier, seed=seed, rule="ladies"
         )  # fmt: skip
