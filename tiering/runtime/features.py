@@ -48,8 +48,9 @@ class TieredFeatures(HostRows):
             layout.verify_tiers(node_type)
         self.reader = open_images(layout, entry, reading)
         """Open SSD images; ``None`` where the ssd tier is empty."""
-        self._resident = _load_tiers(layout, entry)
-        gpu, *peers, cpu = (None if rows is None else rows.array for rows in self._resident)
+        tiers = _load_tiers(layout, entry)
+        self._resident = [rows for rows in tiers if rows is not None]
+        gpu, *peers, cpu = (None if rows is None else rows.array for rows in tiers)
         no_rows = np.empty(0, np.uint8)
         shares = [no_rows if rows is None else rows for rows in peers]
         checksums = [] if self._checks is None else self._checks.arrays
@@ -140,8 +141,7 @@ def _load_tiers(layout: Layout, entry: TypeLayout) -> list[ResidentRows | None]:
     """The gpu tier, each peer's share, the cpu tier; ``None`` where there are no rows."""
 
     def load(tier: str, rows: int, peer: int = 0) -> ResidentRows | None:
-        path = layout.tier_path(entry.node_type, tier, peer)
-        return load_rows(path, rows * entry.row_bytes) if rows else None
+        return load_rows(layout.tier_path(entry.node_type, tier, peer), rows * entry.row_bytes) if rows else None
 
     peers, shared = layout.num_peers, entry.rows("peer")
     shares = [load("peer", peer_rows(shared, peer, peers), peer) for peer in range(peers if shared else 0)]

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from simulated_gpu import held_share
+from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
@@ -39,7 +39,7 @@ def assert_same(found, expected):
 
 def hold_columns(monkeypatch, share):
     """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
-    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=True))
+    monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=True))
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
@@ -156,7 +156,7 @@ def test_stopping_midway_leaves_no_threads(gpu, kit, build):
         ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "not with sampler 'ladies'"),
         ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
         ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
-        ({"peers": "some"}, InputError, "peers: expected auto, off or a PeerGroup"),
+        ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
     ],
 )
 def test_bad_options(gpu, kit, build, options, error, words):
