@@ -101,7 +101,7 @@ class MemoryFeatures(HostRows):
     table
         Shape (rows, dim), row = rank. C-contiguous tables are used as they are, others are copied.
     dtype
-        Element type if the array's own does not say it (``bfloat16`` held as ``uint16``).
+        Element type if the array's own does not say it (``bfloat16`` as ``uint16``).
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class ResidentRows:
         self.array = array
         """uint8, shape (bytes,), read-only."""
         self.registration: Any = None
-        """Keeps the memory page-locked for GPUs; see `tiering.runtime.gpu.memory`."""
+        """Keeps the memory pinned for GPUs; see `tiering.runtime.gpu.memory`."""
 
     def __del__(self) -> None:
         self.registration = None  # before the memory itself goes

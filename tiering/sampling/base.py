@@ -12,6 +12,7 @@ from tiering import native
 from tiering.errors import InputError, RefusedError
 from tiering.formats.refusals import damaged
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
+from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
 from tiering.sampling.plan import EpochPlan, id_array, key_word
 from tiering.sampling.plan import batches as cut_batches
@@ -31,7 +32,7 @@ class Sampler:
         A graph artifact, or anything with the methods of `tiering.sampling.graph.SampledGraph`; if it has
         ``node_keys(type)``, these original ids key the random numbers.
     fanouts
-        hop x relation, resolved.
+        One entry per hop: a number for all edge relations, or a mapping.
     frontier
         Who samples at a hop: ``"all"`` nodes found so far, or ``"new"`` ones.
     seed
@@ -56,7 +57,7 @@ class Sampler:
     def __init__(
         self,
         graph: SampledGraph,
-        fanouts: Sequence[Sequence[int]],
+        fanouts: Sequence[Fanout],
         *,
         frontier: FrontierRule = "all",
         seed: int = 0,
@@ -76,7 +77,8 @@ class Sampler:
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
-        self.fanouts = [list(hop) for hop in fanouts]
+        self.fanouts = resolve_fanouts(self.edge_relations, fanouts)
+        """hop x edge relation."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         try:

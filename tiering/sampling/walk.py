@@ -11,7 +11,7 @@ from tiering import native
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import SampledBatch
-from tiering.sampling.fanouts import Fanout, match_relation, resolve_fanouts
+from tiering.sampling.fanouts import Fanout, match_relation
 from tiering.sampling.graph import Relation, SampledGraph
 
 
@@ -90,7 +90,7 @@ class RandomWalkSampler(Sampler):
         place = {r: i for i, r in enumerate(relations)}
         super().__init__(
             graph,
-            resolve_fanouts(groups, fanouts),
+            fanouts,
             frontier=frontier,
             seed=seed,
             rule="pinsage",

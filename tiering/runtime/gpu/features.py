@@ -46,7 +46,7 @@ class GpuFeatures(FeatureRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU.
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in page-locked host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
+    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
     serves the first three.
 
     Parameters
@@ -292,7 +292,7 @@ class GpuFeatures(FeatureRows):
 
     def __del__(self) -> None:
         if (done := getattr(self, "_done", None)) and self._process == os.getpid():
-            done.wait()  # memory that a kernel reads is not unlocked under it
+            done.wait()  # memory that a kernel reads is not unpinned under it
 
     def _place(self, tier: str) -> str:
         if self.closed:
