@@ -18,7 +18,7 @@ import numpy as np
 def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
     """Run ``program(connection, *arguments)`` in a process of its own."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tiering.runtime.gpu.batches", "simulated_gpu", "peer_programs"])
+    context.set_forkserver_preload(["torch", "tiering.loader.gpu.batches", "simulated_gpu", "peer_programs"])
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(program, there, arguments, environment or {}))
     process.start()
@@ -68,7 +68,7 @@ def meet(folder: str, rank: int, size: int, timeout: float = 20) -> Any:
     """A group that meets in a file of `folder`."""
     from torch.distributed import FileStore
 
-    from tiering.runtime import PeerGroup
+    from tiering.loader import PeerGroup
 
     return PeerGroup(rank, size, FileStore(f"{folder}/store", size), timeout=timeout)
 
@@ -80,7 +80,7 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
     """
     import torch.distributed as dist
 
-    from tiering.runtime import open_layout
+    from tiering.loader import open_layout
 
     if "group" in peers:
         dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
@@ -104,7 +104,7 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int) -> None:
     """Rank 1 waits to be killed; rank 0 gathers before and after, and says what it was told."""
     from tiering.errors import TieringError
-    from tiering.runtime import open_layout
+    from tiering.loader import open_layout
 
     features = open_layout(layout_path).features(device="cuda", peers=meet(folder, rank, 2))
     ids = np.arange(len(features))
@@ -126,7 +126,7 @@ def sample(
     """Sample with lists over peers, and say whether the batches are the host's."""
     from tiering.formats.adjacency_prefix import AdjacencyPrefix
     from tiering.formats.layout import Layout
-    from tiering.runtime import open_layout
+    from tiering.loader import open_layout
 
     Layout.adjacency_prefix = lambda self, relation=None: AdjacencyPrefix(20, 0, 0, True)  # type: ignore[method-assign]
     group = meet(folder, rank, size, timeout=30)

@@ -1,0 +1,225 @@
+"""An open layout: the graph and the tiers behind one object. ``tiering.open`` returns it for layout directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiering.artifacts.manifest import Manifest, Relation
+from tiering.artifacts.problems import Problem
+from tiering.formats.layout import Layout
+from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
+from tiering.loader.process import same_layout
+
+if TYPE_CHECKING:
+    from tiering.formats.graph import Graph
+    from tiering.loader.features import TieredFeatures
+    from tiering.loader.gpu.features import GpuFeatures
+    from tiering.loader.loader import Loader
+    from tiering.loader.tables import FeatureTables
+
+
+class TieredLayout:
+    """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
+
+    Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
+    manager, or call `close`, to give memory and descriptors back at a known time.
+    """
+
+    def __init__(self, artifact: Layout) -> None:
+        self.artifact = artifact
+        """The layout on disk."""
+        self._tables: FeatureTables | None = None
+
+    @property
+    def path(self) -> Path:
+        """Directory of the layout."""
+        return self.artifact.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """The layout's manifest."""
+        return self.artifact.manifest
+
+    @property
+    def digest(self) -> str:
+        """Digest of the manifest."""
+        return self.artifact.digest
+
+    @property
+    def graph(self) -> Graph:
+        """The reordered graph."""
+        return self.artifact.graph
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types of the graph."""
+        return self.graph.node_types
+
+    @property
+    def feature_types(self) -> list[str]:
+        """Node types that have features."""
+        return self.artifact.feature_types
+
+    @property
+    def relations(self) -> list[Relation]:
+        """(source type, name, destination type) of each relation."""
+        return self.graph.relations
+
+    def feature_dim(self, node_type: str) -> int:
+        """Elements per feature row of a type. Opens nothing."""
+        return self.artifact.type_layout(node_type).dim
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type; of all types if none is given."""
+        return self.graph.num_nodes(node_type)
+
+    def num_edges(self, relation: Relation | str | None = None) -> int:
+        """Edges of a relation; of all relations if none is given."""
+        return self.graph.num_edges(relation)
+
+    def num_classes(self, node_type: str | None = None) -> int | None:
+        """Number of classes, or ``None`` without labels."""
+        return self.graph.num_classes(node_type)
+
+    def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """``(indptr, indices)`` of a relation in ranks; see `tiering.formats.graph.Graph.csc`."""
+        return self.graph.csc(relation)
+
+    def new_to_old(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Original id of each rank."""
+        return self.graph.new_to_old(node_type)
+
+    def old_to_new(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Rank of each original id."""
+        return self.graph.old_to_new(node_type)
+
+    def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
+        """Class by rank, int64 with -1 for none; ``None`` if the type has no labels."""
+        return self.graph.labels(node_type)
+
+    def split(self, name: str = "train", node_type: str | None = None) -> np.ndarray[Any, Any]:
+        """Ranks of a split's nodes, in the order of the source."""
+        return self.graph.split(name, node_type)
+
+    @property
+    def tables(self) -> FeatureTables:
+        """The feature tables that are open."""
+        if self._tables is None:
+            from tiering.loader.tables import FeatureTables
+
+            self._tables = FeatureTables(self.artifact)
+        return self._tables
+
+    def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
+        """Tiered feature rows of a node type. The same arguments give the same open table.
+
+        Parameters
+        ----------
+        node_type
+            May be left out where one type has features.
+        engine, depth, direct, threads, verify
+            How rows are read; see `tiering.loader.options.ReadOptions`.
+        device, max_sms, peers
+            Where rows arrive; see `tiering.loader.options.DeviceOptions`.
+
+        Raises
+        ------
+        MissingError
+            If the type has no features, or an image is gone.
+        CapabilityError
+            If an engine or device was named that is not available, or there are no checksums of pages to `verify`
+            by; the message says why.
+        BudgetError
+            If memory of the GPU, or host memory to lock, does not suffice.
+        """
+        if node_type is None:
+            node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
+        reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
+        return self.tables.open(node_type, reading, where)
+
+    def loader(self, split: str | None = "train", *, features: Any = "tiers", **options: Any) -> Loader:
+        """Mini-batches with features, sampled and gathered in the background.
+
+        Parameters
+        ----------
+        split, node_type, seeds, shuffle, drop_last
+            Which nodes batches start from, and in what order; see `tiering.loader.options.SeedOptions`.
+        fanouts
+            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`; (10, 10) unless
+            told otherwise. With ``pinsage`` how many of the most visited nodes, with ``ladies`` nodes per layer.
+        batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
+            How batches are sampled; see `tiering.sampling.SamplingOptions`. ``uniform``, ``replacement``, ``weighted``
+            and ``full`` are `tiering.sampling.NeighborSampler`, ``pinsage`` is `tiering.sampling.RandomWalkSampler`,
+            ``ladies`` is `tiering.sampling.LayerSampler`; the last two give their edges weights.
+        features
+            ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
+            type; ``None`` for the structure alone. Batches are the same, bit for bit.
+        engine, depth, direct, threads, verify
+            How rows are read; see `tiering.loader.options.ReadOptions`.
+        device, max_sms, peers
+            Where batches arrive; see `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on
+            streams of their own, ahead of training.
+        workers, prefetch, sample_on, peer_adjacency_cache
+            How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
+
+        Raises
+        ------
+        InputError
+            If the split is empty or an argument does not fit.
+        MissingError
+            If there is no such split.
+        CapabilityError
+            If `device` or `engine` is not available.
+        """
+        from tiering.loader.loader import Loader
+
+        return Loader(self, self.tables, LoaderOptions.of(features, {"split": split, **options}))
+
+    def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
+        """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
+        return self.artifact.problems(level, threads)
+
+    def summary(self) -> dict[str, Any]:
+        """What ``tiering info`` prints."""
+        return self.artifact.summary()
+
+    def close(self) -> None:
+        """Close every table that `features` opened."""
+        if self._tables is not None:
+            self._tables.close()
+
+    def __enter__(self) -> TieredLayout:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.path.absolute()), self.digest)
+
+    def __repr__(self) -> str:
+        return f"<TieredLayout {self.path}>"
+
+
+def _reopen(path: str, digest: str) -> TieredLayout:
+    return TieredLayout(same_layout(path, digest))
+
+
+def open_layout(path: str | os.PathLike[str]) -> TieredLayout:
+    """Open the layout at `path`.
+
+    Raises
+    ------
+    MissingError
+        If there is no artifact at `path`.
+    FormatError
+        If it is no layout, damaged, or of a version this package cannot read.
+    """
+    return TieredLayout(Layout.open(path))

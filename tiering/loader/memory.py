@@ -1,0 +1,126 @@
+"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process,
+or by all processes of a group on one machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.held import shown
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import FormatError, StorageError
+from tiering.loader.process import ForkLock
+from tiering.units import format_bytes
+
+_CHUNK = 32 * 1024 * 1024
+_READERS = 4
+Fill = Callable[[npt.NDArray[np.uint8]], None]
+
+
+class HostGroup(Protocol):
+    """Processes that share host memory: `tiering.loader.PeerGroup`."""
+
+    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
+        """Memory that goes by `key`, written by the first process that asks."""
+
+
+class ResidentRows:
+    """The bytes of one file in memory. Kept alive by whoever uses it; freed with the last user."""
+
+    def __init__(self, path: Path | str, array: npt.NDArray[np.uint8]) -> None:
+        self.path = path
+        self.array = array
+        """uint8, shape (bytes,), read-only."""
+        self.registration: Any = None
+        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.memory`."""
+
+    def __del__(self) -> None:
+        self.registration = None  # before the memory itself goes
+
+
+_resident: WeakValueDictionary[tuple[Any, ...], ResidentRows] = WeakValueDictionary()
+_lock = ForkLock()
+
+
+def load_rows(path: Path, nbytes: int, group: HostGroup | None = None) -> ResidentRows:
+    """Read a file into memory, or share the copy that is there already.
+
+    Parameters
+    ----------
+    path
+        Raw rows.
+    nbytes
+        Size the manifest promises.
+    group
+        Processes that hold one copy together; ``None``: this process has one of its own.
+
+    Raises
+    ------
+    FormatError
+        If the file has another size.
+    StorageError
+        If it cannot be read or memory is short.
+    """
+    with storage_errors(path):
+        status = path.stat()
+    if status.st_size != nbytes:
+        raise FormatError(f"{shown(path)}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
+    return made_rows(path, key, nbytes, lambda array: _read_file(path, array), group)
+
+
+def made_rows(what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: HostGroup | None) -> ResidentRows:
+    """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
+    with _lock:
+        known = (*key, group is not None)
+        rows = _resident.get(known)
+        if rows is None:
+            if group is None or not nbytes:
+                array = anonymous(nbytes)
+                fill(array)
+            else:
+                array = group.host_memory("-".join(str(part) for part in key), nbytes, fill)
+            array.flags.writeable = False
+            _resident[known] = rows = ResidentRows(what, array)
+        return rows
+
+
+def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them."""
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    try:
+        block = mmap.mmap(-1, nbytes)
+    except OSError as error:
+        raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
+    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= 4 * 1024 * 1024:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
+            block.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(block, np.uint8)
+
+
+def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:
+    view, nbytes = array.data, array.size
+    with storage_errors(path), path.open("rb", buffering=0) as file:
+
+        def read_chunk(start: int) -> None:
+            at, end = start, min(start + _CHUNK, nbytes)
+            while at < end:
+                got = os.preadv(file.fileno(), [view[at:end]], at)
+                if got == 0:
+                    raise FormatError(f"{shown(path)}: ends at byte {at}, expected {nbytes}; make the layout again")
+                at += got
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            list(pool.map(read_chunk, range(0, nbytes, _CHUNK)))
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # the rows are ours now: drop the cached copy
