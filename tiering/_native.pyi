@@ -280,13 +280,17 @@ def scatter_rows(
 
 # ---------------------------------------------------------------------------------------------- sampling
 
+MOST_VISITS: int
+"""Most visits that one node's walks may make: what the float32 of an edge weight counts exactly."""
+
 class Sampler:
     """Deterministic neighbour sampler; wrapped, checked and documented by ``tiering.sampling``."""
 
     def __init__(
         self,
+        type_names: Sequence[str],
         num_nodes: Sequence[int],
-        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray, WeightArray | None]],
+        relations: Sequence[tuple[str, int, int, NDArray[np.int64], IdArray, WeightArray | None]],
         fanouts: Sequence[Sequence[int]],
         frontier: str,
         node_keys: Sequence[IdArray | None],
@@ -340,6 +344,11 @@ def page_hashes(data: NDArray[np.uint8], page_bytes: int) -> NDArray[np.uint32]:
 
 def uring_unavailable() -> str:
     """Why io_uring cannot be used here; empty if a ring can be set up and reads."""
+
+ALIGNMENT: int
+"""Memory that begins at a multiple of this takes direct reads on any disk."""
+DEFAULT_DEPTH: int
+"""Reads in flight unless told otherwise: enough to saturate one NVMe SSD."""
 
 class SsdReader:
     """Open SSD images and the engine that reads them: ``io_uring``, ``threads``, ``mmap``, or ``auto``."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         PeerMemory as PeerMemory,
         PinnedMemory as PinnedMemory,
         Registration as Registration,
-        RowPicker as RowPicker,
+        RequestCompactor as RequestCompactor,
         RowTable as RowTable,
         Sampler as Sampler,
         Stream as Stream,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         enable_access as enable_access,
         fill_device as fill_device,
         free_bytes as free_bytes,
+        wait_event as wait_event,
     )
 
 try:

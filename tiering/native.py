@@ -55,8 +55,11 @@ scatter_rows = _native.scatter_rows
 Sampler = _native.Sampler
 cumulative_weights = _native.cumulative_weights
 epoch_order = _native.epoch_order
+MOST_VISITS = _native.MOST_VISITS
 
 # io
+ALIGNMENT = _native.ALIGNMENT
+DEFAULT_DEPTH = _native.DEFAULT_DEPTH
 page_hashes = _native.page_hashes
 GatherStats = _native.GatherStats
 RowReader = _native.RowReader
@@ -66,6 +69,9 @@ TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
 __all__ = [
+    "ALIGNMENT",
+    "DEFAULT_DEPTH",
+    "MOST_VISITS",
     "GatherStats",
     "RowReader",
     "Sampler",

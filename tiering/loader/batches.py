@@ -1,13 +1,14 @@
-"""What the loader runs where batches arrive in host memory."""
+"""Where batches come from: what a loader runs in the background, and the one that works in host memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tiering.loader.batch import Batch, make_batch
+from tiering.loader.batch import Batch, sampled_batch
 from tiering.loader.pipeline import Stage
 from tiering.loader.rows import Gatherable
 from tiering.sampling import EpochPlan, SampledBatch, Sampler
@@ -16,11 +17,23 @@ if TYPE_CHECKING:
     import torch
 
 
+class BatchSource(Protocol):
+    """Makes the batches of an epoch."""
+
+    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
+        """Steps in the background, for batch numbers."""
+
+    def receive(self, ready: Any) -> Batch:
+        """What the last step made, handed to the consumer in its own thread."""
+
+
 class HostBatches:
-    """Stages of the loader whose batches arrive in host memory.
+    """Batches that arrive in host memory.
 
     Parameters
     ----------
+    features
+        Per node type: where rows come from.
     labels
         Of the seeds' type, by rank; ``None`` for none.
     workers
@@ -51,7 +64,8 @@ class HostBatches:
 
     def _extract(self, sampled: SampledBatch) -> Batch:
         rows = {t: source.gather(sampled.nodes[t]) for t, source in self._features.items()}
-        return make_batch(sampled, self._seed_type, self._sampler.frontier, rows, self._labels_of(sampled))
+        batch = sampled_batch(sampled, self._seed_type, self._sampler.frontier)
+        return replace(batch, features=rows, y=self._labels_of(sampled))
 
     def _labels_of(self, sampled: SampledBatch) -> torch.Tensor | None:
         import torch

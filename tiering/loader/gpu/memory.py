@@ -1,14 +1,16 @@
-"""Host memory that GPUs read by themselves: page-locked once per process, for all GPUs."""
+"""Memory that GPUs read: pinned host memory, and files in their own."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda
+from tiering import cuda, native
+from tiering.artifacts.storage import storage_errors
 from tiering.loader.memory import ResidentRows
 
 _lock = threading.Lock()
@@ -18,8 +20,8 @@ _ADVICE = (
 )
 
 
-def locked_address(rows: ResidentRows, what: str) -> int:
-    """Where GPUs find resident memory; it is page-locked by the first call and unlocked with its last holder.
+def pinned_address(rows: ResidentRows, what: str) -> int:
+    """Where GPUs find resident memory; it is pinned by the first call, for all GPUs, and unpinned with its last user.
 
     Parameters
     ----------
@@ -47,3 +49,19 @@ def pinned(count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any
     with cuda.device_errors(what):
         memory = cuda.PinnedMemory(max(1, count) * np.dtype(dtype).itemsize)
     return memory.array().view(dtype)[:count], memory.address
+
+
+def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
+    """The first bytes of a file in memory of a GPU; `shared`: which other processes may open.
+
+    Raises
+    ------
+    BudgetError
+        If the GPU has less; says how much it has.
+    """
+    with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
+        memory = cuda.DeviceMemory(device, nbytes, shared)
+        engine = "threads" if native.uring_unavailable() else "io_uring"
+        with storage_errors(path):
+            cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
+    return memory

@@ -1,4 +1,4 @@
-"""Adjacency lists spread over the GPUs of several processes: those next in rank after the ones that each GPU holds."""
+"""The peer adjacency cache: lists spread over the GPUs of several processes, next in rank to those on every GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PIECE_EDGES = 1 << 24
 
 
 @dataclass(frozen=True)
-class Columns:
+class AdjacencyLists:
     """One relation's lists as they lie on the host."""
 
     indptr: npt.NDArray[np.int64]
@@ -44,8 +44,8 @@ class Columns:
         return int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
 
 
-def end_of_columns(relations: list[Columns], begins: list[int], peers: int, nbytes: int) -> list[int]:
-    """Where each relation's columns on the peers end, so that no GPU holds more than `nbytes` of them.
+def cached_ends(relations: list[AdjacencyLists], begins: list[int], peers: int, nbytes: int) -> list[int]:
+    """Where each relation's columns in the cache end, so that no GPU takes more than `nbytes` of them.
 
     The same share of every relation's remaining columns is taken, the largest that fits.
 
@@ -56,13 +56,13 @@ def end_of_columns(relations: list[Columns], begins: list[int], peers: int, nbyt
 
     def ends(share: float) -> list[int]:
         return [
-            begin + int(share * (each.indptr.size - 1 - begin)) for each, begin in zip(relations, begins, strict=True)
+            begin + int(share * (lists.indptr.size - 1 - begin)) for lists, begin in zip(relations, begins, strict=True)
         ]
 
     def fits(share: float) -> bool:
-        each_end = list(zip(relations, begins, ends(share), strict=True))
+        ranges = list(zip(relations, begins, ends(share), strict=True))
         return all(
-            sum(each.share_bytes(begin, end, peer, peers) for each, begin, end in each_end) <= nbytes
+            sum(lists.share_bytes(begin, end, peer, peers) for lists, begin, end in ranges) <= nbytes
             for peer in range(peers)
         )
 
@@ -76,39 +76,39 @@ def end_of_columns(relations: list[Columns], begins: list[int], peers: int, nbyt
 
 
 @dataclass
-class PeerParts:
+class PeerShares:
     """The shares of all GPUs as this process's GPU reads them."""
 
     parts: list[cuda.Part] = field(default_factory=list)
     owners: list[Any] = field(default_factory=list)
 
 
-def share_columns(
-    relation: Columns, begin: int, end: int, group: PeerGroup, device: Device, topic: str, what: str
-) -> PeerParts:
+def share_lists(
+    relation: AdjacencyLists, begin: int, end: int, group: PeerGroup, device: Device, topic: str, what: str
+) -> PeerShares:
     """Put this process's share of columns [begin, end) on its GPU, and open those of the others.
 
     Returns
     -------
-    PeerParts
+    PeerShares
         Without parts if any of the others cannot be reached: then lists are read from host memory. Its owners must be
         kept all the same: the others may read this process's share.
     """
-    made = PeerParts()
+    made = PeerShares()
     own = _own_share(relation, begin, end, group, device, what)
     with cuda.device_errors(what):
         handles = ["" if memory is None else memory.share().hex() for memory in own]
     edges = relation.share_edges(begin, end, group.rank, group.size)
-    shares = group.exchange(group.occasion(topic), {"handles": handles, "edges": edges})
+    shares = group.exchange(group.numbered(topic), {"handles": handles, "edges": edges})
     for rank, share in enumerate(shares):
         memories: list[Any] = [*own]
         if rank != group.rank:
             whose = f"adjacency lists of peer {rank}"
-            memories = [open_memory(bytes.fromhex(each), device, whose) for each in share["handles"]]
+            memories = [open_memory(bytes.fromhex(handle), device, whose) for handle in share["handles"]]
         made.owners += [memory for memory in memories if memory is not None]
         begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
         made.parts.append((begins, indices, sums, firsts, share["edges"]))
-        if any(each and memory is None for each, memory in zip(share["handles"], memories, strict=True)):
+        if any(handle and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
             made.owners += own
             made.parts = []
             break
@@ -116,7 +116,7 @@ def share_columns(
 
 
 def _own_share(
-    relation: Columns, begin: int, end: int, group: PeerGroup, device: Device, what: str
+    relation: AdjacencyLists, begin: int, end: int, group: PeerGroup, device: Device, what: str
 ) -> list[cuda.DeviceMemory | None]:
     """Begins, indices, sums and firsts of this process's columns, on its GPU; ``None`` where there is nothing."""
     starts = np.asarray(relation.indptr[begin + group.rank : end : group.size])
@@ -124,7 +124,7 @@ def _own_share(
     begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     edges = int(begins[-1])
     made: list[cuda.DeviceMemory | None] = []
-    with cuda.device_errors(what, "spread fewer lists (peer_lists), or make the layout's gpu tier smaller"):
+    with cuda.device_errors(what, "lower peer_adjacency_cache, or make the layout's gpu tier smaller"):
         stream = cuda.Stream(device.index)
         for array in (begins, relation.indices, relation.sums, starts):
             along_edges = array is relation.indices or array is relation.sums
