@@ -144,6 +144,21 @@ def rmat_edges(
 
 # --------------------------------------------------------------------------------------------- scores
 
+def plan_sweeps(
+    relations: Sequence[tuple[int, int, int, NDArray[np.int64]]],
+    threads: int,
+    memory: int | None = None,
+    from_files: bool = False,
+) -> tuple[int, int, int]:
+    """``(minimum, sufficient, scratch)``: bytes that sweeps take, by the rules that they follow themselves.
+
+    A relation is ``(nodes of the source type, of the destination type, edges, in-degrees of some columns)``; without
+    degrees they may be any. The minimum suffices for every graph of these sizes; more than `sufficient` makes nothing
+    faster. `scratch`, of edges on disk where `memory` bytes are given: about, as if all columns were like those whose
+    degrees are known, and all bins of one size. `from_files`: indices are read from files. What belongs to the caller
+    (scores, results) is in none of these.
+    """
+
 def reverse_pagerank(
     relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
     num_nodes: Sequence[int],

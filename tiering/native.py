@@ -37,6 +37,7 @@ out_degrees = _native.out_degrees
 rmat_edges = _native.rmat_edges
 
 # scores
+plan_sweeps = _native.plan_sweeps
 reverse_pagerank = _native.reverse_pagerank
 inclusion_probability = _native.inclusion_probability
 
@@ -96,6 +97,7 @@ __all__ = [
     "place_relabelled",
     "place_relabelled_data",
     "place_sources",
+    "plan_sweeps",
     "relabel_csc",
     "relabel_indptr",
     "reverse_pagerank",
