@@ -60,7 +60,7 @@ BENCHMARKS = {
     "gpu-sampling": Benchmark("GPU: sampling with lists split over memories", "gpu.sampling.sampling"),
     "gpu-epoch": Benchmark("GPU: epochs of GraphSAGE, by where rows lie", "gpu.epochs.epoch"),
     "gpu-ssd": Benchmark("GPU: epochs with half the rows on SSD", "gpu.epochs.ssd"),
-    "gpu-times": Benchmark("GPU: seconds per access, for layout --gpu-times", "gpu.times.times"),
+    "gpu-times": Benchmark("GPU: seconds per access, for layout --access-costs", "gpu.times.times"),
 }
 REPORTS = {
     "stages": ("stages and kernels beside another checkout's, or beside --no-verify", "against"),

@@ -161,7 +161,9 @@ class Sizes:
     gpu_sms: int | str = _option(
         "auto", "GPU: multiprocessors for gathers from host memory; 0: all; auto: a tenth", "--sms", _number_or_auto
     )
-    gpu_times_out: Path | None = _option(None, "gpu-times: write them for layout --gpu-times", "--gpu-times-out", Path)
+    gpu_times_out: Path | None = _option(
+        None, "gpu-times: write them for layout --access-costs", "--gpu-times-out", Path
+    )
 
     @classmethod
     def options(cls, parser: argparse.ArgumentParser) -> None:

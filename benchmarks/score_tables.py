@@ -25,7 +25,7 @@ from tiering import native, pipeline
 from tiering.datasets.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 from tiering.sampling import SamplingOptions
 
 REPOSITORY = Path(__file__).resolve().parents[1]

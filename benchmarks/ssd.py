@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import Comparison, Sizes, Spent, Work, compare
 from tiering import native
-from tiering.artifacts.blocks import ALIGNMENT
+from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.storage import reserve, storage_errors
 from tiering.doctor import DEPTH, fill_random, random_reads
 from tiering.errors import CapabilityError

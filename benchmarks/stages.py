@@ -26,7 +26,7 @@ import numpy.typing as npt
 from benchmarks.harness import Comparison, Side, Sizes, Spent, compare, cpu_seconds, take_turn, touch_memory
 from benchmarks.memory_group import memory_group
 from tiering import native
-from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.storage import reserve
 from tiering.errors import CapabilityError, InternalError
 from tiering.units import parse_size

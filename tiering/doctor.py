@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from tiering import cuda, native
-from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes, write_all
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, write_all
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.errors import InputError, MissingError, StorageError, TieringError
-from tiering.execution.memory import available_memory, total_memory
+from tiering.memory import available_memory, total_memory
 from tiering.units import format_bytes
 
 DEPTH = 128

@@ -45,7 +45,7 @@ class Epochs:
         features: Any = CopiedRows(gpu.device, _table(self.layout)) if rows == "torch" else rows
         self.loader = self.layout.loader(
             "train", fanouts=FANOUTS, batch_size=made.batch_size, device=gpu.device.name, features=features,
-            most_sms=gpu.sms, peers="off",
+            max_sms=gpu.sms, peers="off",
         )  # fmt: skip
         torch.manual_seed(0)
         self._model = GraphSage(self.loader, len(FANOUTS), HIDDEN, CLASSES, dropout=0.0).to(gpu.device.torch_device)

@@ -1,6 +1,6 @@
 """GPU benchmarks at the sizes that docs/gpu.md quotes: ``python -m benchmarks gpu --docs docs --row-bytes 1024``.
 
-It writes ``benchmarks/GPU.json``, the access times beside it as ``tiering layout --gpu-times`` takes them, and the
+It writes ``benchmarks/GPU.json``, the access times beside it as ``tiering layout --access-costs`` takes them, and the
 tables of ``gpu.md`` where that page has a place for them. What is in the file already and was run on this GPU and this
 driver is not run again: delete the file to begin anew. Graphs and images lie in ``--dir`` for a while, some 30 GB.
 """

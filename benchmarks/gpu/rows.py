@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, LockedRows, copy_slices, empty_rows, same_bytes
+from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, PinnedRows, copy_slices, empty_rows, same_bytes
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
 from tiering.errors import InputError
@@ -106,7 +106,7 @@ class Gathers:
         """Put one pass on the caller's stream."""
         out, stream = self.out.data_ptr(), self._gpu.device.current()
         for ids in self.ids:
-            self._table.gather(ids.data_ptr(), len(ids), out, stream, most_sms=self._sms)
+            self._table.gather(ids.data_ptr(), len(ids), out, stream, max_sms=self._sms)
 
     def check(self, benchmark: str, table: Tensor) -> None:
         """Run a pass, and refuse to go on where its last batch is not the rows that torch finds in `table`."""
@@ -122,13 +122,13 @@ def rows(sizes: Sizes) -> list[Comparison]:
     From host memory by a tenth of the multiprocessors, from the GPU alone by all.
     """
     gpu = GpuSide(sizes)
-    memory = LockedRows.of(sizes.image_bytes + _PAGE, sizes.seed)
+    memory = PinnedRows.of(sizes.image_bytes + _PAGE, sizes.seed)
     cases = [(0.0, "scrambled", where) for where in OFFSETS]
     cases += [(0.0, "ascending", ON_A_PAGE), (SHARE, "power law", ON_A_PAGE), (1.0, "scrambled", ON_A_PAGE)]
     return [_rows(gpu, memory, row_bytes, *case) for row_bytes in ROW_BYTES for case in cases]
 
 
-def _rows(gpu: GpuSide, memory: LockedRows, row_bytes: int, share: float, order: str, where: str) -> Comparison:
+def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order: str, where: str) -> Comparison:
     task, offset = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed, order), OFFSETS[where]
     count, held, batches = task.rows, int(share * task.rows), len(task.ids)
     here, local = memory.rows(count, row_bytes, offset), empty_rows(gpu.device, held, row_bytes)

@@ -44,7 +44,7 @@ class OnGpu:
         """Sample all batches and wait for them; lists read and edges drawn."""
         lists = edges = 0
         for b, seeds in enumerate(self._task.seeds):
-            sample = self._sampler.sample({"node": seeds}, batch=b)
+            sample, _ = self._sampler.sample({"node": seeds}, batch=b)
             lists += sum(known["node"] for known in sample.num_nodes[:-1])
             edges += sum(int(each.shape[1]) for hop in sample.hops for each in hop.values())
         self._sampler.stream.synchronize()

@@ -18,7 +18,7 @@ from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.locked import locked_address, pinned
+from tiering.loader.gpu.memory import pinned, pinned_address
 from tiering.loader.memory import ResidentRows, anonymous
 
 FLOOR = "bytes copied, by the busier memory"
@@ -127,8 +127,8 @@ def _bound(asked: int | str, multiprocessors: int) -> int:
 
 
 @dataclass(frozen=True)
-class LockedRows:
-    """Random bytes in page-locked host memory."""
+class PinnedRows:
+    """Random bytes in pinned host memory."""
 
     array: npt.NDArray[np.uint8]
     """The memory, on huge pages where there are some."""
@@ -138,14 +138,14 @@ class LockedRows:
     """Unlocks it with the last holder."""
 
     @classmethod
-    def of(cls, nbytes: int, seed: int) -> LockedRows:
+    def of(cls, nbytes: int, seed: int) -> PinnedRows:
         """Raises `tiering.errors.BudgetError` if the system does not lock so much."""
         array, rng = anonymous(nbytes), np.random.default_rng(seed)
         for start in range(0, nbytes, _BLOCK):
             part = array[start : start + _BLOCK]
             part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
         owner = ResidentRows("rows of a benchmark", array)
-        return cls(array, locked_address(owner, "rows of a benchmark in host memory"), owner)
+        return cls(array, pinned_address(owner, "rows of a benchmark in host memory"), owner)
 
     def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
         """Rows of float32 from byte `offset` on; a view."""

@@ -2,7 +2,7 @@
 
 Rows: the gather, by as many multiprocessors as it takes in training, from either memory, at several sizes; a line is
 fitted. Lists: the sampler with all lists in host memory and all on the GPU, at several fanouts; a list read and an
-entry drawn are fitted. ``tiering layout --gpu-times`` takes the file.
+entry drawn are fitted. ``tiering layout --access-costs`` takes the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 from benchmarks.gpu.layouts import layouts
 from benchmarks.gpu.rows import ROW_BYTES, Gathers, RowTask
 from benchmarks.gpu.sampling import OnGpu, sampling_task
-from benchmarks.gpu.side import GpuSide, LockedRows, empty_rows
+from benchmarks.gpu.side import GpuSide, PinnedRows, empty_rows
 from benchmarks.harness import Comparison, Sizes, expect
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import InputError
@@ -31,7 +31,7 @@ FANOUTS = ((2, 2, 2), (5, 5, 5), (10, 10, 10), (25, 10))
 def times(sizes: Sizes) -> list[Comparison]:
     """Rows at each size, batches at each choice of fanouts; the fitted seconds are a parameter of the last."""
     gpu = GpuSide(sizes)
-    memory = LockedRows.of(sizes.image_bytes, sizes.seed)
+    memory = PinnedRows.of(sizes.image_bytes, sizes.seed)
     rows = [_rows(gpu, memory, row_bytes) for row_bytes in ROW_BYTES]
     lists = _lists(gpu, sizes)
     document = fit_access_times(
@@ -52,7 +52,7 @@ def more(result: Comparison) -> float:
     return median(theirs - ours for ours, theirs in zip(result.ours.seconds, host.seconds, strict=True))
 
 
-def _rows(gpu: GpuSide, memory: LockedRows, row_bytes: int) -> Comparison:
+def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int) -> Comparison:
     task = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed)
     rows = task.rows
     there, here = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
@@ -86,7 +86,7 @@ def _lists(gpu: GpuSide, sizes: Sizes) -> list[Comparison]:
 def fit_access_times(
     rows: Sequence[tuple[int, float]], lists: Sequence[tuple[int, int, float]], device: str
 ) -> dict[str, Any]:
-    """What an access costs more from host memory than from the GPU's, as ``tiering layout --gpu-times`` reads it.
+    """What an access costs more from host memory than from the GPU's, as ``tiering layout --access-costs`` reads it.
 
     Parameters
     ----------
