@@ -93,8 +93,8 @@ nb::tuple plan_sweeps(const std::vector<Sizes>& relations, int threads, std::opt
   for (const auto& [sources, columns, edges, degrees] : relations)
     sizes.push_back({sources, columns, edges,
                      value_span<int64_t>(degrees, "degrees", "contiguous 1-D int64 array of degrees")});
-  const auto need = tiering::plan_sweeps(
-      sizes, threads, memory.value_or(std::numeric_limits<int64_t>::max()), from_files);
+  const auto need =
+      tiering::plan_sweeps(sizes, threads, memory.value_or(std::numeric_limits<int64_t>::max()), from_files);
   return nb::make_tuple(need.minimum, need.sufficient, need.scratch);
 }
 

@@ -31,10 +31,11 @@ struct ScoreMemory {
 
 /// The sizes of a relation that decide what sweeps over its edges take.
 struct SweepRelation {
-  int64_t sources;                       ///< nodes of the source type
-  int64_t columns;                       ///< and of the destination type
+  int64_t sources;  ///< nodes of the source type
+  int64_t columns;  ///< and of the destination type
   int64_t edges;
-  std::span<const int64_t> degrees = {};  ///< in-degrees of some nodes that stand for all; none: they may be any
+  std::span<const int64_t> degrees =
+      {};  ///< in-degrees of some nodes that stand for all; none: they may be any
 };
 
 /// What sweeps take beside the caller's vectors, in bytes.

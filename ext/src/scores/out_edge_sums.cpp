@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kValuesPerLine = kLineBytes / sizeof(double);
 constexpr int kIoThreads = 4;
 constexpr int64_t kSpareBuffers = 2 * kIoThreads;  ///< being written while others are filled
-constexpr int64_t kMostStaged = int64_t{256} << 10;
+constexpr int64_t kMaxStaged = int64_t{256} << 10;
 
 void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes) {
   const size_t types = num_nodes.size();
@@ -115,7 +115,7 @@ std::unique_ptr<WriteBehind> OutEdgeSums::stage(int64_t bytes) const {
   const int64_t buffers = bins * chunks_ + kSpareBuffers,
                 size = (bytes - bins * chunks_ * BinnedEdges::kLineBuffer) / buffers / kScratchAlignment *
                        kScratchAlignment;
-  return std::make_unique<WriteBehind>(*scratch_, std::clamp(size, kScratchAlignment, kMostStaged), buffers,
+  return std::make_unique<WriteBehind>(*scratch_, std::clamp(size, kScratchAlignment, kMaxStaged), buffers,
                                        kIoThreads);
 }
 

@@ -4,14 +4,14 @@ namespace tiering {
 namespace {
 
 /// So many groups there may be before edges are rather spilled: each reads the values of all columns of low degree.
-constexpr int64_t kMostGroups = 16;
+constexpr int64_t kMaxGroups = 16;
 
 int64_t rounded_up(int64_t place) { return (place + kPageEdges - 1) / kPageEdges * kPageEdges; }
 int64_t rounded_down(int64_t place) { return place / kPageEdges * kPageEdges; }
 
 /// The least edges expanded together before others are rather spilled.
 int64_t fewest_expanded(int64_t low, int64_t piece) {
-  return std::max(std::min(piece, low), low / kMostGroups);
+  return std::max(std::min(piece, low), low / kMaxGroups);
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ SumShares SumShares::of(int64_t bytes, int64_t edges, int64_t low, int64_t piece
       (bytes - edges * kEdgeBytes) / kValueBytes;  // that there is room for beside all edges
   if (values >= fewest_expanded(low, piece))
     return {edges, std::max(piece, std::min(values, low / kSumGroups))};
-  const int64_t group = std::max(piece, std::min(edges / kMostGroups, bytes / (2 * kGroupEdgeBytes)));
+  const int64_t group = std::max(piece, std::min(edges / kMaxGroups, bytes / (2 * kGroupEdgeBytes)));
   return {std::max<int64_t>(0, bytes - kGroupPageBytes - group * kGroupEdgeBytes) / kEdgeBytes, group};
 }
 
@@ -69,7 +69,7 @@ SumPlan::SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> rel
 void SumPlan::cut_pieces() {
   int64_t all_edges = 0, turn = 0;
   for (const SumBin& bin : bins_) all_edges += bin.edges;
-  const int64_t most = std::max(limits_.least_piece, all_edges / limits_.most_pieces);
+  const int64_t most = std::max(limits_.min_piece, all_edges / limits_.max_pieces);
   for (size_t b = 0; b < bins_.size(); ++b) {
     SumBin& bin = bins_[b];
     bin.pieces = std::max<int64_t>(1, (bin.edges + most - 1) / most);
@@ -91,7 +91,7 @@ void SumPlan::fit(int64_t bytes) {
   int64_t low = 0;
   for (const auto& r : relations_)
     for (int64_t b = 0; b < r.edges->num_bins(); ++b) low += r.edges->size(ColumnKind::kLow, b);
-  const int64_t largest = std::max(limits_.least_piece, largest_piece());
+  const int64_t largest = std::max(limits_.min_piece, largest_piece());
   const SumShares shares =
       SumShares::of(bytes, num_resident_, low, piece_places(largest, relations_.size(), chunks_));
   if (shares.resident < num_resident_) spill(shares.resident);

@@ -23,8 +23,8 @@ namespace tiering {
 
 /// Where the work is cut. The sums depend on all of these in their last bits.
 struct SumLimits {
-  int64_t least_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
-  int64_t most_pieces = 256;               ///< a piece has at least all edges / most_pieces
+  int64_t min_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
+  int64_t max_pieces = 256;              ///< a piece has at least all edges / max_pieces
   int64_t cached_columns = int64_t{1}
                            << 17;  ///< of a relation: all are of high degree, their values stay in the cache
 };

@@ -58,7 +58,7 @@ SweepNeed plan_sweeps(const std::vector<SweepRelation>& relations, int threads, 
     padding += 2 * largest.bins * threads * kLineRecords<BinnedEdge>;
     staging = std::max(staging, 2 * largest.bins * (threads * BinnedEdges::kLineBuffer + kScratchAlignment));
   }
-  const int64_t largest_piece = std::max(limits.least_piece, edges / limits.most_pieces),
+  const int64_t largest_piece = std::max(limits.min_piece, edges / limits.max_pieces),
                 piece = piece_places(largest_piece, relations.size(), threads),
                 in_memory =
                     (edges + padding) * kEdgeBytes + std::max(piece, edges / kSumGroups) * kValueBytes,
