@@ -104,7 +104,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
 def _stage_keys(section: str) -> tuple[str, ...]:
     """Keys of a section that a stage defines."""
     if section == "score":
-        from tiering.scores.options import OPTIONS
+        from tiering.scores.request import OPTIONS
 
         return ("method", "train", "seed", *OPTIONS)
     from tiering.datasets.options import SourceOptions
@@ -115,7 +115,7 @@ def _stage_keys(section: str) -> tuple[str, ...]:
 
 def _check_score(path: Path, section: Mapping[str, Any]) -> None:
     """Refuse now what would fail after the import."""
-    from tiering.scores.options import OPTIONS, check_options
+    from tiering.scores.request import OPTIONS, check_options
 
     try:
         check_options({name: value for name, value in section.items() if name in OPTIONS})

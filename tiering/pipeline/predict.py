@@ -98,12 +98,11 @@ def score_plan(
 ) -> StagePlan:
     """Plan of a score of a graph, or of one that does not exist yet."""
     from tiering.scores import plan_score
-    from tiering.scores.predict import predict_score as predict
 
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-    return predict(graph, plan_score(graph, **given, threads=threads, memory=budget), shape, out)
+    return plan_score(graph, **given, threads=threads, memory=budget).stage(graph, shape, out)
 
 
 def predict_reorder(
