@@ -24,8 +24,8 @@ from benchmarks.gpu.sampling import TorchSampler  # noqa: E402
 from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
 from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
+from tiering.layout.access_costs import read_access_costs  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
-from tiering.placement.access_times import read_access_times  # noqa: E402
 
 GPU = [name for name, benchmark in program.BENCHMARKS.items() if benchmark.gpu]
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
@@ -143,7 +143,7 @@ def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.gpu.times.more", longer)  # a simulated link is as fast as no link
     results = on_gpu("gpu-times", "--gpu-times-out", tmp_path / "times.json")
     assert len(results) == 5 + 4
-    times = read_access_times(tmp_path / "times.json")
+    times = read_access_costs(tmp_path / "times.json")
     assert times.source.startswith("measured on ")
     assert (times.feature_base, times.feature_per_byte) == pytest.approx((2e-9, 4e-11))
     assert (times.list_seconds, times.neighbour_seconds) == pytest.approx((3e-9, 1e-9))

@@ -208,7 +208,7 @@ def test_auto_is_no_worse_than_any_share(
 ) -> None:
     budget = int(whole(tables, lists) * share)
     best = plan_split(AUTO, budget, tables, lists, costs).saved
-    for percent in range(101):
+    for percent in range(0, 101, 5):
         fixed = plan_split(Size(f"{percent}%", fraction=percent / 100), budget, tables, lists, costs)
         check_figures(fixed, tables, lists, budget, costs)
         assert fixed.adjacency_bytes <= budget * percent / 100
