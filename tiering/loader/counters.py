@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tiering.formats.layout import TIERS
@@ -61,9 +61,7 @@ class Counters:
         """Count one gather."""
         with self._lock:
             self.gathers += 1
-            self.ssd_reads += stats.reads
-            self.ssd_read_bytes += stats.read_bytes
-            self.ssd_direct_reads += stats.direct_reads
+            self._add_reads(stats)
             for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
                 self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
 
@@ -75,12 +73,15 @@ class Counters:
                 self.tiers[tier].add(int(number), int(number) * row_bytes, 0.0)
 
     def add_reads(self, stats: native.GatherStats) -> None:
-        """Count reads of SSD images for rows that a tally holds already."""
+        """Count reads of SSD images for rows that a tally has already."""
         with self._lock:
-            self.ssd_reads += stats.reads
-            self.ssd_read_bytes += stats.read_bytes
-            self.ssd_direct_reads += stats.direct_reads
+            self._add_reads(stats)
             self.tiers["ssd"].add(0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
+
+    def _add_reads(self, stats: native.GatherStats) -> None:
+        self.ssd_reads += stats.reads
+        self.ssd_read_bytes += stats.read_bytes
+        self.ssd_direct_reads += stats.direct_reads
 
     def reset(self) -> None:
         """Begin again at zero."""
@@ -97,10 +98,7 @@ class Counters:
         """Everything, JSON types only."""
         return {
             "gathers": self.gathers,
-            "tiers": {
-                name: {"rows": tier.rows, "bytes": tier.bytes, "seconds": tier.seconds}
-                for name, tier in self.tiers.items()
-            },
+            "tiers": {name: asdict(tier) for name, tier in self.tiers.items()},
             "ssd_reads": self.ssd_reads,
             "ssd_read_bytes": self.ssd_read_bytes,
             "ssd_direct_reads": self.ssd_direct_reads,

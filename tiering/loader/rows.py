@@ -189,17 +189,13 @@ class HostRows(FeatureRows):
             raise CapabilityError(
                 f"device={device!r}: this table's rows arrive in host memory; open it with features(device={device!r})"
             )
-        wanted = as_ids(ids)
-        dtype: torch.dtype = getattr(torch, self.dtype)
         if out is None:
-            try:
-                out = self._new_tensor(len(wanted), dtype)
-            except RuntimeError as error:  # torch's word for it
-                raise self._no_room(len(wanted)) from error
-        else:
-            self._check_out(out, len(wanted), "; gather_numpy fills NumPy arrays")
-            if out.device.type != "cpu":
-                raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
+            rows = self.gather_numpy(ids)
+            return torch.from_numpy(rows.view(np.uint8)).view(getattr(torch, self.dtype))
+        wanted = as_ids(ids)
+        self._check_out(out, len(wanted), "; gather_numpy fills NumPy arrays")
+        if out.device.type != "cpu":
+            raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
         self._fill(wanted, out.detach().view(torch.uint8).numpy())
         return out
 
@@ -228,16 +224,6 @@ class HostRows(FeatureRows):
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         super().close()
         self._table = None
-
-    def _new_tensor(self, rows: int, dtype: torch.dtype) -> torch.Tensor:
-        import torch
-
-        nbytes = rows * self.row_bytes
-        if self.row_bytes % 512 != 0 or self._entry.rows("ssd") == 0:
-            return torch.empty((rows, self.dim), dtype=dtype)  # no read could land in it
-        raw = torch.empty(nbytes + native.ALIGNMENT, dtype=torch.uint8)
-        start = -raw.data_ptr() % native.ALIGNMENT
-        return raw[start : start + nbytes].view(dtype).view(rows, self.dim)
 
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
         table = self._table
