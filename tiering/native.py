@@ -43,8 +43,9 @@ inclusion_probability = _native.inclusion_probability
 # reorder
 relabel_csc = _native.relabel_csc
 relabel_indptr = _native.relabel_indptr
-place_relabelled = _native.place_relabelled
-place_relabelled_data = _native.place_relabelled_data
+place_indices = _native.place_indices
+place_values = _native.place_values
+rename_sources = _native.rename_sources
 sort_by_score = _native.sort_by_score
 ScoreSorter = _native.ScoreSorter
 invert_permutation = _native.invert_permutation
@@ -87,14 +88,15 @@ __all__ = [
     "out_degrees",
     "page_hashes",
     "place_edge_data",
-    "place_relabelled",
-    "place_relabelled_data",
+    "place_indices",
     "place_sources",
+    "place_values",
     "relabel_csc",
     "relabel_indptr",
     "reverse_pagerank",
     "rmat_edges",
     "scatter_edges",
+    "rename_sources",
     "scatter_rows",
     "scattered_bytes",
     "sort_by_score",
