@@ -14,19 +14,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.blocks import BlockFile
+from tiering.artifacts.segments import SegmentFile
+from tiering.artifacts.storage import open_raw
+from tiering.artifacts.streaming import bytes_on_disk
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import StorageError
 from tiering.execution import Budget
 from tiering.formats.protocols import EdgeData
-from tiering.formats.writer import ArtifactWriter
 from tiering.graph.bucket_sort import sort_buckets
 from tiering.graph.scatter import scatter
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CscSizes
 from tiering.graph.windows import Windows, count_columns, positions
-from tiering.io.blocks import BlockFile
-from tiering.io.segments import SegmentFile
-from tiering.io.storage import open_raw
-from tiering.io.streaming import bytes_on_disk
 from tiering.units import format_count
 
 STREAMED_EDGES = 1 << 25

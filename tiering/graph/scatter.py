@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import aligned_bytes
+from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.streaming import Streamed
 from tiering.formats.protocols import EdgeData
 from tiering.graph.scatter_plan import ScatterPlan
 from tiering.graph.sizes import CscSizes
-from tiering.io.blocks import aligned_bytes
-from tiering.io.segments import SegmentFile, padded
-from tiering.io.streaming import Streamed
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]

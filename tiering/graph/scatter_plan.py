@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiering.artifacts.appending import BUFFERS
+from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.graph.sizes import LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
-from tiering.io.appending import BUFFERS
-from tiering.io.checksum import BLOCK_BYTES
 
 MOST_BUCKETS = 4096
 """Buckets whose lines still fit a core's private cache."""

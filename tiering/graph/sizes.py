@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering import native
-from tiering.formats.manifest import id_bytes
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import id_bytes
 from tiering.formats.shape import EdgeShape, GraphShape
-from tiering.io.checksum import BLOCK_BYTES
 
 CHUNK_BYTES_PER_EDGE = 56
 """Of an edge of a chunk while it is placed: its record, its value and, where they are made, its id (24 bytes); and of

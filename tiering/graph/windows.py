@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.streaming import Streamed
 from tiering.execution import LOCAL, Budget, Executor, Window
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
-from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.streaming import Streamed
 from tiering.progress import progress
 
 AnyArray = npt.NDArray[Any]
