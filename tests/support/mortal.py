@@ -292,7 +292,7 @@ def _no_relation_fits() -> None:
 
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
-    from tiering.execution import Budget
+    from tiering.memory import Budget
     from tiering.ranked_rows import plan
 
     plan.available_memory = lambda: 0

@@ -20,10 +20,10 @@ from tiering.artifacts.appending import BlockAppender
 from tiering.artifacts.blocks import ALIGNMENT, BlockFile, aligned_bytes
 from tiering.artifacts.segments import padded
 from tiering.artifacts.streaming import open_stream
-from tiering.execution import Budget
 from tiering.graph.scatter import Scattered
 from tiering.graph.scatter_plan import MARGIN, RUN_PADDING, ScatterPlan
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
+from tiering.memory import Budget
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]

@@ -17,13 +17,13 @@ from tiering.artifacts.manifest import External, relation_key, valid_name
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
 from tiering.graph.external import best_in_memory, write_external
 from tiering.graph.sizes import CscSizes
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__

@@ -20,13 +20,13 @@ from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import bytes_on_disk
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import StorageError
-from tiering.execution import Budget
 from tiering.formats.protocols import EdgeData
 from tiering.graph.bucket_sort import sort_buckets
 from tiering.graph.scatter import scatter
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CscSizes
 from tiering.graph.windows import Windows, count_columns, positions
+from tiering.memory import Budget
 from tiering.units import format_count
 
 STREAMED_EDGES = 1 << 25

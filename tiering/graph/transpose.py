@@ -12,13 +12,13 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import EdgeData
 from tiering.formats.refusals import graph_errors
 from tiering.graph.external import write_external
 from tiering.graph.sizes import CscSizes
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__

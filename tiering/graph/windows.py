@@ -15,9 +15,10 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.streaming import Streamed
-from tiering.execution import LOCAL, Budget, Executor, Window
+from tiering.artifacts.windows import Window, make_missing
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, LARGEST_CHUNK, SMALLEST_CHUNK, CscSizes
+from tiering.memory import Budget
 from tiering.progress import progress
 
 AnyArray = npt.NDArray[Any]
@@ -65,17 +66,10 @@ class Windows:
     """
 
     def __init__(
-        self,
-        edges: EdgeData,
-        sizes: CscSizes,
-        indptr: npt.NDArray[np.int64],
-        budget: Budget,
-        threads: int,
-        executor: Executor = LOCAL,
+        self, edges: EdgeData, sizes: CscSizes, indptr: npt.NDArray[np.int64], budget: Budget, threads: int
     ) -> None:
         self.edges, self.num_src, self.indptr = edges, sizes.num_src, indptr
         self.chunk, self.budget, self.threads = chunk_edges(budget), budget, threads
-        self.executor = executor
 
     def fill(self, file: BlockFile, item: int, values: Values | None = None) -> None:
         """Write the blocks of a file that are missing: `values` by edge, or the sources; `item` bytes each.
@@ -86,13 +80,14 @@ class Windows:
             Naming an edge whose source is out of range.
         """
         room = self.budget.left() - self.chunk * CHUNK_BYTES_PER_EDGE
-        self.executor.run(
+        make_missing(
             file,
             lambda blocks: Window.of(file, blocks, item, self.indptr).memory(item) <= room,
-            lambda blocks: self._make(file, blocks, item, values),
+            lambda blocks: self.make(file, blocks, item, values),
         )
 
-    def _make(self, file: BlockFile, blocks: range, item: int, values: Values | None) -> None:
+    def make(self, file: BlockFile, blocks: range, item: int, values: Values | None = None) -> None:
+        """Make consecutive blocks of a file, whichever they are; arguments as of `fill`."""
         window = Window.of(file, blocks, item, self.indptr)
         first, columns = window.first, window.columns
         cursors = np.array(self.indptr[columns.start : columns.stop])

@@ -16,7 +16,6 @@ from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import AppendedEntry, ArtifactWriter
 from tiering.errors import FormatError, MissingError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -28,6 +27,7 @@ from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.layout.split import order_of, parse_request, split_gpu
 from tiering.layout.tiers import expected_memory, plan_layout
+from tiering.memory import Budget, parse_memory
 from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
 from tiering.ranked_rows import RankedRows

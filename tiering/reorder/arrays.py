@@ -13,8 +13,9 @@ from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.windows import make_missing
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import LOCAL, Budget
+from tiering.memory import Budget
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -70,7 +71,7 @@ def write_by_windows(
         fill(begin // dtype.itemsize, memory.view(dtype))
         file.write(blocks.start, memory)
 
-    LOCAL.run(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
+    make_missing(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
 
 
 def write_rows(file: BlockFile, source: Bytes, old_to_new: AnyArray, budget: Budget, threads: int) -> None:

@@ -24,8 +24,9 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.windows import Window, make_missing
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import LOCAL, Budget, Executor, Window
+from tiering.memory import Budget
 from tiering.progress import progress
 from tiering.reorder.arrays import held, put, write_offsets
 from tiering.units import format_count
@@ -156,11 +157,8 @@ def _write_indptr(
 class _Windows:
     """Makes files whose entries lie in the order of the new columns."""
 
-    def __init__(
-        self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int, executor: Executor = LOCAL
-    ) -> None:
+    def __init__(self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int) -> None:
         self._old, self._indptr, self._budget, self._threads = old, indptr, budget, threads
-        self._executor = executor
         self._places, self._pieces = old.dst_old_to_new, old.sizes().pieces()
         self._sources: AnyArray = np.empty(0, np.int32)
         self._slice = 0  # sources of a part of the map
@@ -177,7 +175,7 @@ class _Windows:
             if values is None and (missing := file.missing()):
                 self._load_sources(Window.of(file, range(missing[0], missing[0] + 1), item, self._indptr), item)
             room = self._left()
-            self._executor.run(
+            make_missing(
                 file,
                 lambda blocks: self._memory_of(Window.of(file, blocks, item, self._indptr), item) <= room,
                 lambda blocks: self._make(file, blocks, item, values),
