@@ -10,7 +10,7 @@ from tiering.formats.layout import SUM_BYTES, TypeLayout
 from tiering.layout.tiers import TierPlan
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
-from tiering.ranked_rows import predict_rows
+from tiering.ranked_rows import plan_rows
 
 
 def predict_layout(
@@ -53,16 +53,16 @@ def predict_layout(
 
 def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget) -> Step:
     """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-    rows = predict_rows(table, table.row_order == "rank", left)
+    rows = plan_rows(table, table.row_order == "rank", left)
     written = sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
     written += entry.ssd_rows.num_pages * (tiers.page_bytes + SUM_BYTES)
     return Step(
         f"rows of {entry.node_type}",
         rows.how,
-        rows.plan.memory + tiers.writing_memory() + (0 if rows.plan.windows else _copies(entry, tiers)),
-        rows.disk_read,
+        rows.memory + tiers.writing_memory() + (0 if rows.windows else _copies(entry, tiers)),
+        rows.disk_read(table),
         written,
-        rows.plan.bytes_scratch,
+        rows.bytes_scratch,
         table.rows,
         "row",
     )

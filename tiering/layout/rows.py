@@ -15,10 +15,10 @@ from tiering.artifacts.appended import AppendedFile
 from tiering.formats.layout import TypeLayout
 from tiering.layout.images import ImageSet
 from tiering.progress import Progress
-from tiering.ranked_rows import RankedRows
+from tiering.ranked_rows import PermutedRows
 
 
-def write_range(source: RankedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
+def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -35,7 +35,7 @@ def write_range(source: RankedRows, begin: int, end: int, files: Sequence[Append
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: RankedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
+def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     begin, end = entry.ranges["ssd"]
     place = entry.ssd_rows

@@ -15,7 +15,7 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
 from tiering.memory import Budget
 from tiering.placement import Capacities, Table, plan_tiers
-from tiering.ranked_rows import least_memory
+from tiering.ranked_rows import minimum_memory
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class TierPlan:
 
 def expected_memory(tables: Mapping[str, FeatureTable], capacities: Capacities, num_images: int) -> int:
     """Memory that will do for the rows, however they are divided."""
-    least = max((least_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
+    least = max((minimum_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
     files = max(1, capacities.num_peers) + num_images
     return least + files * appending_memory(sum(table.bytes for table in tables.values()))
 

@@ -30,7 +30,7 @@ from tiering.layout.tiers import expected_memory, plan_layout
 from tiering.memory import Budget, parse_memory
 from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
-from tiering.ranked_rows import RankedRows
+from tiering.ranked_rows import PermutedRows
 from tiering.units import parse_threads
 from tiering.version import __version__
 
@@ -130,7 +130,7 @@ def write_layout(
             ImageSet(folders, writer.out, plan, tiers.pages, page_bytes, journal) as images,
         ):
 
-            def ranked(name: str) -> RankedRows:
+            def ranked(name: str) -> PermutedRows:
                 left = tiers.reading_budget(budget).without(-images.held)  # their pieces are there already
                 return _ranked(writer, tables[name], order, left, workers, name)
 
@@ -183,7 +183,7 @@ def _write_rows(
     entries: dict[str, TypeLayout],
     body: dict[str, Any],
     image_sizes: Sequence[int],
-    ranked: Callable[[str], RankedRows],
+    ranked: Callable[[str], PermutedRows],
 ) -> None:
     """Reserve every file of the memory tiers, then move all rows."""
     total = sum(entry.num_nodes * entry.row_bytes for entry in entries.values())
@@ -208,10 +208,10 @@ def _write_rows(
 
 def _ranked(
     writer: ArtifactWriter, table: FeatureTable, order: Order, budget: Budget, threads: int, name: str
-) -> RankedRows:
+) -> PermutedRows:
     """Rows of a node type by rank."""
     maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-    return RankedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
+    return PermutedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
 
 
 def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[AppendedEntry]:
