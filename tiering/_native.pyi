@@ -273,9 +273,6 @@ class ScoreSorter:
 def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
 
-def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
-    """The inverse, same dtype. `tiering.errors.RefusedError` names an id that is out of range, twice or missing."""
-
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
     """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""
 

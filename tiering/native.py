@@ -48,7 +48,6 @@ place_values = _native.place_values
 rename_sources = _native.rename_sources
 sort_by_score = _native.sort_by_score
 ScoreSorter = _native.ScoreSorter
-invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
 scatter_rows = _native.scatter_rows
 
@@ -84,7 +83,6 @@ __all__ = [
     "epoch_order",
     "gather_rows",
     "inclusion_probability",
-    "invert_permutation",
     "out_degrees",
     "page_hashes",
     "place_edge_data",

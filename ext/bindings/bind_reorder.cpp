@@ -108,12 +108,6 @@ nb::object finish_sorting(BoundSorter& self) {
   return to_numpy(without_gil([&] { return self.sorter.finish(); }));
 }
 
-nb::object invert_permutation(const AnyArray& new_to_old, int threads) {
-  check_threads(threads);
-  const auto ids = id_span(new_to_old, "new_to_old");
-  return to_numpy(without_gil([&] { return tiering::invert_permutation(ids, threads); }));
-}
-
 tiering::RowsTarget rows_target(const AnyMutableArray& out, int64_t row_bytes) {
   if (out.ndim() != 2 || out.dtype() != nb::dtype<uint8_t>() ||
       static_cast<int64_t>(out.shape(1)) != row_bytes ||
@@ -157,7 +151,6 @@ void bind_reorder(nb::module_& m) {
       .def("count", &count_scores, "scores"_a)
       .def("place", &place_scores, "scores"_a)
       .def("finish", &finish_sorting);
-  m.def("invert_permutation", &invert_permutation, "new_to_old"_a, "threads"_a = 1);
   m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "first"_a, "out"_a, "threads"_a = 1);
   m.def("gather_rows", &gather_rows, "table"_a, "ids"_a, "out"_a, "threads"_a = 1);
 }

@@ -19,13 +19,6 @@ std::vector<T> random_permutation(int64_t n, uint64_t seed) {
   return p;
 }
 
-template <typename T>
-std::vector<T> inverse_of(const std::vector<T>& p) {
-  std::vector<T> inverse(p.size());
-  for (size_t i = 0; i < p.size(); ++i) inverse[static_cast<size_t>(p[i])] = static_cast<T>(i);
-  return inverse;
-}
-
 /// A random CSC, where its columns and sources go, and the CSC under new ids: relabel every entry's ends, then
 /// group by a stable sort. `positions` says where the new entries stood.
 template <typename T>
@@ -152,28 +145,6 @@ void test_sorts() {
     check_refused("the score of node 1234 is NaN", [&] { sort_by_score(real, threads); });
 }
 
-template <typename T>
-void test_invert(int64_t n) {
-  const auto p = random_permutation<T>(n, 14);
-  for (const int threads : kThreads)
-    CHECK(copied(std::get<Buffer<T>>(invert_permutation(span_of(p), threads))) == inverse_of(p));
-}
-
-void test_invert_refusals() {
-  auto p = random_permutation<int32_t>(1000, 15);
-  const int32_t lost = p[700];
-  p[700] = p[300];
-  for (const int threads : kThreads) {
-    auto invert = [&] { invert_permutation(span_of(p), threads); };
-    check_refused("id " + std::to_string(p[300]) + " stands at 300 and again at 700", invert);
-    check_refused("id " + std::to_string(lost) + " is missing", invert);
-  }
-  p[2] = 1000;
-  check_refused("entry 2 is 1000, outside 0..999", [&] { invert_permutation(span_of(p), 3); });
-  p[2] = -1;
-  check_refused("entry 2 is -1", [&] { invert_permutation(span_of(p), 3); });
-}
-
 void test_gather(int64_t row_bytes, int64_t stride) {
   const int64_t rows = 40, wanted = 100;
   std::mt19937_64 random(16);
@@ -215,11 +186,6 @@ int main() {
   }
   test_relabel_refusals();
   test_sorts();
-  test_invert<int32_t>(0);
-  test_invert<int32_t>(1);
-  test_invert<int64_t>(1000);
-  test_invert<int32_t>(30000);
-  test_invert_refusals();
   test_gather(1, 1);
   test_gather(24, 24);
   test_gather(512, 512);

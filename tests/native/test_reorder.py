@@ -32,29 +32,6 @@ def test_nan_scores_are_refused() -> None:
         native.sort_by_score(np.array([0.0, np.nan, np.nan]), 2)
 
 
-@given(st.permutations(range(50)), st.sampled_from([np.int32, np.int64]))
-def test_inverse(order: list[int], dtype: type) -> None:
-    permutation = np.array(order, dtype)
-    for threads in THREADS:
-        inverse = native.invert_permutation(permutation, threads)
-        assert inverse.dtype == dtype
-        np.testing.assert_array_equal(inverse[permutation], np.arange(50))
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([0, 2, 2, 3], "id 2 stands at 1 and again at 2; id 1 is missing"),
-        ([0, 4, 2, 3], r"entry 1 is 4, outside 0\.\.3"),
-        ([0, -1, 2, 3], r"entry 1 is -1, outside 0\.\.3"),
-    ],
-)
-def test_what_is_not_a_permutation_is_explained(entries: list[int], message: str) -> None:
-    for threads in THREADS:
-        with pytest.raises(ValueError, match=message):
-            native.invert_permutation(np.array(entries), threads)
-
-
 def relabelled(
     num_src: int, num_dst: int, edges: int, seed: int
 ) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any], Any]:

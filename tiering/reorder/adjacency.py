@@ -27,7 +27,7 @@ from tiering.artifacts.windows import Window, make_missing
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.arrays import NodeWindows, held, rows
+from tiering.reorder.arrays import NodeWindows, held, put, rows
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count
 
@@ -136,13 +136,17 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, window
 
 def _write_indptr(writer: ArtifactWriter, name: str, old: OldRelation, windows: NodeWindows, keep: bool) -> AnyArray:
     """Write the new offsets unless they are there; return them, memory-mapped unless to `keep`."""
-    indptr = None
     if not writer.has(name):
         native.check_indptr(old.indptr, old.indices.shape[0], windows.threads)
-        with writer.blocks(name, "int64", old.indptr.shape) as file:
-            indptr = windows.offsets(file, old.indptr, old.dst_old_to_new)
-    if keep and indptr is not None:
-        return indptr
+        if old.indptr.nbytes <= windows.budget.left():
+            indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, windows.threads)
+            put(writer, name, indptr)
+            if keep:
+                return indptr
+            del indptr
+        else:
+            with writer.blocks(name, "int64", old.indptr.shape) as file:
+                windows.offsets(file, old.indptr, old.dst_old_to_new)
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 

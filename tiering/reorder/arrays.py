@@ -89,8 +89,8 @@ class NodeWindows:
         whole = self._make(file, order.itemsize, fill)
         return None if whole is None else whole.view(order.dtype)
 
-    def offsets(self, file: BlockFile, indptr: AnyArray, old_to_new: AnyArray) -> AnyArray | None:
-        """Write the offsets of the columns under their new ids; `indptr` is sound. Return them if made at once."""
+    def offsets(self, file: BlockFile, indptr: AnyArray, old_to_new: AnyArray) -> None:
+        """Write the offsets of the columns under their new ids; `indptr` is sound."""
 
         def fill(first: int, window: Bytes) -> None:
             """Degrees to the places behind their columns, then summed up on what an earlier window ended with."""
@@ -103,8 +103,7 @@ class NodeWindows:
                 sums[0] += open_raw(file.path, np.dtype(np.int64), indptr.shape)[first - 1]
             np.cumsum(sums, out=sums)
 
-        whole = self._make(file, 8, fill)
-        return None if whole is None else whole.view(np.int64)
+        self._make(file, 8, fill)
 
     def _pieces(self, arrays: Sequence[AnyArray], row_bytes: int) -> Any:
         """Number of the first entry, and entries, of every piece of the arrays."""

@@ -122,7 +122,7 @@ class _Plan:
         sources, offsets, _ = sizes.parts()
         ranks = 0 if kept else self.shape.nodes[destination].id_bytes * sizes.num_dst
         read = round(offsets * edges.uncached) + ranks
-        memory = kept + min(offsets, self.budget.left()) + SIZES.node_piece
+        memory = kept + min(offsets, self.budget.left())
         yield Step(f"{name} indptr", "in memory", memory, read, offsets, 0, sizes.num_dst, "node")
         inside = sizes.in_memory() <= self.budget.left()
         held = sources + (offsets if inside else 0)

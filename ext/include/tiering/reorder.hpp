@@ -76,9 +76,6 @@ class ScoreSorter {
 /// Old ids by descending score, ties by ascending id, of scores in memory. Throws InputError naming a NaN.
 IdBuffer sort_by_score(std::span<const double> scores, int threads);
 
-/// inverse[p[i]] = i. Throws InputError unless p holds every id in [0, n) once.
-IdBuffer invert_permutation(const IdSpan& p, int threads);
-
 /// A table of rows of equal length, contiguous from row to row.
 struct RowsView {
   const std::byte* data = nullptr;

@@ -137,8 +137,6 @@ inline void order_nodes(Referee& referee, const DamagedGraph& graph, int threads
     referee.require(is_permutation({made.data(), made.data() + made.size()}), "sort_by_score lost nodes");
   });
   for (const auto& map : graph.old_to_new) {
-    referee.run("invert_permutation", exactly(is_permutation(map)),
-                [&] { invert_permutation(ids_of(map), threads); });
     const std::vector<std::byte> rows(map.size() * 12);
     std::vector<std::byte> out(map.size() * 12);
     const RowsView table{rows.data(), size_of(map), 12};
