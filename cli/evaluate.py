@@ -33,7 +33,7 @@ from .output import note, print_json
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
-    from tiering.placement import Capacities
+    from tiering.layout import Capacities
 
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
 _JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
@@ -141,7 +141,7 @@ def evaluate_command(
 
 
 def _tiers(gpu: str | None, peer: str | None, cpu: str | None, ssd: bool) -> Capacities | None:
-    from tiering.placement import parse_capacities
+    from tiering.layout import parse_capacities
 
     if gpu is None and peer is None and cpu is None and not ssd:
         return None

@@ -28,19 +28,28 @@ def layout_command(
     ] = None,
     ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
     page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
-    split: Annotated[
-        str,
-        typer.Option(
-            "--split",
-            metavar="none|auto|SHARE",
-            help="What the hottest adjacency lists get of --gpu: a share such as 30%, or auto: what saves most time.",
+    adjacency_cache: Annotated[
+        str | None,
+        _size(
+            "--adjacency-cache",
+            "none|auto|SHARE",
+            "What the hottest adjacency lists get of --gpu: a share such as 30%, or auto: what saves most time. "
+            "[default: none]",
         ),
-    ] = "none",
-    scores: Annotated[Path | None, _size("--scores", "S", "For --split: the scores that R was ordered by.")] = None,
-    gpu_times: Annotated[
-        Path | None,
-        _size("--gpu-times", "FILE", "For --split: measured access times, JSON. [default: assumed ones, PCIe 4.0]"),
     ] = None,
+    scores: Annotated[
+        Path | None, _size("--scores", "S", "For --adjacency-cache: the scores that R was ordered by.")
+    ] = None,
+    access_costs: Annotated[
+        Path | None,
+        _size(
+            "--access-costs",
+            "FILE",
+            "For --adjacency-cache: measured costs of accesses, JSON. [default: assumed ones, PCIe 4.0]",
+        ),
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", hidden=True)] = None,
+    gpu_times: Annotated[Path | None, typer.Option("--gpu-times", hidden=True)] = None,
     memory: MemoryOption = "auto",
     threads: ThreadsOption = "auto",
     force: ForceOption = False,
@@ -50,17 +59,19 @@ def layout_command(
 ) -> None:
     """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
 
-    With --split, the GPU's memory is shared with the hottest adjacency lists.
+    With --adjacency-cache, the GPU's memory is shared with the hottest adjacency lists.
     """
     from tiering import pipeline
+    from tiering.layout import LayoutOptions
 
-    sizes: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd or [], "page": page}
-    sizes |= {"split": split, "scores": scores, "gpu_times": gpu_times}
+    old_names = {name: value for name, value in (("split", split), ("gpu_times", gpu_times)) if value is not None}
+    options = LayoutOptions.of(gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, **old_names)
     if dry_run:
-        forecast = pipeline.predict_layout(reordered, out, threads=threads, memory=memory, **sizes)
+        forecast = pipeline.predict_layout(reordered, out, options, scores=scores, threads=threads, memory=memory)
         print_forecast(forecast, json)
         return
     layout = pipeline.layout(
-        reordered, out, memory=memory, threads=parse_threads(threads), force=force, verify=not no_verify, **sizes
-    )
+        reordered, out, options, scores=scores, threads=parse_threads(threads), memory=memory, force=force,
+        verify=not no_verify,
+    )  # fmt: skip
     print_artifact(layout, json)

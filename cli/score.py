@@ -87,7 +87,7 @@ def score_command(
 ) -> None:
     """Predict how often training will read each node's features, and where fanouts are given, its adjacency."""
     from tiering import pipeline
-    from tiering.scores.options import OPTIONS
+    from tiering.scores.request import OPTIONS
 
     # Only what stands on the command line: an option that does not matter to the method is noted, a default is not.
     given = {name: context.params[name] for name in ("seed", *OPTIONS) if _stands(context, name)}

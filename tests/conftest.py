@@ -19,6 +19,7 @@ settings.load_profile("tests")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "support"))  # under pytest's importlib mode
+sys.path.append(str(REPOSITORY))  # benchmarks/, which is not installed
 
 
 def pytest_collection_finish() -> None:

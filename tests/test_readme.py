@@ -69,6 +69,7 @@ def test_make_targets_exist():
         "docs/planning.md",
         "docs/split.md",
         "docs/gpu.md",
+        "docs/install.md",
     ],
 )
 def test_links_and_paths_exist(document):

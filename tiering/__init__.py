@@ -6,7 +6,19 @@
 from __future__ import annotations
 
 import os
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if find_spec("tiering._native") is None:
+    # These are the sources, which Python takes first in their directory, and they have no compiled core. What is
+    # installed, if anything is, serves instead as a whole, so that Python and core are of one version.
+    _sources = Path(__file__).resolve().parent.parent
+    _installed = PathFinder.find_spec("tiering", [folder for folder in sys.path if Path(folder).resolve() != _sources])
+    if _installed is not None and _installed.submodule_search_locations:
+        __path__[:] = _installed.submodule_search_locations
 
 from tiering.version import __version__
 

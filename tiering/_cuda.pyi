@@ -89,11 +89,12 @@ class Event:
 
     def __init__(self, device: int) -> None: ...
     def record(self, stream: int) -> None: ...
-    def hold(self, stream: int) -> None:
-        """Lets what is put on `stream` from now on wait."""
     def wait(self) -> None:
         """Waits on the host."""
     def done(self) -> bool: ...
+
+def wait_event(stream: int, event: Event) -> None:
+    """Lets what is put on `stream` from now on wait for `event`."""
 
 def fill_device(
     device: int,
@@ -132,22 +133,22 @@ class RowTable:
         places: int = 0,
         slots: int = 0,
         first_bad: int = 0,
-        most_sms: int = 0,
+        max_sms: int = 0,
     ) -> None:
         """Put a gather on a stream; see ``ext/cuda/include/tiering/cuda/gather_rows.hpp``."""
 
-class RowPicker:
-    """Lists the rows that no memory holds, and counts rows by tier."""
+class RequestCompactor:
+    """Lists the requests for rows that lie in no memory, and counts requests by tier."""
 
     def __init__(self, device: int) -> None: ...
-    def pick(
+    def compact(
         self,
         ids: int,
         count: int,
         first: int,
-        picked: int,
+        compacted: int,
         places: int,
-        num_picked: int,
+        num_compacted: int,
         ends: Sequence[int],
         stream: int,
     ) -> None: ...

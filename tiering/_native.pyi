@@ -144,6 +144,21 @@ def rmat_edges(
 
 # --------------------------------------------------------------------------------------------- scores
 
+def plan_sweeps(
+    relations: Sequence[tuple[int, int, int, NDArray[np.int64]]],
+    threads: int,
+    memory: int | None = None,
+    from_files: bool = False,
+) -> tuple[int, int, int]:
+    """``(minimum, sufficient, scratch)``: bytes that sweeps take, by the rules that they follow themselves.
+
+    A relation is ``(nodes of the source type, of the destination type, edges, in-degrees of some columns)``; without
+    degrees they may be any. The minimum suffices for every graph of these sizes; more than `sufficient` makes nothing
+    faster. `scratch`, of edges on disk where `memory` bytes are given: about, as if all columns were like those whose
+    degrees are known, and all bins of one size. `from_files`: indices are read from files. What belongs to the caller
+    (scores, results) is in none of these.
+    """
+
 def reverse_pagerank(
     relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray]],
     num_nodes: Sequence[int],
@@ -283,13 +298,17 @@ def scatter_rows(
 
 # ---------------------------------------------------------------------------------------------- sampling
 
+MOST_VISITS: int
+"""Most visits that one node's walks may make: what the float32 of an edge weight counts exactly."""
+
 class Sampler:
     """Deterministic neighbour sampler; wrapped, checked and documented by ``tiering.sampling``."""
 
     def __init__(
         self,
+        type_names: Sequence[str],
         num_nodes: Sequence[int],
-        relations: Sequence[tuple[int, int, NDArray[np.int64], IdArray, WeightArray | None]],
+        relations: Sequence[tuple[str, int, int, NDArray[np.int64], IdArray, WeightArray | None]],
         fanouts: Sequence[Sequence[int]],
         frontier: str,
         node_keys: Sequence[IdArray | None],
@@ -343,6 +362,11 @@ def page_hashes(data: NDArray[np.uint8], page_bytes: int) -> NDArray[np.uint32]:
 
 def uring_unavailable() -> str:
     """Why io_uring cannot be used here; empty if a ring can be set up and reads."""
+
+ALIGNMENT: int
+"""Memory that begins at a multiple of this takes direct reads on any disk."""
+DEFAULT_DEPTH: int
+"""Reads in flight unless told otherwise: enough to saturate one NVMe SSD."""
 
 class SsdReader:
     """Open SSD images and the engine that reads them: ``io_uring``, ``threads``, ``mmap``, or ``auto``."""

@@ -1,7 +1,7 @@
 """The door to the CUDA part: the only module that imports ``tiering._cuda``.
 
-The CUDA part is built where nvcc is found. Everything here says in one sentence why it cannot be used; nothing imports
-torch. Signatures and meaning: ``tiering/_cuda.pyi``.
+The CUDA part is built where nvcc and a GPU are found, or on request. Everything here says in one sentence why it cannot
+be used; nothing imports torch. Signatures and meaning: ``tiering/_cuda.pyi``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         PeerMemory as PeerMemory,
         PinnedMemory as PinnedMemory,
         Registration as Registration,
-        RowPicker as RowPicker,
+        RequestCompactor as RequestCompactor,
         RowTable as RowTable,
         Sampler as Sampler,
         Stream as Stream,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         enable_access as enable_access,
         fill_device as fill_device,
         free_bytes as free_bytes,
+        wait_event as wait_event,
     )
 
 try:
@@ -51,8 +52,8 @@ def unavailable() -> str:
     if _found is None:
         if "_cuda" in _missing and "No module" in _missing:
             return (
-                "this build has no CUDA part, because nvcc was not found when it was built; put nvcc on PATH and "
-                "install again (`pip install .` in the source directory)"
+                "this build has no CUDA part, because no nvcc or no GPU was found when it was built; put nvcc on PATH "
+                "and install again (`pip install -C cmake.define.TIERING_CUDA=ON .` in the source directory)"
             )
         return f"the CUDA part cannot be loaded: {_missing}"
     try:
@@ -93,6 +94,13 @@ def status() -> str:
 def architectures() -> str:
     """What the kernels were compiled for; empty without a CUDA part."""
     return "" if _found is None else str(_cuda.architectures)
+
+
+def driver_and_build() -> tuple[str, str]:
+    """Newest CUDA that the driver serves, and CUDA of this build, such as ``13.0``; empty where there is none."""
+    versions = (0, 0) if _found is None else _found.versions()
+    served, built = (_version(number) if number else "" for number in versions)
+    return served, built
 
 
 @contextmanager

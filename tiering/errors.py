@@ -31,6 +31,11 @@ class FormatError(TieringError, ValueError):
 class RefusedError(ValueError):
     """Values that the C++ core refuses. Who gave them knows the file, and makes a `TieringError` of it."""
 
+    def __init__(self, message: str, subject: str = "argument") -> None:
+        super().__init__(message)
+        self.subject = subject
+        """What the values belong to: ``argument``, ``adjacency`` or ``weights``."""
+
 
 class BusyError(TieringError, RuntimeError):
     """Another process is writing the same output."""

@@ -37,6 +37,7 @@ out_degrees = _native.out_degrees
 rmat_edges = _native.rmat_edges
 
 # scores
+plan_sweeps = _native.plan_sweeps
 reverse_pagerank = _native.reverse_pagerank
 inclusion_probability = _native.inclusion_probability
 
@@ -55,8 +56,11 @@ scatter_rows = _native.scatter_rows
 Sampler = _native.Sampler
 cumulative_weights = _native.cumulative_weights
 epoch_order = _native.epoch_order
+MOST_VISITS = _native.MOST_VISITS
 
 # io
+ALIGNMENT = _native.ALIGNMENT
+DEFAULT_DEPTH = _native.DEFAULT_DEPTH
 page_hashes = _native.page_hashes
 GatherStats = _native.GatherStats
 RowReader = _native.RowReader
@@ -66,6 +70,9 @@ TieredTable = _native.TieredTable
 uring_unavailable = _native.uring_unavailable
 
 __all__ = [
+    "ALIGNMENT",
+    "DEFAULT_DEPTH",
+    "MOST_VISITS",
     "GatherStats",
     "RowReader",
     "Sampler",
@@ -89,6 +96,7 @@ __all__ = [
     "place_indices",
     "place_sources",
     "place_values",
+    "plan_sweeps",
     "relabel_csc",
     "relabel_indptr",
     "rename_sources",

@@ -1,6 +1,7 @@
 // Maps the core's errors to Python's: InputError -> tiering.errors.RefusedError, IoError -> OSError(errno, message).
 #include <nanobind/nanobind.h>
 
+#include <exception>
 #include <tiering/errors.hpp>
 
 namespace nb = nanobind;
@@ -10,7 +11,10 @@ void bind_errors(nb::module_&) {
     try {
       std::rethrow_exception(p);
     } catch (const tiering::InputError& e) {
-      PyErr_SetString(nb::module_::import_("tiering.errors").attr("RefusedError").ptr(), e.what());
+      const nb::object type = nb::module_::import_("tiering.errors").attr("RefusedError");
+      constexpr const char* kSubjects[] = {"argument", "adjacency", "weights"};
+      const nb::object error = type(e.what(), kSubjects[static_cast<size_t>(e.subject())]);
+      PyErr_SetObject(type.ptr(), error.ptr());
     } catch (const tiering::IoError& e) {
       PyObject* args = Py_BuildValue("(is)", e.code(), e.what());
       PyErr_SetObject(PyExc_OSError, args);

@@ -218,6 +218,8 @@ std::vector<int64_t> listed(const std::array<int64_t, N>& values) {
 }  // namespace
 
 void bind_io(nb::module_& m) {
+  m.attr("ALIGNMENT") = kSector;
+  m.attr("DEFAULT_DEPTH") = tiering::EngineOptions{}.depth;
   m.def("uring_unavailable", &tiering::uring_unavailable, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<tiering::SsdReader>(m, "SsdReader")

@@ -29,7 +29,7 @@ using LongIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device
 using Counters = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using AnyWeights = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Marks = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Relation = std::tuple<int, int, LongIds, AnyIds, std::optional<AnyWeights>>;
+using Relation = std::tuple<std::string, int, int, LongIds, AnyIds, std::optional<AnyWeights>>;
 using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 using Epoch = std::vector<std::pair<LongIds, LongIds>>;
 
@@ -60,9 +60,9 @@ Rule parse_rule(const std::string& name) {
   if (name == "uniform") return Rule::uniform;
   if (name == "replacement") return Rule::replacement;
   if (name == "weighted") return Rule::weighted;
-  if (name == "walks") return Rule::walks;
-  if (name == "layers") return Rule::layers;
-  throw InputError("rule: expected uniform, replacement, weighted, walks or layers, found " + name);
+  if (name == "pinsage") return Rule::pinsage;
+  if (name == "ladies") return Rule::ladies;
+  throw InputError("rule: expected uniform, replacement, weighted, pinsage or ladies, found " + name);
 }
 
 WalkRule parse_walks(const Walks& walks) {
@@ -85,12 +85,13 @@ nb::object to_numpy(GrowingArray<T>&& buffer) {
 /// The sampler and the arrays that it reads.
 class BoundSampler {
  public:
-  BoundSampler(std::vector<int64_t> num_nodes, std::vector<Relation> relations,
-               std::vector<std::vector<int64_t>> fanouts, const std::string& frontier,
-               std::vector<std::optional<AnyIds>> node_keys, uint64_t seed, const std::string& rule,
-               const std::optional<Walks>& walks, int threads)
+  BoundSampler(std::vector<std::string> type_names, std::vector<int64_t> num_nodes,
+               std::vector<Relation> relations, std::vector<std::vector<int64_t>> fanouts,
+               const std::string& frontier, std::vector<std::optional<AnyIds>> node_keys, uint64_t seed,
+               const std::string& rule, const std::optional<Walks>& walks, int threads)
       : relations_(std::move(relations)), node_keys_(std::move(node_keys)) {
     SamplerConfig config;
+    config.type_names = std::move(type_names);
     config.num_nodes = std::move(num_nodes);
     config.fanouts = std::move(fanouts);
     config.seed = seed;
@@ -99,14 +100,14 @@ class BoundSampler {
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
     config.rule = parse_rule(rule);
     if (walks) config.walks = parse_walks(*walks);
-    for (const auto& [src, dst, indptr, indices, weights] : relations_) {
+    for (const auto& [name, src, dst, indptr, indices, weights] : relations_) {
       TIERING_EXPECT(
           dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
               static_cast<int64_t>(indptr.shape(0)) - 1 == config.num_nodes[static_cast<size_t>(dst)],
           "indptr: expected one entry per destination node and one more, found " +
               std::to_string(indptr.shape(0)));
       config.relations.push_back(
-          {src, dst, indptr.data(), view_ids(indices, "indices"), view_weights(weights)});
+          {src, dst, indptr.data(), view_ids(indices, "indices"), view_weights(weights), name});
     }
     for (const auto& keys : node_keys_)
       config.node_keys.push_back(keys ? view_ids(*keys, "node_keys") : IdArray{});
@@ -162,7 +163,7 @@ class BoundSampler {
       found.emplace_back();
       for (size_t t = 0; t < map.size(); ++t) {
         TIERING_EXPECT(!map[t] || static_cast<int64_t>(map[t]->shape(0)) == num_nodes[t],
-                       "marks of type " + std::to_string(t) + ": expected one per node");
+                       "marks of type " + sampler_->config().type_name(t) + ": expected one per node");
         found.back().marks.push_back(map[t] ? map[t]->data() : nullptr);
       }
     }
@@ -257,13 +258,14 @@ nb::object bound_cumulative_weights(const LongIds& indptr, const AnyWeights& wei
 }  // namespace
 
 void bind_sampling(nb::module_& m) {
+  m.attr("MOST_VISITS") = WalkRule::kMostVisits;
   nb::class_<BoundSampler>(m, "Sampler")
-      .def(nb::init<std::vector<int64_t>, std::vector<Relation>, std::vector<std::vector<int64_t>>,
-                    const std::string&, std::vector<std::optional<AnyIds>>, uint64_t, const std::string&,
-                    const std::optional<Walks>&, int>(),
-           nb::arg("num_nodes"), nb::arg("relations"), nb::arg("fanouts"), nb::arg("frontier"),
-           nb::arg("node_keys"), nb::arg("seed"), nb::arg("rule") = "uniform", nb::arg("walks") = nb::none(),
-           nb::arg("threads") = 1)
+      .def(nb::init<std::vector<std::string>, std::vector<int64_t>, std::vector<Relation>,
+                    std::vector<std::vector<int64_t>>, const std::string&, std::vector<std::optional<AnyIds>>,
+                    uint64_t, const std::string&, const std::optional<Walks>&, int>(),
+           nb::arg("type_names"), nb::arg("num_nodes"), nb::arg("relations"), nb::arg("fanouts"),
+           nb::arg("frontier"), nb::arg("node_keys"), nb::arg("seed"), nb::arg("rule") = "uniform",
+           nb::arg("walks") = nb::none(), nb::arg("threads") = 1)
       .def("sample", &BoundSampler::sample, nb::arg("seeds"), nb::arg("epoch"), nb::arg("batch"),
            nb::arg("want_positions") = false)
       .def("count_accesses", &BoundSampler::count_accesses, nb::arg("seeds"), nb::arg("epoch"),

@@ -5,6 +5,7 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <optional>
 #include <tiering/scores.hpp>
 #include <variant>
@@ -41,9 +42,12 @@ std::vector<tiering::NodeValues> all_values(const std::vector<Values>& given, co
   return values;
 }
 
-/// The memory a caller gave; Ctrl-C ends the work.
+/// Nodes of the source and of the destination type, edges, in-degrees of some columns.
+using Sizes = std::tuple<int64_t, int64_t, int64_t, AnyArray>;
+
 using File = std::tuple<std::string, nb::object>;  ///< path, and who is told of what is read of it, or None
 
+/// The memory a caller gave; Ctrl-C ends the work.
 tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& scratch) {
   tiering::ScoreMemory memory;
   if (bytes) memory.bytes = *bytes;
@@ -82,6 +86,18 @@ nb::list to_list(std::vector<tiering::Buffer<double>>&& buffers) {
   return arrays;
 }
 
+nb::tuple plan_sweeps(const std::vector<Sizes>& relations, int threads, std::optional<int64_t> memory,
+                      bool from_files) {
+  check_threads(threads);
+  std::vector<tiering::SweepRelation> sizes;
+  for (const auto& [sources, columns, edges, degrees] : relations)
+    sizes.push_back({sources, columns, edges,
+                     value_span<int64_t>(degrees, "degrees", "contiguous 1-D int64 array of degrees")});
+  const auto need = tiering::plan_sweeps(
+      sizes, threads, memory.value_or(std::numeric_limits<int64_t>::max()), from_files);
+  return nb::make_tuple(need.minimum, need.sufficient, need.scratch);
+}
+
 nb::tuple reverse_pagerank(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
                            const std::vector<Values>& start, const std::vector<Values>& teleport,
                            double damping, int max_sweeps, double tolerance, int threads,
@@ -116,6 +132,8 @@ nb::tuple inclusion_probability(const std::vector<Relation>& relations, const st
 }  // namespace
 
 void bind_scores(nb::module_& m) {
+  m.def("plan_sweeps", &plan_sweeps, "relations"_a, "threads"_a, "memory"_a = nb::none(),
+        "from_files"_a = false);
   m.def("reverse_pagerank", &reverse_pagerank, "relations"_a, "num_nodes"_a, "start"_a, "teleport"_a,
         "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1, "memory"_a = nb::none(),
         "scratch"_a = ".", "files"_a = std::vector<File>{});

@@ -1,20 +1,65 @@
-# Sets TIERING_HAVE_CUDA (0/1): the CUDA part is built where TIERING_CUDA asks for it and an nvcc is there that can.
+# Sets TIERING_HAVE_CUDA (0/1): whether the CUDA part is built, and CMAKE_CUDA_ARCHITECTURES where nobody has. TIERING_CUDA
+# is AUTO (for the GPUs that are here, where there is an nvcc too), ON (the same; for TIERING_CUDA_SERVERS where there is no
+# GPU), ALL (for every architecture that nvcc knows since the first of those: wheels), or OFF.
 set(TIERING_HAVE_CUDA 0)
 set(TIERING_OLDEST_CUDA 12.0)  # the first with C++20
-if(NOT TIERING_CUDA STREQUAL "OFF" AND CMAKE_VERSION VERSION_LESS 3.26)
+set(TIERING_CUDA_SERVERS 80 90)
+
+# The compute capabilities of this machine's GPUs, as CMake writes architectures.
+function(find_gpus result)
+  set(${result} "" PARENT_SCOPE)
+  find_program(TIERING_NVIDIA_SMI nvidia-smi)
+  if(TIERING_NVIDIA_SMI)
+    execute_process(COMMAND ${TIERING_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE printed RESULT_VARIABLE failed ERROR_QUIET)
+    if(NOT failed)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]" gpus "${printed}")
+      list(REMOVE_DUPLICATES gpus)
+      string(REPLACE "." "" gpus "${gpus}")
+      set(${result} "${gpus}" PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
+set(TIERING_GPUS "")
+set(TIERING_CUDA_WANTED 0)
+if(TIERING_CUDA STREQUAL "ON" OR TIERING_CUDA STREQUAL "ALL")
+  set(TIERING_CUDA_WANTED 1)
+endif()
+if(NOT TIERING_CUDA STREQUAL "OFF")
+  find_gpus(TIERING_GPUS)
+endif()
+
+if(NOT TIERING_CUDA_WANTED AND TIERING_GPUS STREQUAL "")
+  message(STATUS "tiering: CUDA part: 0 (TIERING_CUDA=${TIERING_CUDA}; AUTO builds it where there is a GPU)")
+elseif(CMAKE_VERSION VERSION_LESS 3.26)
   # It stops at the first target, because it does not know nvcc's C++20.
-  if(TIERING_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "TIERING_CUDA=ON needs CMake 3.26 or newer, found ${CMAKE_VERSION}: pip install cmake")
+  if(TIERING_CUDA_WANTED)
+    message(FATAL_ERROR "TIERING_CUDA=${TIERING_CUDA} needs CMake 3.26 or newer, found ${CMAKE_VERSION}: pip install cmake")
   endif()
   message(STATUS "tiering: CUDA part: 0 (needs CMake 3.26 or newer, found ${CMAKE_VERSION})")
-elseif(NOT TIERING_CUDA STREQUAL "OFF")
+else()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-      set(CMAKE_CUDA_ARCHITECTURES 80 90)
+      set(CMAKE_CUDA_ARCHITECTURES ${TIERING_GPUS})
+      if(TIERING_CUDA STREQUAL "ALL" OR TIERING_GPUS STREQUAL "")
+        set(CMAKE_CUDA_ARCHITECTURES ${TIERING_CUDA_SERVERS})
+      endif()
     endif()
     enable_language(CUDA)
+    if(TIERING_CUDA STREQUAL "ALL")
+      # Code for each generation runs on its later members; the newest one's also as text, for those to come.
+      set(CMAKE_CUDA_ARCHITECTURES "")
+      list(GET TIERING_CUDA_SERVERS 0 oldest)
+      foreach(architecture ${CMAKE_CUDA_ARCHITECTURES_ALL_MAJOR})
+        string(REGEX MATCH "^[0-9]+" number "${architecture}")
+        if(number GREATER_EQUAL oldest)
+          list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture})
+        endif()
+      endforeach()
+    endif()
     if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL TIERING_OLDEST_CUDA)
       find_package(CUDAToolkit REQUIRED)
       set(CMAKE_CUDA_STANDARD 20)
@@ -22,10 +67,11 @@ elseif(NOT TIERING_CUDA STREQUAL "OFF")
       set(TIERING_HAVE_CUDA 1)
     endif()
   endif()
-  if(NOT TIERING_HAVE_CUDA AND TIERING_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "TIERING_CUDA=ON, but no nvcc of CUDA ${TIERING_OLDEST_CUDA} or newer was found that works "
-                        "(found: '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION}): put one on PATH or set "
+  if(NOT TIERING_HAVE_CUDA AND TIERING_CUDA_WANTED)
+    message(FATAL_ERROR "TIERING_CUDA=${TIERING_CUDA}, but no nvcc of CUDA ${TIERING_OLDEST_CUDA} or newer was found that "
+                        "works (found: '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION}): put one on PATH or set "
                         "CMAKE_CUDA_COMPILER")
   endif()
-  message(STATUS "tiering: CUDA part: ${TIERING_HAVE_CUDA} (nvcc: '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION})")
+  message(STATUS "tiering: CUDA part: ${TIERING_HAVE_CUDA} (nvcc: '${CMAKE_CUDA_COMPILER}' "
+                 "${CMAKE_CUDA_COMPILER_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES})")
 endif()

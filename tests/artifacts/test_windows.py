@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.artifacts import blocks, checksum
-from tiering.artifacts.blocks import BlockFile
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.windows import Window, make_missing
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CscSizes
@@ -74,17 +74,16 @@ def test_windows_cover_the_entries_of_their_columns(degrees, item, data):
 @pytest.mark.parametrize("seed", range(3))
 def test_each_block_is_a_function_of_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Made alone, in random order, some of them twice, as by workers that were given up, blocks have the same bytes."""
-    for module in (blocks, checksum):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, 100, (2, 3000))
     edges, sizes = EdgeData(("node", "to", "node"), src, dst), CscSizes(3000, 100, 100)
     budget = Budget(1 << 40, "test")
     windows = Windows(edges, sizes, count_columns(edges, sizes, budget, 2), budget, 2)
-    with BlockFile(tmp_path / "together", 12_000) as together:
+    with FileWriter(tmp_path / "together", 12_000) as together:
         windows.fill(together, 4)
         expected = together.digests()
-    with BlockFile(tmp_path / "alone", 12_000) as alone:
+    with FileWriter(tmp_path / "alone", 12_000) as alone:
         order = random.permutation(alone.missing()).tolist()
         for block in [*order[: len(order) // 2], *order]:
             windows.make(alone, range(block, block + 1), 4)

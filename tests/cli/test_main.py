@@ -13,7 +13,7 @@ import tiering
 from tiering.cli import main as cli_main
 from tiering.errors import InputError, InternalError, RefusedError
 
-COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "bench"]
+COMMANDS = ["import", "generate", "score", "evaluate", "reorder", "layout", "run", "check", "info", "doctor"]
 
 
 def test_help_names_every_command(tiering_cli):
@@ -62,7 +62,7 @@ def test_wrong_usage_is_one_line(tiering_cli, arguments, words):
         ["run", "nowhere.toml"],
         ["evaluate", "nowhere", "--fanouts", "0"],
         ["score", "nowhere", "--out", "s", "--threads", "0"],
-        ["bench", "nonsense"],
+        ["doctor", "--ssd", "nowhere"],
         ["generate", "d", "--nodes", "1"],
     ],
 )

@@ -23,7 +23,7 @@ LAYOUT = "layout reordered --out out --gpu 4MiB --cpu 20% --ssd disks/a --ssd di
 COMMANDS = {
     "layout by passes": f"32 {LAYOUT}",
     "layout by a scatter": f"8 {LAYOUT}",
-    "layout with a split": f"8 {LAYOUT} --split auto --scores scores",
+    "layout with a split": f"8 {LAYOUT} --adjacency-cache auto --scores scores",
     "reorder": "8 reorder graph --scores scores --out out --force",
     "reorder --features": "8 reorder graph --scores scores --out out --features --force",
     "import": "8 import data --out out --edge-ids --force",

@@ -152,7 +152,7 @@ void test_layer_on_bad_lists() {
 
 void test_counts() {
   const Example example;
-  SamplerConfig config = example.config(Rule::layers);
+  SamplerConfig config = example.config(Rule::ladies);
   config.fanouts = {{30, 4, 0}, {20, 0, 5}, {-1, 10, 10}};
   config.frontier = Frontier::only_new;
   Sampler sampler(config);

@@ -198,7 +198,7 @@ void test_walk_on_bad_lists() {
 
 void test_counts() {
   const Example example;
-  SamplerConfig config = example.config(Rule::walks);
+  SamplerConfig config = example.config(Rule::pinsage);
   config.walks = {12, 3, uint64_t{1} << 51, {{0}, {1, 2}}};
   config.fanouts = {{3, 4}, {2, 0}, {0, 2}};
   Sampler sampler(config);

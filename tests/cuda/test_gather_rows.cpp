@@ -62,7 +62,7 @@ constexpr size_t kIds = 5000;
 struct Case {
   int64_t row_bytes;
   size_t offset;  ///< of all tables and of the result from an aligned address
-  int most_sms;
+  int max_sms;
   bool captured;
 };
 
@@ -116,7 +116,7 @@ void test_rows(const Case& c) {
   if (c.captured && cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess) {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;
-    cuda::gather_rows(table, request, c.most_sms, stream);
+    cuda::gather_rows(table, request, c.max_sms, stream);
     cuda::check(cudaStreamEndCapture(stream, &graph), "capturing");
     cuda::check(cudaGraphInstantiate(&ready, graph, 0), "a graph");
     cuda::check(cudaGraphLaunch(ready, stream), "launching a graph");
@@ -125,7 +125,7 @@ void test_rows(const Case& c) {
     cudaGraphDestroy(graph);
   } else {
     (void)cudaGetLastError();
-    cuda::gather_rows(table, request, c.most_sms, stream);
+    cuda::gather_rows(table, request, c.max_sms, stream);
     cuda::check(cudaStreamSynchronize(stream), "gathering");
   }
   std::vector<std::byte> found(expected.size());
@@ -144,7 +144,7 @@ void test_rows(const Case& c) {
                      .count = request.count,
                      .out = again.data(),
                      .first_bad = bad.as<unsigned long long>()},
-                    c.most_sms, stream);
+                    c.max_sms, stream);
   cuda::check(cudaStreamSynchronize(stream), "gathering");
   cuda::check(cudaMemcpy(&first_bad, bad.data(), sizeof first_bad, cudaMemcpyDefault), "reading the place");
   cuda::check(cudaMemcpy(found.data(), again.data(), found.size(), cudaMemcpyDefault), "reading the rows");
@@ -169,7 +169,7 @@ void test_rows(const Case& c) {
                      .places = places_there.as<int64_t>(),
                      .count = request.count,
                      .out = last.data()},
-                    c.most_sms, stream);
+                    c.max_sms, stream);
   cuda::check(cudaStreamSynchronize(stream), "gathering");
   cuda::check(cudaMemcpy(found.data(), last.data(), found.size(), cudaMemcpyDefault), "reading the rows");
   CHECK(found == expected);

@@ -9,9 +9,9 @@
 #include <iostream>
 #include <random>
 #include <string>
+#include <tiering/cuda/compact_requests.hpp>
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <tiering/cuda/pick_rows.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <vector>
 
@@ -96,9 +96,9 @@ void test_registration() {
 void test_pick() {
   const TierRanges ranges{50, 90, 200, 300};
   const cuda::GpuStream stream;
-  cuda::RowPicker picker;
+  cuda::RequestCompactor compactor;
   std::array<int64_t, kNumTiers> totals{};
-  CHECK(picker.totals() == totals);
+  CHECK(compactor.totals() == totals);
   std::mt19937_64 random(3);
   for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{40}}) {
     std::vector<int64_t> ids(count), picked, places;
@@ -113,16 +113,16 @@ void test_pick() {
     const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()),
         where(given.size()), number(4);
     std::copy(ids.begin(), ids.end(), given.as<int64_t>());
-    picker.pick({.ids = given.as<int64_t>(),
-                 .count = static_cast<int64_t>(count),
-                 .first = 200,
-                 .ranges = ranges,
-                 .picked = found.as<int64_t>(),
-                 .places = where.as<int64_t>(),
-                 .num_picked = number.as<uint32_t>()},
-                stream.get());
+    compactor.compact({.ids = given.as<int64_t>(),
+                       .count = static_cast<int64_t>(count),
+                       .first = 200,
+                       .ranges = ranges,
+                       .compacted = found.as<int64_t>(),
+                       .places = where.as<int64_t>(),
+                       .num_compacted = number.as<uint32_t>()},
+                      stream.get());
     stream.synchronize();
-    CHECK(picker.totals() == totals);
+    CHECK(compactor.totals() == totals);
     CHECK(*number.as<uint32_t>() == picked.size());
     CHECK(std::equal(picked.begin(), picked.end(), found.as<int64_t>()));
     CHECK(std::equal(places.begin(), places.end(), where.as<int64_t>()));

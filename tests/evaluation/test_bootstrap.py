@@ -14,7 +14,7 @@ from tiering.evaluation import evaluate
 from tiering.evaluation.bootstrap import MAX_GROUPS, Bootstrap, group_of
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 from tiering.sampling import NeighborSampler, batches
 from tiering.scores import score_graph
 

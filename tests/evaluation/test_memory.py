@@ -18,8 +18,8 @@ from tiering.evaluation.rows import competing_rows
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
+from tiering.layout import parse_capacities
 from tiering.memory import Budget, own_memory
-from tiering.placement import parse_capacities
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 

@@ -14,7 +14,7 @@ from tiering.evaluation import Evaluation, evaluate, named_scores
 from tiering.evaluation.run import unseen_epoch
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 from tiering.reorder import order_nodes, reorder_graph
 from tiering.sampling import NeighborSampler, SamplingOptions
 from tiering.scores import score_graph

@@ -18,7 +18,7 @@ from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.ssd import SsdReads, SsdUnits, span_reads
 from tiering.formats.layout import SsdRows
-from tiering.placement import parse_capacities
+from tiering.layout import parse_capacities
 
 
 def walk(begins: list[int], ends: list[int], units: SsdUnits) -> SsdReads:

@@ -13,7 +13,7 @@ from judged_graphs import import_graph, star_graph, two_types
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
-from tiering.placement import Table, parse_capacities, plan_tiers
+from tiering.layout import Table, parse_capacities, plan_tiers
 
 # Per byte: a0 4/8 = .5, a1 .375, a2 .25, a3 .125; b0 .5/2 = .25, b1 1/2 = .5. Equal ones by type, then node:
 # the line is a0 b1 a1 a2 b0 a3, and its bytes add up to 8 10 18 26 28 36.

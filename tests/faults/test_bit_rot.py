@@ -184,10 +184,10 @@ def test_what_the_core_reads_past_the_cache_is_compared(
 ) -> None:
     """Indices larger than memory are compared as the core streams them: they are not read once more at the end."""
     from tiering.artifacts.verify import Verifier
-    from tiering.scores import memory
+    from tiering.scores import sweeps
 
     monkeypatch.setattr(manifest, "available_memory", lambda: 0)
-    monkeypatch.setattr(memory, "past_the_cache", lambda *sizes: True)
+    monkeypatch.setattr(sweeps, "past_the_cache", lambda *sizes: True)
     options = {**(SAMPLING if method == "vip" else {}), "threads": 1, "memory": "1GiB"}
     file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
     data = bytearray(file.read_bytes())

@@ -41,8 +41,8 @@ COMMANDS = {
         *(f"evaluate {{}}/reordered --resamples 0 {how}" for how in SAMPLED),
         "transpose {}/reordered --out @/out",
         "layout {}/reordered --out @/out --gpu 10% --cpu 40% --ssd @/ssd",
-        "layout {}/reordered --out @/out --gpu 10% --split 30% --scores {}/scores",
-        "layout {}/reordered --out @/out --gpu 10% --split auto --scores {}/scores",
+        "layout {}/reordered --out @/out --gpu 10% --adjacency-cache 30% --scores {}/scores",
+        "layout {}/reordered --out @/out --gpu 10% --adjacency-cache auto --scores {}/scores",
     ],
     "layout": [f"train {name}" for name in SAMPLERS] + ["info {}/layout"],
 }

@@ -20,8 +20,8 @@ from toy_datasets import Toy, chain, toy_dataset, tree_bytes
 import tiering
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout
-from tiering.layout import describe, write_layout
+from tiering.formats.layout import TIERS, Layout
+from tiering.pipeline import layout as write_layout
 from tiering.ranked_rows import RowSizes
 
 
@@ -63,7 +63,6 @@ def test_every_row_comes_back(
             assert not any(disk.exists() for disk in disks)
             return
         check_rows(layout, toy)
-        assert sum(row["share"] for row in describe(layout)) == pytest.approx(1 if toy.tables else 0)
 
 
 @pytest.mark.parametrize(("dim", "dtype"), [(1024, "float32"), (128, "float32"), (768, "float16"), (602, "float32")])
@@ -115,7 +114,7 @@ def test_no_features_no_tiers(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert "no features; tier sizes are ignored" in caplog.text
     assert layout.num_images == 0
     assert not (tmp_path / "ssd").exists()
-    assert describe(layout) == []
+    assert layout.feature_types == []
     check_rows(layout, toy)
 
 
@@ -205,7 +204,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path, full: str) -> None:
     assert not (tmp_path / "ssd").exists()
 
 
-@pytest.mark.parametrize("where", ["write_ssd", "ArtifactWriter.adopt", "ArtifactWriter.commit"])
+@pytest.mark.parametrize("where", ["rows.write_ssd", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
 def test_a_bug_in_the_middle_leaves_nothing(
     reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -215,13 +214,13 @@ def test_a_bug_in_the_middle_leaves_nothing(
     def fail(*arguments: Any) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(f"tiering.layout.writer.{where}", fail)
+    monkeypatch.setattr(f"tiering.layout.{where}", fail)
     with pytest.raises(RuntimeError, match="boom"):
         write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     monkeypatch.undo()
     layout = write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks)
-    monkeypatch.setattr(f"tiering.layout.writer.{where}", fail)
+    monkeypatch.setattr(f"tiering.layout.{where}", fail)
     with pytest.raises(RuntimeError, match="boom"):
         write_layout(reordered, tmp_path / "layout", gpu="10%", ssd=disks, force=True)
     assert tiering.check(layout.path, "full") == []
@@ -241,7 +240,8 @@ def test_real_data(tmp_path: Path, shared_data: Path) -> None:
         source = np.load(shared_data / name / "node_feat.npy")
         toy = Toy(None, {"node": source})  # type: ignore[arg-type]
         check_rows(layout, toy)
-        table = describe(layout)
-        assert [row["tier"] for row in table] == ["gpu", "peer", "cpu", "ssd"]
-        assert table[0]["expected_accesses"] > table[0]["share"]
+        entry, order = layout.type_layout("node"), layout.graph.order
+        assert all(entry.rows(tier) for tier in TIERS) and order is not None
+        hot = order.score("node")[: entry.rows("gpu")].sum() / order.score("node").sum()
+        assert hot > entry.rows("gpu") / entry.num_nodes
         shutil.rmtree(tmp_path / name)

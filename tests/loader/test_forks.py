@@ -109,7 +109,7 @@ def test_locks_held_by_another_thread_at_the_fork(kit, build):
 
     layout = build(kit.small_graph())
     table = layout.features(engine="threads")
-    locks = [layout._lock, memory._lock, table.counters._lock]
+    locks = [layout.tables._lock, memory._lock, table.counters._lock]
     assert all(isinstance(lock, ForkLock) for lock in locks)
     held, release = threading.Event(), threading.Event()
 

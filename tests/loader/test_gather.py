@@ -16,6 +16,7 @@ from tiering import cuda, native
 from tiering.errors import CapabilityError, FormatError, InputError, MissingError, StorageError
 from tiering.formats.features import FEATURE_DTYPES
 from tiering.loader import MemoryFeatures, TieredFeatures
+from tiering.loader.options import ReadOptions
 
 ROW_SIZES = [1, 4, 40, 512, 1024, 1536, 2408, 4096, 5732, 9000]
 ROWS = 230
@@ -197,7 +198,7 @@ def test_a_gpu_is_refused_where_there_is_none(kit, build, call, monkeypatch):
     monkeypatch.setattr(cuda, "_found", None)
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")
     layout = build(kit.small_graph())
-    with pytest.raises(CapabilityError, match="this build has no CUDA part, because nvcc was not found"):
+    with pytest.raises(CapabilityError, match="this build has no CUDA part, because no nvcc or no GPU was found"):
         getattr(layout, call)(device="cuda")
 
 
@@ -291,8 +292,8 @@ def test_memory_is_shared_and_freed(kit, build):
 
     layout, _ = bytes_layout(kit, build, 512)
     before = len(memory._resident)
-    first = TieredFeatures(layout.artifact, "node", engine="threads")
-    second = TieredFeatures(layout.artifact, "node", engine="mmap")
+    first = TieredFeatures(layout.artifact, "node", ReadOptions(engine="threads"))
+    second = TieredFeatures(layout.artifact, "node", ReadOptions(engine="mmap"))
     assert [a.array is b.array for a, b in zip(first._resident, second._resident, strict=True)] == [True] * 4
     first.close()
     assert second.gather(np.array([0])).shape == (1, 512)

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from torch.distributed import HashStore
 
-from tiering.errors import FormatError
+from tiering.errors import DeviceError, FormatError
+from tiering.loader import PeerGroup
 from tiering.loader.memory import load_rows
 
 READER = """
-import sys
+import re, sys
 from pathlib import Path
+from torch.distributed import FileStore
+from tiering.loader import PeerGroup
 from tiering.loader.memory import load_rows
-rows = load_rows(Path(sys.argv[1]), int(sys.argv[2]), shared=True)
-entry = Path(f"/proc/self/fd/{rows.block.descriptor}").stat()
-print(entry.st_ino, int(rows.array.sum(dtype="u8")), flush=True)
+path, nbytes, rank, store = sys.argv[1:]
+group = PeerGroup(int(rank), 4, FileStore(store, 4), timeout=60)
+rows = load_rows(Path(path), int(nbytes), group)
+(inode,) = re.findall(r" (\\d+) +/memfd:tiering-\\w+ \\(deleted\\)", Path("/proc/self/maps").read_text())
+print(inode, int(rows.array.sum(dtype="u8")), flush=True)
 sys.stdin.read()
 """
-
-
-def start(path, nbytes):
-    return subprocess.Popen(
-        [sys.executable, "-c", READER, str(path), str(nbytes)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
 
 
 @pytest.fixture
@@ -37,43 +37,81 @@ def file(tmp_path):
     return path
 
 
+def start(path, rank):
+    arguments = [str(path), str(path.stat().st_size), str(rank), str(path.with_name("store"))]
+    return subprocess.Popen(
+        [sys.executable, "-c", READER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
 def test_processes_hold_one_copy(file):
     content = np.fromfile(file, np.uint8)
-    processes = [start(file, content.size) for _ in range(3)]
-    found = [process.stdout.readline().split() for process in processes]
-    assert len({inode for inode, _ in found}) == 1
-    assert {int(total) for _, total in found} == {int(content.sum(dtype=np.uint64))}
-    processes[0].kill()  # whoever read it first may go: the others keep the memory, and newcomers find it
-    processes[0].wait()
-    newcomer = start(file, content.size)
-    assert newcomer.stdout.readline().split() == found[1]
-    for process in (*processes, newcomer):
+    maker = start(file, 0)
+    answers = [maker.stdout.readline().split()]
+    others = [start(file, rank) for rank in (1, 2)]
+    answers += [process.stdout.readline().split() for process in others]
+    assert len({inode for inode, _ in answers}) == 1
+    maker.kill()  # who made it may go: the others keep the memory, and who comes later makes another
+    maker.wait()
+    newcomer = start(file, 3)
+    answers.append(newcomer.stdout.readline().split())
+    assert {int(total) for _, total in answers} == {int(content.sum(dtype=np.uint64))}
+    for process in (maker, *others, newcomer):
         process.kill()
         process.communicate()
 
 
-def test_nothing_is_left_of_a_killed_process(file, tmp_path):
-    size = file.stat().st_size
-    first = start(file, size)
-    first.stdout.readline()
-    (card,) = Path("/dev/shm").glob(f"tiering-*-rows-*-{file.stat().st_ino}-*")
-    first.kill()
-    first.communicate()
-    assert card.exists()
-    other = tmp_path / "other"
-    np.arange(5000, dtype=np.uint8).tofile(other)
-    rows = load_rows(other, 5000, shared=True)
-    assert not card.exists()
-    (mine,) = Path("/dev/shm").glob(f"tiering-*-rows-*-{other.stat().st_ino}-*")
-    del rows
+def written(value, size=5000):
+    def fill(memory):
+        memory[:] = value
+
+    return fill
+
+
+def test_memory_that_its_maker_let_go_is_made_again():
+    store = HashStore()
+    first, second = PeerGroup(0, 2, store), PeerGroup(1, 2, store)
+    memory = first.host_memory("rows", 5000, written(1))
+    joined = second.host_memory("rows", 5000, written(2))
+    memory[7] = 9
+    assert joined[6] == 1 and joined[7] == 9
+    del memory
     gc.collect()
-    assert not mine.exists()
+    assert joined[7] == 9
+    again = second.host_memory("rows", 5000, written(3))
+    assert set(again.tolist()) == {3}
+    assert set(first.host_memory("rows", 5000, written(4)).tolist()) == {3}
+
+
+def test_who_fails_to_write_leaves_it_to_the_next():
+    store = HashStore()
+
+    def fail(memory):
+        raise FormatError("damaged")
+
+    with pytest.raises(FormatError, match="damaged"):
+        PeerGroup(0, 2, store).host_memory("rows", 5000, fail)
+    assert PeerGroup(1, 2, store).host_memory("rows", 5000, written(2))[0] == 2
+
+
+def test_a_process_that_ends_while_it_writes_is_named():
+    store = HashStore()
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+
+    def end(memory):
+        store.set("member/0", json.dumps([int(ended.stdout), "1"]))
+        store.add("member/0/posted", 1)
+        with pytest.raises(DeviceError, match=rf"peer 0 \(process {int(ended.stdout)}\) has ended"):
+            PeerGroup(1, 2, store, timeout=20).host_memory("rows", 5000, written(2))
+        memory[:] = 1
+
+    assert PeerGroup(0, 2, store).host_memory("rows", 5000, end)[0] == 1
 
 
 def test_within_a_process_it_is_one_object(file):
-    size = file.stat().st_size
-    first = load_rows(file, size, shared=True)
-    assert load_rows(file, size, shared=True) is first
+    size, group = file.stat().st_size, PeerGroup(0, 1, HashStore())
+    first = load_rows(file, size, group)
+    assert load_rows(file, size, group) is first
     private = load_rows(file, size)
     assert private is not first
     np.testing.assert_array_equal(private.array, first.array)
@@ -81,14 +119,14 @@ def test_within_a_process_it_is_one_object(file):
 
 
 def test_a_file_that_changed_is_read_anew(file):
-    size = file.stat().st_size
-    first = load_rows(file, size, shared=True)
+    size, group = file.stat().st_size, PeerGroup(0, 1, HashStore())
+    first = load_rows(file, size, group)
     content = np.fromfile(file, np.uint8)
     content[0] ^= 1
     content.tofile(file)
-    assert load_rows(file, size, shared=True).array[0] != first.array[0]
+    assert load_rows(file, size, group).array[0] != first.array[0]
 
 
 def test_size_is_checked(file):
     with pytest.raises(FormatError, match="expected 7 bytes"):
-        load_rows(file, 7, shared=True)
+        load_rows(file, 7, PeerGroup(0, 1, HashStore()))

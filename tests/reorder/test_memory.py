@@ -14,7 +14,8 @@ from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 from tiering import native, pipeline
-from tiering.artifacts import blocks, checksum
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, FormatError
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
@@ -48,8 +49,7 @@ class Leaves(Budget):
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of blocks of 1 KiB."""
-    for module in (blocks, checksum):
-        monkeypatch.setattr(module, "BLOCK_BYTES", SMALL.block)
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", SMALL.block)
 
 
 def reordered(graph: Graph, scores: Scores, out: Path, left: int, threads: int = 1, *, features: bool = False) -> Graph:
@@ -84,7 +84,7 @@ def test_rows_of_any_length(tmp_path: Path, width: int, left: int) -> None:
     """Rows of 24 bytes, which run across the ends of blocks, and longer than a block."""
     random = np.random.default_rng(0)
     values, order = random.random((500, width)), random.permutation(500)
-    with blocks.BlockFile(tmp_path / "file", values.nbytes) as file:
+    with FileWriter(tmp_path / "file", values.nbytes) as file:
         NodeWindows(Leaves(left, "test"), SMALL, 3).permuted(file, values, np.argsort(order))
     np.testing.assert_array_equal(np.fromfile(tmp_path / "file").reshape(values.shape), values[order])
 
@@ -198,7 +198,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
     scores = pipeline.score(graph, tmp_path / "scores", "degree")
     whole = pipeline.reorder(graph, scores, tmp_path / "whole")
     written: list[int] = []
-    write = blocks.BlockFile.write
+    write = FileWriter.write
 
     def stopping(self: Any, first: int, piece: Any) -> None:
         if self.path.name == "indices":
@@ -207,7 +207,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
             written.append(first)
         write(self, first, piece)
 
-    monkeypatch.setattr(blocks.BlockFile, "write", stopping)
+    monkeypatch.setattr(FileWriter, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         reordered(graph, scores, tmp_path / "out", 0)
     assert written == list(range(stop))

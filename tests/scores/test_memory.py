@@ -100,16 +100,16 @@ def seen_files(folder: Path, what: Callable[[list[int]], int] = len) -> Iterator
         thread.join()
 
 
-def budgets(least: int, plenty: int) -> list[int]:
-    return [least, (3 * least + plenty) // 4, plenty + 64 * MIB]
+def budgets(minimum: int, sufficient: int) -> list[int]:
+    return [minimum, (3 * minimum + sufficient) // 4, sufficient + 64 * MIB]
 
 
-@pytest.mark.parametrize(("share", "on_disk"), [(0.0, True), (0.05, True), (0.4, False)])
+@pytest.mark.parametrize(("share", "on_disk"), [(0.0, True), (0.05, True), (0.6, False)])
 def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None, share: float, on_disk: bool) -> None:
     """By the rule of the core, without its counts of every bin."""
     need = plan_score(rmat, "wrpr", threads=2, train="1%").need
     pipeline.predict_score(rmat, tmp_path / "out", "wrpr", memory="8GiB", train="1%")  # what that takes is taken now
-    limit = own_memory() + MARGIN + int(need.least + share * (need.plenty - need.least))
+    limit = own_memory() + MARGIN + int(need.minimum + share * (need.sufficient - need.minimum))
     forecast = pipeline.predict_score(rmat, tmp_path / "out", "wrpr", threads=2, memory=limit, train="1%")
     with seen_files(tmp_path, lambda sizes: max(sizes, default=0)) as sizes:
         score_graph(rmat, "wrpr", tmp_path / "out", threads=2, memory=limit, train="1%")
@@ -127,7 +127,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
         score_graph(graph, method, where / "all", threads=1, **given)
         plan = plan_score(graph, method, threads=2, **given)
         need = plan.need
-        memory = own_memory() + MARGIN + int(need.least + share * (need.plenty - need.least))
+        memory = own_memory() + MARGIN + int(need.minimum + share * (need.sufficient - need.minimum))
         score_graph(graph, method, where / "some", threads=2, memory=memory, **given)
         assert tree_bytes(where / "some") == tree_bytes(where / "all")
 
@@ -141,14 +141,14 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
     for threads in THREADS:
         plan = plan_score(rmat, method, threads=threads, **given)
         need = plan.need
-        for memory in budgets(need.least, need.plenty):
+        for memory in budgets(need.minimum, need.sufficient):
             with seen_files(tmp_path) as files, peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN
                 found = score_graph(rmat, method, tmp_path / "out", threads=threads, memory=limit, force=True, **given)
             assert tree_bytes(found.path) == expected
             assert peak.bytes <= limit + ALLOCATOR
-            assert memory > need.least or max(files) > 0, "nothing was on disk"
-            assert memory < need.plenty or max(files) == 0, "something was on disk"
+            assert memory > need.minimum or max(files) > 0, "nothing was on disk"
+            assert memory < need.sufficient or max(files) == 0, "something was on disk"
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -157,7 +157,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
     for threads in (1, 3):
         plan = plan_score(typed, method, threads=threads, **options_of(method))
         need = plan.need
-        for memory in budgets(need.least, need.plenty)[:2]:
+        for memory in budgets(need.minimum, need.sufficient)[:2]:
             with peak_memory() as peak:
                 limit = own_memory() + memory + MARGIN
                 found = score_graph(
@@ -168,7 +168,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_below_the_least_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
+def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
     with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
         score_graph(rmat, method, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"), **given)
@@ -178,11 +178,11 @@ def test_below_the_least_says_how_much_it_needs(rmat: Graph, tmp_path: Path, met
 
 
 def test_inside_a_memory_group(rmat: Graph, tmp_path: Path) -> None:
-    """The kernel's own limit, budget and 10 %: 160 MB of edges and 16 MB of scores in what the least asks for."""
+    """The kernel's own limit, budget and 10 %: 160 MB of edges and 16 MB of scores in the minimum."""
     plan = plan_score(rmat, "wrpr", train="1%", threads=2)
-    least = plan.need.least + 64 * MIB  # the interpreter and its libraries
-    with memory_group(least + least // 10) as group:
-        done = group.run("score", rmat.path, "--method", "wrpr", "--train", "1%", "--threads", 2, "--memory", least,
+    minimum = plan.need.minimum + 64 * MIB  # the interpreter and its libraries
+    with memory_group(minimum + minimum // 10) as group:
+        done = group.run("score", rmat.path, "--method", "wrpr", "--train", "1%", "--threads", 2, "--memory", minimum,
                          "--out", tmp_path / "within")  # fmt: skip
     assert done.returncode == 0, done.stderr
     whole = score_graph(rmat, "wrpr", tmp_path / "whole", train="1%")
@@ -252,9 +252,9 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
     try:
         with pytest.raises(OSError, match=r"no space left for a scratch file: \d+ bytes needed, \d+ free"):
             ranked(rmat, disk)
-        least = plan_score(rmat, "wrpr", train="1%", threads=2).need.least
+        minimum = plan_score(rmat, "wrpr", train="1%", threads=2).need.minimum
         with pytest.raises(StorageError, match=r"no space left .* needed, .* free; make room, or give more memory"):
-            score_graph(rmat, "wrpr", disk / "out", train="1%", threads=2, memory=own_memory() + least + MARGIN)
+            score_graph(rmat, "wrpr", disk / "out", train="1%", threads=2, memory=own_memory() + minimum + MARGIN)
         left = [each for each in disk.rglob("*") if each.is_file()]
         assert sum(each.stat().st_size for each in left) < 4096, "only what a second run goes on from"
         assert not nameless_files(tmp_path)

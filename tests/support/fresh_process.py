@@ -30,4 +30,5 @@ def _main(file: str, name: str, arguments: str) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent))
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
     _main(*sys.argv[1:])

@@ -1,52 +1,43 @@
-"""Run a command within a memory limit that the kernel enforces: anonymous memory, shared memory and page cache."""
+"""Run `tiering` within a memory limit that the kernel enforces, or skip the test where none can be made."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path("/sys/fs/cgroup/memory")
+from benchmarks import memory_group as control
+from tiering.errors import CapabilityError
 
 
-@dataclass
-class MemoryGroup:
-    """A control group of version 1."""
+@dataclass(frozen=True)
+class LimitedRuns:
+    """Runs inside a group."""
 
-    path: Path
+    group: control.MemoryGroup
 
     def run(self, *argv: Any) -> subprocess.CompletedProcess[str]:
         """Run `tiering` with these arguments inside the group."""
         command = [sys.executable, "-m", "tiering.cli", *map(str, argv)]
-        return subprocess.run(command, capture_output=True, text=True, preexec_fn=self._enter, timeout=300)
+        return subprocess.run(command, capture_output=True, text=True, preexec_fn=self.group.enter, timeout=300)
 
-    def _enter(self) -> None:
-        (self.path / "cgroup.procs").write_text(str(os.getpid()))
-
-    def failures(self) -> int:
-        """How often the limit was hit; the page cache gives way then, so it says nothing bad by itself."""
-        return int((self.path / "memory.failcnt").read_text())
+    @property
+    def failures(self) -> Callable[[], int]:
+        """How often the limit was hit."""
+        return self.group.failures
 
 
 @contextmanager
-def memory_group(limit: int) -> Iterator[MemoryGroup]:
-    """A group of at most `limit` bytes; skips the test where none can be made (needs root and cgroup version 1)."""
-    path = ROOT / f"tiering-test-{os.getpid()}"
-    try:
-        path.mkdir()
-        (path / "memory.limit_in_bytes").write_text(str(limit))
-    except OSError as error:
-        if path.is_dir():
-            path.rmdir()
-        pytest.skip(f"cannot make a memory control group here: {error}")
-    try:
-        yield MemoryGroup(path)
-    finally:
-        path.rmdir()
+def memory_group(limit: int) -> Iterator[LimitedRuns]:
+    """A group of at most `limit` bytes; skips the test where none can be made."""
+    with ExitStack() as stack:
+        try:
+            group = stack.enter_context(control.memory_group(limit))
+        except CapabilityError as error:
+            pytest.skip(str(error))
+        yield LimitedRuns(group)

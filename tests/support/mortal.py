@@ -199,12 +199,12 @@ class _Fault:
 
     def arm(self) -> None:
         from tiering.artifacts import atomic
+        from tiering.artifacts.file_writer import FileWriter
         from tiering.artifacts.journal import Journal
-        from tiering.artifacts.storage import RawWriter
 
         for name in CALLS["os"]:
             self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
-        self._wrap(RawWriter, "write", None)
+        self._wrap(FileWriter, "write", None)
         self._wrap(atomic, "exchange", None)
         self._wrap(Journal, "_append", _half_line)
 

@@ -64,11 +64,32 @@ def _run(program: Callable[..., Any], line: Any, arguments: tuple[Any, ...], env
         raise
 
 
-def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, peers: str) -> None:
-    """Gather rows of all tiers, say where they were and what is left afterwards."""
-    from tiering.loader import PeerGroup, open_layout
+def meet(folder: str, rank: int, size: int, timeout: float = 20) -> Any:
+    """A group that meets in a file of `folder`."""
+    from torch.distributed import FileStore
 
-    group = PeerGroup(rank, size, folder, timeout=20) if peers == "group" else peers
+    from tiering.loader import PeerGroup
+
+    return PeerGroup(rank, size, FileStore(f"{folder}/store", size), timeout=timeout)
+
+
+def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, peers: str) -> None:
+    """Gather rows of all tiers, say where they were and what is left afterwards.
+
+    `peers`: ``store`` (a group by hand), ``default group``, ``process group`` (of gloo), ``off``.
+    """
+    import torch.distributed as dist
+
+    from tiering.loader import open_layout
+
+    if "group" in peers:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
+    group = {
+        "store": lambda: meet(folder, rank, size),
+        "process group": lambda: dist.new_group(list(range(size)), backend="gloo"),
+        "default group": lambda: "auto",
+        "off": lambda: "off",
+    }[peers]()
     layout = open_layout(layout_path)
     features = layout.features(device=f"cuda:{rank}", peers=group)
     ids = np.random.default_rng(rank).integers(0, len(features), 500)
@@ -83,9 +104,9 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int) -> None:
     """Rank 1 waits to be killed; rank 0 gathers before and after, and says what it was told."""
     from tiering.errors import TieringError
-    from tiering.loader import PeerGroup, open_layout
+    from tiering.loader import open_layout
 
-    features = open_layout(layout_path).features(device="cuda", peers=PeerGroup(rank, 2, folder, timeout=20))
+    features = open_layout(layout_path).features(device="cuda", peers=meet(folder, rank, 2))
     ids = np.arange(len(features))
     if rank == 0:
         features.gather(ids)
@@ -105,14 +126,14 @@ def sample(
     """Sample with lists over peers, and say whether the batches are the host's."""
     from tiering.formats.adjacency_prefix import AdjacencyPrefix
     from tiering.formats.layout import Layout
-    from tiering.loader import PeerGroup, open_layout
+    from tiering.loader import open_layout
 
     Layout.adjacency_prefix = lambda self, relation=None: AdjacencyPrefix(20, 0, 0, True)  # type: ignore[method-assign]
-    group = PeerGroup(rank, size, folder, timeout=30)
+    group = meet(folder, rank, size, timeout=30)
     layout = open_layout(layout_path)
     options: dict[str, Any] = {"fanouts": "4,3", "batch_size": 32, "seed": 5, "features": None, "sampler": sampler}
-    there = layout.loader(device=f"cuda:{rank}", peers=group, peer_lists=nbytes, **options)
-    held = there._batches.sampler.peer_columns
+    there = layout.loader(device=f"cuda:{rank}", peers=group, peer_adjacency_cache=nbytes, **options)
+    cached = there._batches.sampler.peer_columns
     same = all(
         found.num_nodes == expected.num_nodes
         and all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
@@ -120,4 +141,4 @@ def sample(
         for found, expected in zip(there, layout.loader(**options), strict=True)
     )
     group.leave("done")
-    line.send({"same": same, "held": {":".join(r): n for r, n in held.items()}})
+    line.send({"same": same, "cached": {":".join(r): n for r, n in cached.items()}})

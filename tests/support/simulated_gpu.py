@@ -116,7 +116,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:
     return Simulator(module)
 
 
-def held_share(share: float, weights: bool) -> Callable[..., AdjacencyPrefix]:
+def resident_share(share: float, weights: bool) -> Callable[..., AdjacencyPrefix]:
     """In the place of `Layout.adjacency_prefix`: a share of each relation's columns lies in the memory of the GPU."""
 
     def prefix(layout: Layout, relation: Relation | str | None = None) -> AdjacencyPrefix:

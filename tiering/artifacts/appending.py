@@ -8,8 +8,9 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -18,7 +19,7 @@ BUFFERS = 2
 
 
 class BlockAppender:
-    """Fills a `BlockFile`; a context manager that waits for the last block.
+    """Fills a `FileWriter`; a context manager that waits for the last block.
 
     Blocks that are there already are passed over, and so are blocks of which a part was skipped: they stay missing.
 
@@ -34,7 +35,7 @@ class BlockAppender:
     Memory: two blocks.
     """
 
-    def __init__(self, file: BlockFile, begin: int = 0) -> None:
+    def __init__(self, file: FileWriter, begin: int = 0) -> None:
         self._file, self._at = file, begin
         self._whole_from = begin
         self._missing = set(file.missing())

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import BlockFile
-from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
 
 
-def make_missing(file: BlockFile, fits: Callable[[range], bool], make: Callable[[range], None]) -> None:
+def make_missing(file: FileWriter, fits: Callable[[range], bool], make: Callable[[range], None]) -> None:
     """Have `make` called for ranges of consecutive missing blocks, in order, until none is missing.
 
     Parameters
@@ -59,7 +59,7 @@ class Window:
     """Columns with entries in the window; the first and the last may reach beyond it."""
 
     @classmethod
-    def of(cls, file: BlockFile, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> Window:
+    def of(cls, file: FileWriter, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> Window:
         """The window of some blocks, entries of `item` bytes each.
 
         Parameters
@@ -92,6 +92,6 @@ def count_windows(entries: int, columns: int, item: int, room: int) -> int:
         Bytes of memory for a window.
     """
     nbytes = entries * item
-    block = BLOCK_BYTES + 8 * columns * min(1.0, BLOCK_BYTES / max(1, nbytes)) + item
-    blocks = -(-nbytes // BLOCK_BYTES)
+    block = checksum.BLOCK_BYTES + 8 * columns * min(1.0, checksum.BLOCK_BYTES / max(1, nbytes)) + item
+    blocks = -(-nbytes // checksum.BLOCK_BYTES)
     return -(-blocks // max(1, int(room // block)))

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.evaluation.rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
-from tiering.placement import Capacities, Table, plan_tiers
+from tiering.layout.capacities import Capacities, Table, plan_tiers
 
 MAX_STRETCHES = 256
 """Most stretches of a line: each row keeps the number of its own in a byte."""
 
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
-"""Node type and tier -> half-open range of ranks, as `tiering.placement.plan_tiers` returns them."""
+"""Node type and tier -> half-open range of ranks, as `tiering.layout.plan_tiers` returns them."""
 
 
 @dataclass(frozen=True)

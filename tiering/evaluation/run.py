@@ -24,8 +24,8 @@ from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
+from tiering.layout.capacities import Capacities
 from tiering.memory import Budget, parse_memory
-from tiering.placement import Capacities
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads
 
@@ -77,7 +77,7 @@ def evaluate(
         Capacities to report, as shares of the bytes of all rows in [0, 1]; at most 50. With rows of one size that is
         a share of the rows.
     tiers
-        Sizes of tiers (`tiering.placement.parse_capacities`), to report what they would move.
+        Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
     page, block
         Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
         (`tiering.evaluation.ssd.SsdUnits`).

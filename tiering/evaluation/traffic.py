@@ -19,7 +19,7 @@ from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.rows import FloatArray, IntArray, Rows
 from tiering.evaluation.ssd import SsdReads
 from tiering.formats.layout import TIERS
-from tiering.placement import Capacities
+from tiering.layout.capacities import Capacities
 
 LINKS = ("gpu_memory", "peer_link", "host_link", "ssd")
 """Names of the links, fastest first."""

@@ -96,13 +96,6 @@ class TypeLayout:
         begin, end = self.ranges[tier]
         return end - begin
 
-    def tier_of(self, rank: int) -> str:
-        """Tier that holds a rank."""
-        for tier in TIERS:
-            if rank < self.ranges[tier][1]:
-                return tier
-        raise MissingError(f"{self.node_type}: rank {rank} is outside 0..{self.num_nodes - 1}")
-
     def to_json(self) -> dict[str, Any]:
         """Form in the manifest."""
         return {

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.appending import BlockAppender
-from tiering.artifacts.blocks import ALIGNMENT, BlockFile, aligned_bytes
-from tiering.artifacts.segments import padded
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.streaming import open_stream
 from tiering.graph.scatter import Scattered
 from tiering.graph.scatter_plan import MARGIN, RUN_PADDING, ScatterPlan
@@ -35,7 +35,7 @@ def sort_buckets(
     scratch: Path | None,
     sizes: CscSizes,
     plan: ScatterPlan,
-    files: tuple[BlockFile, BlockFile],
+    files: tuple[FileWriter, FileWriter],
     budget: Budget,
     threads: int,
 ) -> None:

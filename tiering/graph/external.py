@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import BlockFile
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import bytes_on_disk
@@ -77,9 +77,9 @@ def _write_adjacency(
     writer: ArtifactWriter, folder: str, edges: EdgeData, sizes: CscSizes, budget: Budget, threads: int
 ) -> None:
     plan = plan_scatter(sizes, budget.left()) if sizes.num_edges else None
-    with writer.blocks(f"{folder}/indices", f"int{8 * sizes.id_bytes}", (sizes.num_edges,)) as indices:
+    with writer.file(f"{folder}/indices", f"int{8 * sizes.id_bytes}", (sizes.num_edges,)) as indices:
         if plan is not None:
-            with writer.blocks(f"{folder}/indptr", "int64", (sizes.num_dst + 1,)) as indptr:
+            with writer.file(f"{folder}/indptr", "int64", (sizes.num_dst + 1,)) as indptr:
                 _scatter(writer, folder, edges, sizes, plan, (indptr, indices), budget, threads)
         elif not writer.has(f"{folder}/indptr"):
             require_windows(folder, sizes, budget)
@@ -95,7 +95,7 @@ def _scatter(
     edges: EdgeData,
     sizes: CscSizes,
     plan: ScatterPlan,
-    files: tuple[BlockFile, BlockFile],
+    files: tuple[FileWriter, FileWriter],
     budget: Budget,
     threads: int,
 ) -> None:
@@ -122,7 +122,7 @@ def _scratch(path: Path, plan: ScatterPlan, whole: int) -> tuple[SegmentFile | N
         return (SegmentFile(path, plan.bytes_scratch) if plan.bytes_scratch else None), False
 
 
-def _first_bucket(sizes: CscSizes, plan: ScatterPlan, indptr: BlockFile, indices: BlockFile) -> int:
+def _first_bucket(sizes: CscSizes, plan: ScatterPlan, indptr: FileWriter, indices: FileWriter) -> int:
     """The first bucket of which an earlier run has not written everything."""
     columns, entries = _written(indptr) // 8, _written(indices) // sizes.id_bytes
     if columns == 0:
@@ -132,7 +132,7 @@ def _first_bucket(sizes: CscSizes, plan: ScatterPlan, indptr: BlockFile, indices
     return min(column, sizes.num_dst - 1) >> plan.shift
 
 
-def _written(file: BlockFile) -> int:
+def _written(file: FileWriter) -> int:
     """Bytes at the beginning of a file that are there."""
     missing = file.missing()
     return file.span(missing[0])[0] if missing else file.nbytes
@@ -152,7 +152,7 @@ def _write_values(
     values = edges.edge_ids if name == "edge_ids" else edges.data[name]
     dtype, tail = (np.dtype(np.int64), ()) if values is None else (values.dtype, values.shape[1:])
     item = dtype.itemsize * int(np.prod(tail, dtype=np.int64))
-    with writer.blocks(f"{folder}/{name}", dtype.name, (sizes.num_edges, *tail)) as file:
+    with writer.file(f"{folder}/{name}", dtype.name, (sizes.num_edges, *tail)) as file:
         windows = Windows(edges, sizes, _indptr(writer, folder, sizes), budget, threads)
         windows.fill(file, item, positions if values is None else values.__getitem__)
 

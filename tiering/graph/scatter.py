@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import aligned_bytes
-from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.direct_io import aligned_bytes, padded
+from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.streaming import Streamed
 from tiering.formats.protocols import EdgeData
 from tiering.graph.scatter_plan import ScatterPlan

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.streaming import Streamed
 from tiering.artifacts.windows import Window, make_missing
 from tiering.formats.protocols import EdgeData
@@ -71,7 +72,7 @@ class Windows:
         self.edges, self.num_src, self.indptr = edges, sizes.num_src, indptr
         self.chunk, self.budget, self.threads = chunk_edges(budget), budget, threads
 
-    def fill(self, file: BlockFile, item: int, values: Values | None = None) -> None:
+    def fill(self, file: FileWriter, item: int, values: Values | None = None) -> None:
         """Write the blocks of a file that are missing: `values` by edge, or the sources; `item` bytes each.
 
         Raises
@@ -86,7 +87,7 @@ class Windows:
             lambda blocks: self.make(file, blocks, item, values),
         )
 
-    def make(self, file: BlockFile, blocks: range, item: int, values: Values | None = None) -> None:
+    def make(self, file: FileWriter, blocks: range, item: int, values: Values | None = None) -> None:
         """Make consecutive blocks of a file, whichever they are; arguments as of `fill`."""
         window = Window.of(file, blocks, item, self.indptr)
         first, columns = window.first, window.columns

@@ -1,16 +1,22 @@
-"""The layout stage: which rank lies in which tier, and the bytes of each tier on disk."""
+"""The layout stage: which rank lies in which tier, and the bytes of each tier on disk.
 
-from tiering.layout.inspect import describe
+`LayoutOptions` is what was asked for, `plan_layout` decides by it, `write_layout` writes what was decided.
+"""
+
+from tiering.layout.capacities import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
+from tiering.layout.options import LayoutOptions
+from tiering.layout.plan import LayoutPlan, plan_layout
 from tiering.layout.writer import write_layout
-from tiering.placement import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
 
 __all__ = [
     "Capacities",
+    "LayoutOptions",
+    "LayoutPlan",
     "Table",
-    "describe",
     "parse_capacities",
     "parse_page",
     "parse_peer",
+    "plan_layout",
     "plan_tiers",
     "write_layout",
 ]

@@ -24,41 +24,19 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts import outside
-from tiering.artifacts.appended import AppendedFile, appending_memory
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import combine_digests, digest_bytes
+from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
+from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
-from tiering.errors import InputError
+from tiering.errors import FormatError, MissingError
 from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
 
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"
 """Recorded, with their token, when all are whole: from here on one that is not under its hidden name has its own."""
-
-
-def resolve_directories(ssd: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Absolute paths of the SSD directories; nothing is created.
-
-    Raises
-    ------
-    InputError
-        If two are the same directory, or one is no directory.
-    """
-    folders = [Path(os.path.realpath(folder)) for folder in ssd]
-    for k, folder in enumerate(folders):
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"ssd: {ssd[k]}: expected a directory, found a file; give a directory on the SSD")
-        for earlier in range(k):
-            same = folder == folders[earlier]
-            if not same and folder.exists() and folders[earlier].exists():
-                same = folder.samefile(folders[earlier])
-            if same:
-                raise InputError(
-                    f"ssd: {ssd[earlier]} and {ssd[k]} are the same directory ({folder}); give each SSD its own"
-                )
-    return folders
 
 
 class ImageSet:
@@ -84,9 +62,9 @@ class ImageSet:
         self._out, self._count, self._page_bytes, self._pages = out, len(folders), page_bytes, pages
         self._journal, self._plan, self._folders = journal, plan, folders
         self._partial = [folder / f".{out.name}.{plan}.partial" for folder in folders]
-        self.sums: Sequence[AppendedFile] = ()
+        self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
-        self._files: list[AppendedFile] = []
+        self._files: list[FileWriter] = []
         self._begun = False
         with ExitStack() as stack:
             for image, folder in enumerate(folders):
@@ -104,7 +82,7 @@ class ImageSet:
             if stale not in self._partial and outside.claimed(stale, self._out):
                 shutil.rmtree(stale, ignore_errors=True)
 
-    def _open(self, image: int) -> AppendedFile:
+    def _open(self, image: int) -> FileWriter:
         folder, published = self._partial[image], self._journal.get(_PUBLISHING)
         name, nbytes = f"ssd-{image}-of-{self._count}", image_bytes(self._pages, image, self._count, self._page_bytes)
         home = folder if published is None else self._home(image, published["token"])
@@ -114,7 +92,7 @@ class ImageSet:
             outside.will_make(self._journal, folder)
             with storage_errors(folder):
                 outside.claim(folder, self._out)
-        return AppendedFile(folder / name, nbytes, self._journal, f"image {name}")
+        return FileWriter(folder / name, nbytes, self._journal, f"image {name}")
 
     def _home(self, image: int, token: str) -> Path:
         """Directory in which an image gets its name."""
@@ -122,17 +100,10 @@ class ImageSet:
 
     def first_missing_page(self) -> int:
         """Logical page from which on pages are to be written; those before are there."""
-        wanted = [
-            file.done // self._page_bytes * self._count + image
-            for image, file in enumerate(self._files)
-            if file.done < file.nbytes
-        ]
-        wanted += [
-            file.done // SUM_BYTES * self._count + image
-            for image, file in enumerate(self.sums)
-            if file.done < file.nbytes
-        ]
-        return min(wanted, default=self._pages)
+        units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
+        units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
+        missing = [file.done // unit * self._count + image for image, file, unit in units if file.done < file.nbytes]
+        return min(missing, default=self._pages)
 
     @property
     def held(self) -> int:
@@ -148,9 +119,9 @@ class ImageSet:
             if own.shape[0]:
                 first = (first_page + skipped) // self._count
                 own = np.ascontiguousarray(own)
-                file.append(first * self._page_bytes, own)
+                file.append(own, first * self._page_bytes)
                 sums = native.page_hashes(own.reshape(-1), self._page_bytes)
-                self.sums[image].append(first * SUM_BYTES, sums.astype("<u4", copy=False))
+                self.sums[image].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
 
     def publish(self) -> dict[str, External]:
         """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""
@@ -186,11 +157,18 @@ class ImageSet:
         self._close()
 
 
-def drop_images(externals: Sequence[External], name: str, keep: Sequence[Path], journal: Journal) -> None:
-    """Note that the images of a layout that is replaced are to go with it, but for those in `keep`."""
+def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> None:
+    """Note that the images of the layout at `out`, which is replaced, are to go with it, but for those in `keep`."""
+    try:
+        held = open_directory(out)
+        document, data = read_document(held)
+    except (FormatError, MissingError):  # no layout, or none that can be read now
+        return
+    if document_problems(document, "layout"):
+        return
     kept = {os.path.realpath(path) for path in keep}
-    for external in externals:
+    for external in parse_document(held, document, data).external.values():
         folder = external.path.parent
-        ours = folder.name.startswith(f"{name}.") and _FOLDER.search(folder.name)
+        ours = folder.name.startswith(f"{out.name}.") and _FOLDER.search(folder.name)
         if ours and os.path.realpath(external.path) not in kept:
             outside.will_drop(journal, folder)

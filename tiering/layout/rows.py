@@ -1,24 +1,76 @@
-"""Move rows from a feature table into the tiers: each row is read once and written once, ranks ascending.
+"""Move rows from feature tables into the tiers: each row is read once and written once, ranks ascending.
 
 A run that was killed goes on from the first row that is not whole on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from math import gcd
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.appended import AppendedFile
-from tiering.formats.layout import TypeLayout
+from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.features import FeatureTable
+from tiering.formats.layout import TypeLayout, page_sums, peer_rows, tier_file
+from tiering.formats.order import Order
 from tiering.layout.images import ImageSet
-from tiering.progress import Progress
+from tiering.layout.plan import LayoutPlan
+from tiering.memory import Budget
+from tiering.progress import Progress, progress
 from tiering.ranked_rows import PermutedRows
 
+MEMORY_TIERS = ("gpu", "peer", "cpu")
+SCRATCH = "scratch"
+"""Directory in the unfinished layout for rows on their way into rank order."""
 
-def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
+
+def write_rows(
+    writer: ArtifactWriter,
+    images: ImageSet,
+    plan: LayoutPlan,
+    tables: Mapping[str, FeatureTable],
+    order: Order,
+    budget: Budget,
+    threads: int,
+) -> None:
+    """Reserve every file of the memory tiers, then move all rows, type by type; `budget` is for reading them."""
+    total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+    with ExitStack() as stack:
+
+        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> FileWriter:
+            return stack.enter_context(writer.file(name, dtype, shape))
+
+        files: dict[tuple[str, str], list[FileWriter]] = {}
+        for name, entry in plan.entries.items():
+            for tier in MEMORY_TIERS:
+                parts = plan.num_peers if tier == "peer" else 1
+                rows = [peer_rows(entry.rows(tier), part, parts) for part in range(parts)]
+                files[name, tier] = [
+                    begin(tier_file(name, tier, part, parts), entry.dtype, (count, entry.dim))
+                    for part, count in enumerate(rows)
+                    if count
+                ]
+        images.sums = [
+            begin(page_sums(image), "uint32", (nbytes // plan.page_bytes,))
+            for image, nbytes in enumerate(plan.images())
+        ]
+        bar = stack.enter_context(progress(total, "layout", "B", scale=True))
+        for name, entry in plan.entries.items():
+            table, left = tables[name], budget.without(-images.held)  # their pieces, reserved before, are there
+            maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
+            with PermutedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
+                for tier in MEMORY_TIERS:
+                    if files[name, tier]:
+                        write_range(source, *entry.ranges[tier], files[name, tier], bar)
+                if entry.rows("ssd"):
+                    write_ssd(source, entry, plan.page_bytes, images, bar)
+
+
+def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -31,7 +83,7 @@ def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[Appe
             skipped = (part - (first - begin)) % parts
             own = chunk[skipped::parts]
             if own.shape[0]:
-                file.append((first - begin + skipped) // parts * row_bytes, own)
+                file.append(own, (first - begin + skipped) // parts * row_bytes)
         bar.update(chunk.nbytes)
 
 
@@ -55,21 +107,8 @@ def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: 
 
 
 def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
-    """Lay rows out in pages.
-
-    Parameters
-    ----------
-    rows
-        uint8 of shape (n, row_bytes); row 0 begins at the start of a page.
-    stride
-        Bytes from row to row.
-    per_page
-        Rows that begin in a page; 0 if rows run through page ends.
-
-    Returns
-    -------
-    numpy.ndarray
-        uint8 of shape (pages, page_bytes).
+    """Lay rows, uint8 of shape (n, row_bytes), out in pages, uint8 of shape (pages, page_bytes), the first at a page's
+    start; `stride` and `per_page` as in `SsdRows`.
     """
     count, row_bytes = rows.shape
     if not per_page:

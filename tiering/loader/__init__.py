@@ -1,7 +1,8 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-Where to look: `layout` (what ``tiering.open`` returns for a layout), `rows` and `features` (gather), `loader`
-(batches), `engines` (how the ssd tier is read), `pipeline` (background stages), `gpu` (the same on a GPU).
+Where to look, from below: `engines` (how the ssd tier is read), `memory` (tiers in memory), `rows` and `features`
+(gather), `tables` (what is open), `batch` and `batches` (what a loader makes, and where), `pipeline` (stages in the
+background), `loader`; `layout` on top is what ``tiering.open`` returns for a layout; `gpu`: the same on a GPU.
 """
 
 from __future__ import annotations

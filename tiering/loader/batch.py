@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,9 @@ class Batch:
     """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
     hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
     """``hops[h][relation]``: int64, shape (2, edges) drawn at hop h: row 0 sources, row 1 destinations, local ids."""
-    features: dict[str, torch.Tensor] = field(repr=False)
+    features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
     """Per node type that has features: row i belongs to ``nodes[type][i]``."""
-    y: torch.Tensor | None = field(repr=False)
+    y: torch.Tensor | None = field(default=None, repr=False)
     """int64 labels of the seeds, -1 = none; ``None`` if the type has no labels."""
     frontier: FrontierRule = "all"
     """Rule the batch was sampled with; `blocks` depends on it."""
@@ -78,6 +78,21 @@ class Batch:
         """Edges drawn in all hops and relations."""
         return sum(int(edges.shape[1]) for hop in self.hops for edges in hop.values())
 
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor of the batch."""
+        edges = [tensor for hop in (*self.hops, *self.weights) for tensor in hop.values()]
+        labels = [] if self.y is None else [self.y]
+        return [*self.nodes.values(), *edges, *self.features.values(), *labels]
+
+    def moved(self, put: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        """The same batch with `put` done to its nodes, edges and weights."""
+
+        def each(tensors: Mapping[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
+            return {key: put(tensor) for key, tensor in tensors.items()}
+
+        hops, weights = [each(hop) for hop in self.hops], [each(hop) for hop in self.weights]
+        return replace(self, nodes=each(self.nodes), hops=hops, weights=weights)
+
     def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
         """Edges drawn at one hop: int64, shape (2, edges).
 
@@ -96,7 +111,7 @@ class Batch:
         for known, tensor in edges.items():
             if relation in (known, relation_key(known)):
                 return tensor
-        known_keys = ", ".join(relation_key(each) for each in edges)
+        known_keys = ", ".join(relation_key(known) for known in edges)
         raise MissingError(f"no relation {relation!r} in the batch; relations: {known_keys}")
 
     def blocks(self) -> list[Block]:
@@ -122,39 +137,25 @@ def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, t
     return {relation: torch.cat([hop[relation] for hop in hops], dim=-1) for relation in hops[0]}
 
 
-def make_batch(
-    sampled: SampledBatch,
-    seed_type: str,
-    frontier: FrontierRule,
-    features: Mapping[str, torch.Tensor],
-    y: torch.Tensor | None,
-) -> Batch:
-    """Turn the sampler's arrays into tensors: local ids become int64, as torch's index operations want them."""
+def sampled_batch(sampled: SampledBatch, seed_type: str, frontier: FrontierRule) -> Batch:
+    """The sampler's arrays as tensors, without features: local ids become int64, as torch's index operations want."""
     import torch
 
-    hops = [
-        {relation: torch.from_numpy(edge_array(edges.src, edges.dst)) for relation, edges in hop.items()}
-        for hop in sampled.hops
-    ]
-    weights = [
-        {relation: torch.from_numpy(edges.weights) for relation, edges in hop.items() if edges.weights is not None}
-        for hop in sampled.hops
-    ]
     return Batch(
         epoch=sampled.epoch,
         index=sampled.batch,
         seed_type=seed_type,
         nodes={node_type: torch.from_numpy(ids) for node_type, ids in sampled.nodes.items()},
         num_nodes=sampled.num_nodes,
-        hops=hops,
-        features=dict(features),
-        y=y,
+        hops=[{r: torch.from_numpy(_edge_array(e.src, e.dst)) for r, e in hop.items()} for hop in sampled.hops],
         frontier=frontier,
-        weights=weights,
+        weights=[
+            {r: torch.from_numpy(e.weights) for r, e in hop.items() if e.weights is not None} for hop in sampled.hops
+        ],
     )
 
 
-def edge_array(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def _edge_array(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """int64, shape (2, edges)."""
     edges = np.empty((2, src.size), np.int64)
     edges[0] = src

@@ -8,19 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.held import shown
 from tiering.artifacts.manifest import storage_dtype
-from tiering.errors import FormatError, InputError
-from tiering.formats.layout import TIERS, Layout, SsdRows, TypeLayout, image_bytes, peer_rows
-from tiering.loader.engines import DEFAULT_DEPTH, open_reader
+from tiering.errors import InputError
+from tiering.formats.layout import Layout, SsdRows, TypeLayout, peer_rows
+from tiering.loader.engines import describe, open_images
 from tiering.loader.memory import ResidentRows, anonymous, load_rows
+from tiering.loader.messages import warn_once
+from tiering.loader.options import ReadOptions
 from tiering.loader.page_checks import PageChecks
-from tiering.loader.reopen import same_layout
-from tiering.loader.rows import HostRows
-from tiering.loader.warn import warn_once
+from tiering.loader.process import same_layout
+from tiering.loader.rows import HostRows, make_table
 from tiering.units import parse_threads
 
 _LOAD_BYTES = 64 * 1024 * 1024
+_DEFAULT = ReadOptions()
 
 
 class TieredFeatures(HostRows):
@@ -35,58 +36,30 @@ class TieredFeatures(HostRows):
         The layout artifact.
     node_type
         A type with features.
-    engine
-        ``auto``, ``io_uring``, ``threads`` or ``mmap`` for the ssd tier.
-    depth
-        SSD reads in flight at most.
-    direct
-        ``auto``, ``on`` or ``off``: O_DIRECT reads.
-    threads
-        Threads that copy rows from memory.
-    verify
-        Whether files of the memory tiers, and each page of the ssd tier, are compared with their checksums.
+    reading
+        Engine, depth, O_DIRECT, threads, and whether checksums are compared.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        node_type: str,
-        *,
-        engine: str = "auto",
-        depth: int = DEFAULT_DEPTH,
-        direct: str = "auto",
-        threads: int | str | None = "auto",
-        verify: bool = False,
-    ) -> None:
+    def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT) -> None:
         entry = layout.type_layout(node_type)
-        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads, "verify": verify}
         self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading)
-        self.reader = None
-        """Open SSD images; ``None`` where the ssd tier is empty."""
-        self._checks = PageChecks(layout) if verify and entry.rows("ssd") else None
-        if verify:
+        self._checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
+        if reading.verify:
             layout.verify_tiers(node_type)
-        if entry.rows("ssd"):
-            check_images(layout, entry)
-            self.reader = open_reader(layout.image_places, layout.page_bytes, engine, depth, direct)
-        gpu, peers, cpu = _load_tiers(layout, entry)
-        ssd = entry.ssd_rows
-        table = native.TieredTable(
-            entry.row_bytes,
-            [entry.ranges[tier][1] for tier in TIERS],
-            None if gpu is None else gpu.array,
-            [peer.array for peer in peers],
-            None if cpu is None else cpu.array,
-            self.reader,
-            ssd.first_page,
-            ssd.stride,
-            ssd.rows_per_page,
-            layout.page_bytes,
-            [] if self._checks is None else self._checks.arrays,
-        )
-        super().__init__(str(layout.path), entry, table, parse_threads(threads))
-        self._resident: list[ResidentRows] = [rows for rows in (gpu, *peers, cpu) if rows is not None]
-        self._warn_host_tiers()
+        self.reader = open_images(layout, entry, reading)
+        """Open SSD images; ``None`` where the ssd tier is empty."""
+        tiers = _load_tiers(layout, entry)
+        self._resident = [rows for rows in tiers if rows is not None]
+        gpu, *peers, cpu = (None if rows is None else rows.array for rows in tiers)
+        no_rows = np.empty(0, np.uint8)
+        shares = [no_rows if rows is None else rows for rows in peers]
+        checksums = [] if self._checks is None else self._checks.arrays
+        table = make_table(layout, entry, self.reader, checksums, (gpu, shares, cpu))
+        super().__init__(str(layout.path), entry, table, parse_threads(reading.threads))
+        if entry.rows("gpu") + entry.rows("peer"):
+            warn_once(
+                f"{layout.path}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
+            )
 
     @property
     def engine(self) -> str | None:
@@ -106,24 +79,16 @@ class TieredFeatures(HostRows):
 
     def _place(self, tier: str) -> str:
         if tier == "ssd":
-            if self.reader is None:
-                return "closed"
-            return f"{self.reader.engine}, {'direct' if self.reader.direct else 'buffered'} reads"
+            return describe(self.reader)
         return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
     def _refuse_damage(self, stats: native.GatherStats) -> None:
         if (checks := self._checks) is not None:
             checks.refuse(stats, self.node_type)
 
-    def _warn_host_tiers(self) -> None:
-        if self._entry.rows("gpu") + self._entry.rows("peer"):
-            warn_once(
-                f"{self._where}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
-            )
 
-
-def _reopen(path: str, digest: str, node_type: str, reading: dict[str, Any]) -> TieredFeatures:
-    return TieredFeatures(same_layout(path, digest), node_type, **reading)
+def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions) -> TieredFeatures:
+    return TieredFeatures(same_layout(path, digest), node_type, reading)
 
 
 class MemoryFeatures(HostRows):
@@ -136,7 +101,7 @@ class MemoryFeatures(HostRows):
     table
         Shape (rows, dim), row = rank. C-contiguous tables are used as they are, others are copied.
     dtype
-        Element type if the array's own does not say it (``bfloat16`` held as ``uint16``).
+        Element type if the array's own does not say it (``bfloat16`` as ``uint16``).
     """
 
     def __init__(
@@ -172,29 +137,12 @@ class MemoryFeatures(HostRows):
         return f"<MemoryFeatures {self.node_type!r} {self.shape} {self.dtype}>"
 
 
-def _load_tiers(
-    layout: Layout, entry: TypeLayout
-) -> tuple[ResidentRows | None, list[ResidentRows], ResidentRows | None]:
+def _load_tiers(layout: Layout, entry: TypeLayout) -> list[ResidentRows | None]:
+    """The gpu tier, each peer's share, the cpu tier; ``None`` where there are no rows."""
+
     def load(tier: str, rows: int, peer: int = 0) -> ResidentRows | None:
-        if rows == 0:
-            return None
-        return load_rows(layout.tier_path(entry.node_type, tier, peer), rows * entry.row_bytes)
+        return load_rows(layout.tier_path(entry.node_type, tier, peer), rows * entry.row_bytes) if rows else None
 
-    peers = []
-    for peer in range(layout.num_peers if entry.rows("peer") else 0):
-        rows = peer_rows(entry.rows("peer"), peer, layout.num_peers)
-        empty = ResidentRows(layout.path, np.empty(0, np.uint8))
-        peers.append(load("peer", rows, peer) or empty)
-    return load("gpu", entry.rows("gpu")), peers, load("cpu", entry.rows("cpu"))
-
-
-def check_images(layout: Layout, entry: TypeLayout) -> None:
-    """Sizes again: images lie outside the layout and may have changed since it was opened."""
-    last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
-    for index, path in enumerate(layout.image_places):
-        needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
-        if path.is_file() and path.stat().st_size < needed:
-            raise FormatError(
-                f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
-                f"found {path.stat().st_size}; make the layout again"
-            )
+    peers, shared = layout.num_peers, entry.rows("peer")
+    shares = [load("peer", peer_rows(shared, peer, peers), peer) for peer in range(peers if shared else 0)]
+    return [load("gpu", entry.rows("gpu")), *shares, load("cpu", entry.rows("cpu"))]

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
 from tiering.formats.layout import Layout
-from tiering.loader.engines import DEFAULT_DEPTH
-from tiering.loader.process import ForkLock
-from tiering.loader.reopen import same_layout
-from tiering.sampling import Fanout, FrontierRule, SamplingOptions
-from tiering.units import parse_device, parse_fanouts
+from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
+from tiering.loader.process import same_layout
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
     from tiering.loader.features import TieredFeatures
     from tiering.loader.gpu.features import GpuFeatures
-    from tiering.loader.gpu.peers import PeerGroup
     from tiering.loader.loader import Loader
-    from tiering.loader.rows import FeatureRows, Gatherable
-
-Table = TypeVar("Table", bound="FeatureRows")
+    from tiering.loader.tables import FeatureTables
 
 
 class TieredLayout:
@@ -40,8 +33,7 @@ class TieredLayout:
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
-        self._tables: dict[tuple[Any, ...], FeatureRows] = {}
-        self._lock = ForkLock()
+        self._tables: FeatureTables | None = None
 
     @property
     def path(self) -> Path:
@@ -114,45 +106,26 @@ class TieredLayout:
         """Ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
-    def features(
-        self,
-        node_type: str | None = None,
-        *,
-        engine: str = "auto",
-        depth: int = DEFAULT_DEPTH,
-        direct: str = "auto",
-        threads: int | str | None = "auto",
-        verify: bool = False,
-        device: Any = "cpu",
-        most_sms: int | str = "auto",
-        peers: PeerGroup | str | None = "auto",
-    ) -> TieredFeatures | GpuFeatures:
+    @property
+    def tables(self) -> FeatureTables:
+        """The feature tables that are open."""
+        if self._tables is None:
+            from tiering.loader.tables import FeatureTables
+
+            self._tables = FeatureTables(self.artifact)
+        return self._tables
+
+    def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.
 
         Parameters
         ----------
         node_type
             May be left out where one type has features.
-        engine
-            How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``.
-        depth
-            SSD reads in flight at most.
-        direct
-            O_DIRECT: ``auto``, ``on`` or ``off``.
-        threads
-            Threads that copy rows from memory.
-        verify
-            Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page
-            of the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency,
-            too, once, when it is made.
-        device
-            ``cpu``: rows arrive in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a
-            ``torch.device``: rows arrive in the memory of that GPU, where the gpu tier lives.
-        most_sms
-            With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth).
-        peers
-            With a GPU: processes that share the peer tier. ``auto``: those that ``torchrun`` started on this machine;
-            ``off``: none; or a `tiering.loader.PeerGroup`.
+        engine, depth, direct, threads, verify
+            How rows are read; see `tiering.loader.options.ReadOptions`.
+        device, max_sms, peers
+            Where rows arrive; see `tiering.loader.options.DeviceOptions`.
 
         Raises
         ------
@@ -166,121 +139,33 @@ class TieredLayout:
         """
         if node_type is None:
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
-        group = peers if isinstance(peers, str) else id(peers)
-        index = parse_device(device)
-        reading = {"engine": engine, "depth": depth, "direct": direct, "threads": threads, "verify": verify}
-        if index is None:
-            return self.host_features(node_type, **reading)
-        key = (node_type, *reading.values(), index, most_sms, group)
-        return self._opened(key, lambda: self._gpu_features(node_type, index, most_sms, peers, reading))
+        reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
+        return self.tables.open(node_type, reading, where)
 
-    def host_features(self, node_type: str, **reading: Any) -> TieredFeatures:
-        """`features` on the host; `reading`: engine, depth, direct, threads, verify."""
-        from tiering.loader.features import TieredFeatures
-
-        key = (node_type, *sorted(reading.items()), None)
-        return self._opened(key, lambda: TieredFeatures(self.artifact, node_type, **reading))
-
-    def _opened(self, key: tuple[Any, ...], open_table: Callable[[], Table]) -> Table:
-        """The table that goes by `key`, opened if it is not."""
-        with self._lock:
-            table = self._tables.get(key)
-            if table is None or table.closed:
-                self._tables[key] = table = open_table()
-            return cast("Table", table)
-
-    def _gpu_features(
-        self, node_type: str, index: int, most_sms: int | str, peers: PeerGroup | str | None, reading: dict[str, Any]
-    ) -> GpuFeatures:
-        from tiering.loader.gpu.device import open_device
-        from tiering.loader.gpu.features import GpuFeatures
-        from tiering.loader.gpu.peers import find_group
-
-        group = find_group(peers)
-        return GpuFeatures(
-            self.artifact, node_type, open_device(index), most_sms=most_sms, group=group, **reading
-        )  # fmt: skip
-
-    def loader(
-        self,
-        split: str | None = "train",
-        *,
-        fanouts: Sequence[Fanout] | Mapping[Any, Sequence[int]] | str = (10, 10),
-        batch_size: int = 1024,
-        seed: int = 0,
-        frontier: FrontierRule = "all",
-        sampler: str = "uniform",
-        num_walks: int = 200,
-        walk_length: int = 2,
-        restart: float = 0.5,
-        metapaths: Sequence[Sequence[Any]] | None = None,
-        node_type: str | None = None,
-        seeds: Any = None,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        features: str | Gatherable | Mapping[str, Gatherable] | None = "tiers",
-        engine: str = "auto",
-        depth: int = DEFAULT_DEPTH,
-        direct: str = "auto",
-        verify: bool = False,
-        workers: int = 2,
-        prefetch: int = 2,
-        device: Any = "cpu",
-        sample_on: str = "auto",
-        peers: PeerGroup | str | None = "auto",
-        most_sms: int | str = "auto",
-        peer_lists: int | str = 0,
-    ) -> Loader:
+    def loader(self, split: str | None = "train", *, features: Any = "tiers", **options: Any) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
 
         Parameters
         ----------
-        split
-            Split whose nodes are the seeds.
+        split, node_type, seeds, shuffle, drop_last
+            Which nodes batches start from, and in what order; see `tiering.loader.options.SeedOptions`.
         fanouts
-            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`; see
-            `tiering.sampling.NeighborSampler`. With ``pinsage`` how many of the most visited nodes, with ``ladies``
-            nodes per layer.
-        batch_size
-            Seeds per batch.
-        seed
-            Seed of the order of the seeds and of sampling.
-        frontier
-            ``all`` (every node found so far samples again) or ``new`` (only nodes first found at the hop before).
-        sampler
-            ``uniform``, ``replacement``, ``weighted`` or ``full``: `tiering.sampling.NeighborSampler`; ``pinsage``:
-            `tiering.sampling.RandomWalkSampler`; ``ladies``: `tiering.sampling.LayerSampler`. The last two give
-            their edges weights.
-        num_walks, walk_length, restart, metapaths
-            Of ``pinsage``.
-        node_type
-            Type of the seeds; may be left out where one type has the split.
-        seeds
-            Ids (ranks) to use instead of a split.
-        shuffle
-            ``False``: seeds in the order given, for validation.
-        drop_last
-            Leave out a last batch that is short.
+            Neighbours per hop, the seeds' own hop first, in any form of `tiering.units.parse_fanouts`; (10, 10) unless
+            told otherwise. With ``pinsage`` how many of the most visited nodes, with ``ladies`` nodes per layer.
+        batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
+            How batches are sampled; see `tiering.sampling.SamplingOptions`. ``uniform``, ``replacement``, ``weighted``
+            and ``full`` are `tiering.sampling.NeighborSampler`, ``pinsage`` is `tiering.sampling.RandomWalkSampler`,
+            ``ladies`` is `tiering.sampling.LayerSampler`; the last two give their edges weights.
         features
             ``tiers``; ``memory`` (all rows are first read into memory); an object with ``gather(ids)``, or one per node
             type; ``None`` for the structure alone. Batches are the same, bit for bit.
-        engine, depth, direct, verify
-            As in `features`.
-        workers
-            Threads that sample.
-        prefetch
-            Batches kept ready beyond those being worked on.
-        device
-            Where batches arrive: ``cpu``, ``cuda``, ``cuda:1``, or a ``torch.device``. On a GPU, sampling and gathering
-            run on streams of their own, ahead of training; a batch is ready for the stream that torch works on.
-        sample_on
-            Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches
-            are the same.
-        peers, most_sms
-            As in `features`.
-        peer_lists
-            Memory on each of the peers' GPUs for adjacency lists that they share, such as ``2GiB``: those next in rank
-            after the ones that the layout puts on every GPU. All processes give the same.
+        engine, depth, direct, threads, verify
+            How rows are read; see `tiering.loader.options.ReadOptions`.
+        device, max_sms, peers
+            Where batches arrive; see `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on
+            streams of their own, ahead of training.
+        workers, prefetch, sample_on, peer_adjacency_cache
+            How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
 
         Raises
         ------
@@ -293,15 +178,7 @@ class TieredLayout:
         """
         from tiering.loader.loader import Loader
 
-        sampling = SamplingOptions(
-            parse_fanouts(fanouts), batch_size, frontier, sampler, seed, num_walks, walk_length, restart, metapaths
-        )
-        return Loader(
-            self, split=split, node_type=node_type, seeds=seeds, sampling=sampling, shuffle=shuffle,
-            drop_last=drop_last, features=features, engine=engine, depth=depth, direct=direct, verify=verify,
-            workers=workers, prefetch=prefetch, device=device, sample_on=sample_on, peers=peers, most_sms=most_sms,
-            peer_lists=peer_lists,
-        )  # fmt: skip
+        return Loader(self, self.tables, LoaderOptions.of(features, {"split": split, **options}))
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
@@ -313,10 +190,8 @@ class TieredLayout:
 
     def close(self) -> None:
         """Close every table that `features` opened."""
-        with self._lock:
-            for table in self._tables.values():
-                table.close()
-            self._tables.clear()
+        if self._tables is not None:
+            self._tables.close()
 
     def __enter__(self) -> TieredLayout:
         return self

@@ -1,14 +1,16 @@
-"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process."""
+"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process,
+or by all processes of a group on one machine.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
-import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,36 +20,40 @@ from tiering.artifacts.held import shown
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
-from tiering.loader.shared_memory import Fill, SharedBlock, shared_block
 from tiering.units import format_bytes
 
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
-_Key = tuple[int, int, int, int, bool]
+Fill = Callable[[npt.NDArray[np.uint8]], None]
+
+
+class HostGroup(Protocol):
+    """Processes that share host memory: `tiering.loader.PeerGroup`."""
+
+    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
+        """Memory that goes by `key`, written by the first process that asks."""
 
 
 class ResidentRows:
-    """The bytes of one file in memory. Kept alive by whoever holds it; freed with the last holder."""
+    """The bytes of one file in memory. Kept alive by whoever uses it; freed with the last user."""
 
     def __init__(self, path: Path | str, array: npt.NDArray[np.uint8]) -> None:
         self.path = path
         self.array = array
         """uint8, shape (bytes,), read-only."""
         self.registration: Any = None
-        """Keeps the memory page-locked for GPUs; see `tiering.loader.gpu.locked`."""
-        self.block: SharedBlock | None = None
-        """Memory of all processes, if it is that."""
+        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.memory`."""
 
     def __del__(self) -> None:
         self.registration = None  # before the memory itself goes
 
 
-_resident: WeakValueDictionary[_Key, ResidentRows] = WeakValueDictionary()
+_resident: WeakValueDictionary[tuple[Any, ...], ResidentRows] = WeakValueDictionary()
 _lock = ForkLock()
 
 
-def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:
-    """Read a file into memory, or share the copy that this process already holds.
+def load_rows(path: Path, nbytes: int, group: HostGroup | None = None) -> ResidentRows:
+    """Read a file into memory, or share the copy that is there already.
 
     Parameters
     ----------
@@ -55,8 +61,8 @@ def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:
         Raw rows.
     nbytes
         Size the manifest promises.
-    shared
-        Also share with the other processes of this user that say so: one copy for all.
+    group
+        Processes that hold one copy together; ``None``: this process has one of its own.
 
     Raises
     ------
@@ -69,39 +75,24 @@ def load_rows(path: Path, nbytes: int, shared: bool = False) -> ResidentRows:
         status = path.stat()
     if status.st_size != nbytes:
         raise FormatError(f"{shown(path)}: expected {nbytes} bytes, found {status.st_size}; make the layout again")
-    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes, shared)
+    key = (status.st_dev, status.st_ino, status.st_mtime_ns, nbytes)
+    return made_rows(path, key, nbytes, lambda array: _read_file(path, array), group)
+
+
+def made_rows(what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: HostGroup | None) -> ResidentRows:
+    """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
     with _lock:
-        rows = _resident.get(key)
+        known = (*key, group is not None)
+        rows = _resident.get(known)
         if rows is None:
-            rows = _load_shared(path, key) if shared and nbytes else _load_private(path, nbytes)
-            rows.array.flags.writeable = False
-            _resident[key] = rows
+            if group is None or not nbytes:
+                array = anonymous(nbytes)
+                fill(array)
+            else:
+                array = group.host_memory("-".join(str(part) for part in key), nbytes, fill)
+            array.flags.writeable = False
+            _resident[known] = rows = ResidentRows(what, array)
         return rows
-
-
-def _load_private(path: Path, nbytes: int) -> ResidentRows:
-    array = anonymous(nbytes)
-    _read_file(path, array)
-    return ResidentRows(path, array)
-
-
-def _load_shared(path: Path, key: _Key) -> ResidentRows:
-    block = shared_block("-".join(str(part) for part in key[:4]), key[3], lambda array: _read_file(path, array))
-    rows = ResidentRows(path, block.array)
-    rows.block = block
-    return rows
-
-
-def made_rows(key: str, nbytes: int, fill: Fill, shared: bool) -> ResidentRows:
-    """Memory that `fill` writes; if `shared`, by the first process of this user that asks for `key`."""
-    if not shared or not nbytes:
-        array = anonymous(nbytes)
-        fill(array)
-        return ResidentRows(key, array)
-    block = shared_block(re.sub(r"[^\w-]", "_", key), nbytes, fill)
-    rows = ResidentRows(key, block.array)
-    rows.block = block
-    return rows
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""Processes that work together: which one, whether it still runs, and locks that its forked children can take."""
+"""Other processes: whether one still runs, locks that forked children can take, layouts opened again by digest."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import threading
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+
+from tiering.errors import FormatError
+from tiering.formats.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,20 @@ def _reopen_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_reopen_locks)
+
+
+def same_layout(path: str, digest: str) -> Layout:
+    """The layout at `path`, if it is still the one whose manifest has `digest`: pickled layouts are that and no more.
+
+    Raises
+    ------
+    FormatError
+        If another one lies there now.
+    """
+    layout = Layout.open(path)
+    if layout.digest != digest:
+        raise FormatError(
+            f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found {layout.digest}; "
+            "open it anew"
+        )
+    return layout

@@ -11,17 +11,14 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
 from tiering.errors import BudgetError, CapabilityError, InputError, StorageError, TieringError
-from tiering.formats.layout import TIERS, TypeLayout
+from tiering.formats.layout import TIERS, Layout, TypeLayout
 from tiering.loader.counters import Counters
 from tiering.loader.engines import note_fallback
-from tiering.loader.require_torch import require_torch
+from tiering.loader.messages import require_torch
 from tiering.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     import torch
-
-ALIGNMENT = 4096
-"""Outputs begin at a multiple of this, so that direct reads of whole sectors can land in them."""
 
 
 class Gatherable(Protocol):
@@ -93,6 +90,21 @@ class FeatureRows:
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         self._closed = True
+
+    def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
+        """Raise an `InputError` unless `out` is a tensor that so many rows fit."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if not isinstance(out, torch.Tensor):
+            raise InputError(f"out: expected a tensor, found {type(out).__name__}{hint}")
+        # Whether elements of a sparse tensor lie one after the other cannot even be asked.
+        dense = out.layout == torch.strided and out.is_contiguous()
+        if tuple(out.shape) != (rows, self.dim) or out.dtype != dtype or not dense:
+            raise InputError(
+                f"out: expected a contiguous {dtype} tensor of shape ({rows}, {self.dim}), "
+                f"found {out.dtype} {tuple(out.shape)}{'' if dense else ', not contiguous'}"
+            )
 
     def _place(self, tier: str) -> str:
         """Where the rows of a tier are, for people; the tier is not empty."""
@@ -184,15 +196,10 @@ class HostRows(FeatureRows):
                 out = self._new_tensor(len(wanted), dtype)
             except RuntimeError as error:  # torch's word for it
                 raise self._no_room(len(wanted)) from error
-        elif not isinstance(out, torch.Tensor):
-            raise InputError(f"out: expected a tensor, found {type(out).__name__}; gather_numpy fills NumPy arrays")
-        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):
-            raise InputError(
-                f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if dense(out) else ', not contiguous'}"
-            )
-        elif out.device.type != "cpu":
-            raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
+        else:
+            self._check_out(out, len(wanted), "; gather_numpy fills NumPy arrays")
+            if out.device.type != "cpu":
+                raise CapabilityError(f"out: expected a tensor in host memory, found one on {out.device}")
         self._fill(wanted, out.detach().view(torch.uint8).numpy())
         return out
 
@@ -203,10 +210,10 @@ class HostRows(FeatureRows):
         if out is None:
             nbytes = len(wanted) * self.row_bytes
             try:
-                raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+                raw = np.empty(nbytes + native.ALIGNMENT, np.uint8)
             except MemoryError as error:
                 raise self._no_room(len(wanted)) from error
-            start = -raw.ctypes.data % ALIGNMENT
+            start = -raw.ctypes.data % native.ALIGNMENT
             out = raw[start : start + nbytes].view(dtype).reshape(shape)
         elif not isinstance(out, np.ndarray):
             raise InputError(f"out: expected a NumPy array, found {type(out).__name__}; gather fills tensors")
@@ -228,8 +235,8 @@ class HostRows(FeatureRows):
         nbytes = rows * self.row_bytes
         if self.row_bytes % 512 != 0 or self._entry.rows("ssd") == 0:
             return torch.empty((rows, self.dim), dtype=dtype)  # no read could land in it
-        raw = torch.empty(nbytes + ALIGNMENT, dtype=torch.uint8)
-        start = -raw.data_ptr() % ALIGNMENT
+        raw = torch.empty(nbytes + native.ALIGNMENT, dtype=torch.uint8)
+        start = -raw.data_ptr() % native.ALIGNMENT
         return raw[start : start + nbytes].view(dtype).view(rows, self.dim)
 
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
@@ -276,8 +283,26 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
         ) from None
 
 
-def dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's elements lie one after the other; sparse ones cannot even be asked."""
-    import torch
+def make_table(
+    layout: Layout,
+    entry: TypeLayout,
+    reader: native.SsdReader | None,
+    checksums: list[Any],
+    memory: tuple[Any, list[Any], Any] | None = None,
+) -> native.TieredTable:
+    """A node type's rows as the core gathers them.
 
-    return tensor.layout == torch.strided and tensor.is_contiguous()
+    Parameters
+    ----------
+    checksums
+        Of the pages of each image, to be compared before rows are taken from them; empty for none.
+    memory
+        Bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0 on.
+    """
+    ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
+    gpu, peers, cpu = memory or (None, [], None)
+    ssd = entry.ssd_rows
+    return native.TieredTable(
+        entry.row_bytes, ends, gpu, peers, cpu, reader,
+        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums,
+    )  # fmt: skip

@@ -7,23 +7,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tiering.errors import InputError, MissingError
 from tiering.memory import parse_memory
+
+if TYPE_CHECKING:
+    from tiering.layout import LayoutOptions
 
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
     "reorder": ("features",),
-    "layout": ("gpu", "peer", "cpu", "ssd", "page", "split", "gpu_times"),
+    "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "split", "gpu_times"),
     "output": ("dir",),
     "run": ("memory",),
 }
 """Sections of the configuration and their keys.
 
 ``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method,
-train, seed and the options of the methods.
+train, seed and the options of the methods; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
 """
 
 
@@ -43,19 +46,12 @@ class ChainConfig:
     """Arguments of `tiering.pipeline.score`."""
     features: bool
     """Write the feature tables in rank order too."""
-    layout: dict[str, Any]
-    """Arguments of `tiering.pipeline.layout`."""
+    layout: LayoutOptions
+    """Sizes of the tiers and the rest. With an adjacency cache the layout needs the scores."""
     out: Path
     """Directory of the artifacts."""
     memory: str | int | None = None
     """What every stage stays within."""
-
-    @property
-    def splits(self) -> bool:
-        """Whether the layout splits the GPU's memory: then it needs the scores."""
-        from tiering.placement import parse_split
-
-        return parse_split(self.layout.get("split")) is not None
 
 
 def read_config(path: Path) -> ChainConfig:
@@ -72,11 +68,6 @@ def read_config(path: Path) -> ChainConfig:
     dataset, score, layout = document["dataset"], document["score"], document["layout"]
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
-    folders = layout.get("ssd", [])
-    if "gpu_times" in layout:
-        layout["gpu_times"] = base / str(layout["gpu_times"])
-    _check_split(path, layout, score)
-    layout["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
     return ChainConfig(
         source=base / str(dataset.pop("path")),
         format=str(dataset.pop("format", "auto")),
@@ -84,7 +75,7 @@ def read_config(path: Path) -> ChainConfig:
         dataset=dataset,
         score=score,
         features=bool(document["reorder"].get("features", False)),
-        layout=layout,
+        layout=_layout_options(path, layout, score),
         out=base / str(document["output"].get("dir", ".")),
         memory=document["run"].get("memory"),
     )
@@ -113,7 +104,7 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
 def _stage_keys(section: str) -> tuple[str, ...]:
     """Keys of a section that a stage defines."""
     if section == "score":
-        from tiering.scores.options import OPTIONS
+        from tiering.scores.request import OPTIONS
 
         return ("method", "train", "seed", *OPTIONS)
     from tiering.datasets.options import SourceOptions
@@ -124,7 +115,7 @@ def _stage_keys(section: str) -> tuple[str, ...]:
 
 def _check_score(path: Path, section: Mapping[str, Any]) -> None:
     """Refuse now what would fail after the import."""
-    from tiering.scores.options import OPTIONS, check_options
+    from tiering.scores.request import OPTIONS, check_options
 
     try:
         check_options({name: value for name, value in section.items() if name in OPTIONS})
@@ -132,22 +123,26 @@ def _check_score(path: Path, section: Mapping[str, Any]) -> None:
         raise InputError(f"{path}: [score] {error}") from None
 
 
-def _check_split(path: Path, layout: Mapping[str, Any], score: Mapping[str, Any]) -> None:
-    """Refuse now a split that the layout would refuse after the other stages; paths in `layout` are absolute."""
-    from tiering.layout.split import parse_request
+def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
+    """Refuse now what the layout would refuse after the other stages."""
+    from tiering.layout import LayoutOptions
     from tiering.scores.methods import AUTO, METHODS
 
+    base, folders = path.absolute().parent, given.get("ssd", [])
+    given["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
+    given |= {name: base / str(given[name]) for name in ("access_costs", "gpu_times") if name in given}
     try:
-        request = parse_request(layout.get("split"), layout.get("gpu_times"))
+        options = LayoutOptions.of(**given)
     except (InputError, MissingError) as error:
         raise type(error)(f"{path}: [layout] {error}") from None
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
-    if request is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
+    if options.cache is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
         raise InputError(
-            f"{path}: [layout] split: needs scores that know the sampler; give [score] fanouts, such as [10, 10], and "
-            f"method {', '.join(sampled)} or none"
+            f"{path}: [layout] adjacency_cache: needs scores that know the sampler; give [score] fanouts, such as "
+            f"[10, 10], and method {', '.join(sampled)} or none"
         )
+    return options
 
 
 def _check_memory(path: Path, memory: Any) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +20,10 @@ from tiering.formats.train_set import Train
 from tiering.memory import Budget, parse_memory
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.plan import Forecast, StagePlan, Step
-from tiering.units import Size, parse_threads
+from tiering.units import parse_threads
 
 if TYPE_CHECKING:
-    from tiering.placement import Capacities
+    from tiering.layout import LayoutOptions
 
 Memory = str | int | Budget | None
 PARSED = ("edgelist", "parquet")
@@ -99,12 +98,11 @@ def score_plan(
 ) -> StagePlan:
     """Plan of a score of a graph, or of one that does not exist yet."""
     from tiering.scores import plan_score
-    from tiering.scores.predict import predict_score as predict
 
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-    return predict(graph, plan_score(graph, **given, threads=threads, memory=budget), shape, out)
+    return plan_score(graph, **given, threads=threads, memory=budget).stage(graph, shape, out)
 
 
 def predict_reorder(
@@ -135,28 +133,23 @@ def predict_reorder(
 def predict_layout(
     graph: Graph | Pathlike,
     out: Pathlike,
+    options: LayoutOptions | None = None,
     *,
-    gpu: str | int | None = None,
-    peer: str | None = None,
-    cpu: str | int | None = None,
-    ssd: Sequence[Pathlike] = (),
-    page: str | int = "4KiB",
-    split: str | None = None,
     scores: Scores | Pathlike | None = None,
-    gpu_times: Pathlike | None = None,
     threads: int | str | None = None,
     memory: Memory = None,
+    **given: Any,
 ) -> Forecast:
-    """What `tiering.pipeline.layout` would take; how it would split the GPU's memory stands among the notes."""
+    """What `tiering.pipeline.layout` would take; how it would divide the GPU's memory stands among the notes."""
     from tiering.formats.feature_rows import checked_tables
+    from tiering.layout import LayoutOptions
 
     graph, target = opened(graph, Graph), Path(out).absolute()
-    known = None if scores is None else opened(scores, Scores)
+    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     tables = checked_tables(graph)
     shape = GraphShape.of_graph(graph)
     copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
-    sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page, "split": split, "gpu_times": gpu_times}
-    plan = layout_plan(graph, tables, target, parse_memory(memory), sizes, known, copied)
+    plan = layout_plan(graph, tables, target, parse_memory(memory), asked, known, copied)
     return Forecast((replace(plan, threads=parse_threads(threads)),))
 
 
@@ -165,7 +158,7 @@ def layout_plan(
     tables: dict[str, FeatureTable],
     out: Path,
     budget: Budget,
-    sizes: Mapping[str, Any],
+    options: LayoutOptions,
     scores: Scores | None = None,
     copied: int = 0,
 ) -> StagePlan:
@@ -173,74 +166,16 @@ def layout_plan(
 
     Parameters
     ----------
-    sizes
-        Arguments of `tiering.layout.writer.layout_options`.
     scores
-        Those the graph was ordered by, for a split.
+        Those the graph was ordered by, for an adjacency cache.
     """
-    from tiering.layout.predict import predict_layout as predict
-    from tiering.layout.split import order_of
-    from tiering.layout.tiers import plan_layout
-    from tiering.layout.writer import layout_options
-    from tiering.placement import parse_capacities
+    from tiering.layout.plan import plan_future_layout, plan_layout
 
-    options = layout_options(**sizes)
-    folders = [Path(folder) for folder in options["ssd"]]
-    capacities = parse_capacities(sizes.get("gpu"), sizes.get("peer"), sizes.get("cpu"), ssd=bool(folders))
     if isinstance(graph, Graph):
-        where, score = graph.path, order_of(graph).score
-        capacities, steps, notes = _split(graph, tables, capacities, sizes, scores, budget, len(folders))
+        plan = plan_layout(graph, tables, options, scores, budget)
     else:
-        where, score = graph, partial(_equal_scores, tables)
-        capacities, steps, notes = _future_split(tables, capacities, "split" in options)
-    tiers = plan_layout(where, score, tables, capacities, options["page_bytes"], len(folders))
-    plan = predict(tiers, tables, out, folders, budget, copied=copied)
-    return replace(plan, steps=(*steps, *plan.steps), notes=notes)
-
-
-Divided = tuple["Capacities", tuple[Step, ...], tuple[str, ...]]
-"""Sizes of the tiers of feature rows once the GPU's memory is divided, what that takes, and what there is to say."""
-
-
-def _split(
-    graph: Graph,
-    tables: Mapping[str, FeatureTable],
-    capacities: Capacities,
-    sizes: Mapping[str, Any],
-    scores: Scores | None,
-    budget: Budget,
-    images: int,
-) -> Divided:
-    """Divide the GPU's memory as the layout would: done just now."""
-    from tiering.layout.split import parse_request, split_gpu, split_need
-
-    request = parse_request(sizes.get("split"), sizes.get("gpu_times"))
-    divided, left = split_gpu(graph, tables, capacities, request, scores, budget, images)
-    if divided is None:
-        return left, (), ()
-    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    step = Step("split", "done now", split_need(graph, tables), amount=lists, unit="list")
-    return left, (step,), (str(divided),)
-
-
-def _future_split(tables: Mapping[str, FeatureTable], capacities: Capacities, split: bool) -> Divided:
-    """Without scores: rows get all of the GPU's memory, as far as other tiers keep some."""
-    notes: list[str] = []
-    if split and capacities.gpu is not None:
-        total = sum(table.rows * table.row_bytes for table in tables.values())
-        nbytes = min(total, capacities.gpu.of(total))
-        kept = nbytes >= max((table.row_bytes for table in tables.values()), default=1) and not (
-            capacities.ssd and nbytes == total
-        )
-        capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
-        notes.append("split: what adjacency lists get of the GPU's memory depends on scores; counted as none")
-    if len(tables) > 1:
-        notes.append("rows of several types: how they share the tiers depends on scores")
-    return capacities, (), tuple(notes)
-
-
-def _equal_scores(tables: Mapping[str, FeatureTable], node_type: str | None = None) -> np.ndarray[Any, Any]:
-    return np.broadcast_to(0.0, tables[str(node_type)].rows)
+        plan = plan_future_layout(graph, tables, options)
+    return plan.stage(tables, out, options.folders, budget, copied)
 
 
 def _one_file_system(one: Path, other: Path) -> bool:

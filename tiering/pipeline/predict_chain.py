@@ -90,7 +90,7 @@ class _Chain:
 
     def _layout(self, graph: Graph | FutureGraph, scores: Scores | None, reordered: Graph | None) -> StagePlan:
         out, sizes = self._out("layout"), self._config.layout
-        known = scores if self._config.splits else None
+        known = scores if sizes.cache is not None else None
         if reordered is not None and not self._force and current_layout(out, reordered, known, sizes) is not None:
             return self._kept("layout", "layout")
         shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)

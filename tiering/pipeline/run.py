@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
@@ -21,6 +21,9 @@ from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
 from tiering.progress import kept, note
 from tiering.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tiering.layout import LayoutOptions
 
 A = TypeVar("A", bound=Artifact)
 
@@ -41,10 +44,10 @@ def run_config(
     ----------
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
-        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, split, gpu_times;
-        a split gets the chain's own scores), ``output`` (dir; default: beside the file), ``run`` (memory). Paths in it
-        are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered`` and ``layout`` in the output
-        directory.
+        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
+        access_costs; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside the file),
+        ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered``
+        and ``layout`` in the output directory.
     memory
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
     force
@@ -93,12 +96,12 @@ def run_config(
             verify=verify,
         ),
     )  # fmt: skip
-    known = scores if config.splits else None
+    known = scores if config.layout.cache is not None else None
     chain.stage(
         "layout", "layout", Layout, lambda found: _layout_current(found, reordered, known, config.layout),
         lambda target, replace: layout(
-            reordered, target, scores=known, threads=threads, memory=budget, force=replace, verify=verify,
-            **config.layout,
+            reordered, target, config.layout, scores=known, threads=threads, memory=budget, force=replace,
+            verify=verify,
         ),
     )  # fmt: skip
     return chain.report
@@ -200,11 +203,9 @@ def _reorder_current(found: Graph, graph: Graph, scores: Scores, features: bool)
     return _recorded(found, "reorder") == ({"features": features}, inputs)
 
 
-def _layout_current(found: Layout, graph: Graph, scores: Scores | None, tiers: Mapping[str, Any]) -> bool:
-    from tiering.layout.writer import layout_options
-
+def _layout_current(found: Layout, graph: Graph, scores: Scores | None, options: LayoutOptions) -> bool:
     inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
-    return _recorded(found, "layout") == (layout_options(**tiers), inputs)
+    return _recorded(found, "layout") == (options.recorded, inputs)
 
 
 def current_import(target: Path, config: ChainConfig) -> Graph | None:
@@ -223,6 +224,6 @@ def current_reorder(target: Path, graph: Graph, scores: Scores, features: bool) 
     return _current(target, Graph, lambda found: _reorder_current(found, graph, scores, features))
 
 
-def current_layout(target: Path, graph: Graph, scores: Scores | None, tiers: Mapping[str, Any]) -> Layout | None:
-    """The layout at `target` if `run_config` would keep it; `scores` where it splits the GPU's memory."""
-    return _current(target, Layout, lambda found: _layout_current(found, graph, scores, tiers))
+def current_layout(target: Path, graph: Graph, scores: Scores | None, options: LayoutOptions) -> Layout | None:
+    """The layout at `target` if `run_config` would keep it; `scores` where it has an adjacency cache."""
+    return _current(target, Layout, lambda found: _layout_current(found, graph, scores, options))

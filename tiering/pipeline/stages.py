@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import digest_bytes
@@ -18,6 +18,9 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.memory import Budget, parse_memory
+
+if TYPE_CHECKING:
+    from tiering.layout import LayoutOptions
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"
@@ -175,29 +178,26 @@ def reorder(
 def layout(
     graph: Graph | Pathlike,
     out: Pathlike,
+    options: LayoutOptions | None = None,
     *,
-    gpu: str | int | None = None,
-    peer: str | None = None,
-    cpu: str | int | None = None,
-    ssd: Sequence[Pathlike] = (),
-    page: str | int = "4KiB",
-    split: str | None = None,
     scores: Scores | Pathlike | None = None,
-    gpu_times: Pathlike | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
     verify: bool = True,
+    **given: Any,
 ) -> Layout:
-    """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`."""
-    from tiering.layout import write_layout
+    """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`.
 
+    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
+    which there are.
+    """
+    from tiering.layout import LayoutOptions, write_layout
+
+    asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
-        return write_layout(
-            graph, out, gpu=gpu, peer=peer, cpu=cpu, ssd=ssd, page=page, split=split, scores=known,
-            gpu_times=gpu_times, threads=threads, memory=memory, force=force,
-        )  # fmt: skip
+        return write_layout(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiering.artifacts.blocks import ALIGNMENT
+from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
 from tiering.formats.features import FeatureTable

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.direct_io import padded
+from tiering.artifacts.segments import SegmentFile
 from tiering.ranked_rows.plan import LINE_BYTES, place_bytes, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
@@ -145,7 +146,7 @@ def _write_indptr(writer: ArtifactWriter, name: str, old: OldRelation, windows: 
                 return indptr
             del indptr
         else:
-            with writer.blocks(name, "int64", old.indptr.shape) as file:
+            with writer.file(name, "int64", old.indptr.shape) as file:
                 windows.offsets(file, old.indptr, old.dst_old_to_new)
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
@@ -165,7 +166,7 @@ class _EntryFiles:
         old = self._old
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = old.indices.shape if values is None else values.shape
-        with self._writer.blocks(name, dtype.name, shape) as file:
+        with self._writer.file(name, dtype.name, shape) as file:
             places = sources = old.dst_old_to_new
             if values is None:
                 sources = self._sources(file, item)
@@ -189,12 +190,12 @@ class _EntryFiles:
         """Bytes for a window and the starts of its columns."""
         return self._budget.left() - self._pieces
 
-    def _memory(self, file: BlockFile, blocks: range, item: int) -> int:
+    def _memory(self, file: FileWriter, blocks: range, item: int) -> int:
         """Bytes of a window, and of the starts of its columns unless all are in memory."""
         window = Window.of(file, blocks, item, self._indptr)
         return window.memory(item) if isinstance(self._indptr, np.memmap) else (window.end - window.first) * item
 
-    def _sources(self, file: BlockFile, item: int) -> AnyArray:
+    def _sources(self, file: FileWriter, item: int) -> AnyArray:
         """The source map: in memory if it is small, or a window of one block fits beside it; else where it lies."""
         whole, missing = self._old.src_old_to_new, file.missing()
         if not missing:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
 from tiering.artifacts.windows import make_missing
@@ -23,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 
 def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
     """Write an array in blocks: past the page cache, several side by side."""
-    with writer.blocks(name, array.dtype.name, array.shape) as file:
+    with writer.file(name, array.dtype.name, array.shape) as file:
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for block in [] if file.num_blocks == len(file.missing()) else file.missing():
             file.write(block, flat[slice(*file.span(block))])
@@ -58,7 +59,7 @@ class NodeWindows:
     def __init__(self, budget: Budget, sizes: Sizes, threads: int) -> None:
         self.budget, self.sizes, self.threads = budget, sizes, threads
 
-    def permuted(self, file: BlockFile, source: AnyArray, old_to_new: AnyArray) -> None:
+    def permuted(self, file: FileWriter, source: AnyArray, old_to_new: AnyArray) -> None:
         """Write `source` in rank order; `old_to_new` is the rank of each of its rows."""
         whole = rows(source)
 
@@ -68,7 +69,7 @@ class NodeWindows:
 
         self._make(file, whole.shape[1], fill)
 
-    def inverse(self, file: BlockFile, order: AnyArray) -> AnyArray | None:
+    def inverse(self, file: FileWriter, order: AnyArray) -> AnyArray | None:
         """Write the inverse of a permutation; return it if it was made at once.
 
         Raises
@@ -89,7 +90,7 @@ class NodeWindows:
         whole = self._make(file, order.itemsize, fill)
         return None if whole is None else whole.view(order.dtype)
 
-    def offsets(self, file: BlockFile, indptr: AnyArray, old_to_new: AnyArray) -> None:
+    def offsets(self, file: FileWriter, indptr: AnyArray, old_to_new: AnyArray) -> None:
         """Write the offsets of the columns under their new ids; `indptr` is sound."""
 
         def fill(first: int, window: Bytes) -> None:
@@ -112,7 +113,7 @@ class NodeWindows:
             for first, _, parts in stream:
                 yield first, parts
 
-    def _make(self, file: BlockFile, row_bytes: int, fill: Callable[[int, Bytes], None]) -> Bytes | None:
+    def _make(self, file: FileWriter, row_bytes: int, fill: Callable[[int, Bytes], None]) -> Bytes | None:
         """Write the missing blocks: ``fill(first, window)`` makes rows; return the window if it was the only one."""
         room = self.budget.left() - self.sizes.node_piece
         only: Bytes | None = None

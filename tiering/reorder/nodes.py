@@ -87,7 +87,7 @@ def _write_maps(part: ArtifactWriter, node_type: str, count: int, orders: Orders
         if order is None:
             order = _mapped(part, names[0], count)
         if not part.has(names[1]):
-            with part.blocks(names[1], order.dtype.name, order.shape) as file:
+            with part.file(names[1], order.dtype.name, order.shape) as file:
                 inverse = windows.inverse(file, order)
         del order
     except TieringError:
@@ -108,12 +108,12 @@ def _write_pieces(part: ArtifactWriter, name: str, node_type: str, count: int, o
             raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {first.shape}")
         put(part, name, first)
         return first
-    with part.stream(name, first.dtype.name, (count,)) as file:
-        file.write(first)
-        file.write(second)
+    with part.file(name, first.dtype.name, (count,)) as file:
+        file.append(first)
+        file.append(second)
         del first, second
         for piece in pieces:
-            file.write(piece)
+            file.append(piece)
     return None
 
 
@@ -133,7 +133,7 @@ def _write_array(
     if entry.bytes == 0:
         to.put(name, source.manifest.array(source_name), entry.dtype)
         return
-    with to.blocks(name, entry.dtype, entry.shape) as file:
+    with to.file(name, entry.dtype, entry.shape) as file:
         windows.permuted(file, source.manifest.array(source_name), maps.random())
 
 
@@ -152,7 +152,7 @@ def _write_split(writer: ArtifactWriter, name: str, ids: AnyArray, old_to_new: A
     """Write the new ids of a split, some at a time."""
     if writer.has(name):
         return
-    with writer.stream(name, "int64", ids.shape) as file:
+    with writer.file(name, "int64", ids.shape) as file:
         for begin in range(0, ids.shape[0], SPLIT_CHUNK):
             new = take(old_to_new, ids[begin : begin + SPLIT_CHUNK], threads)
-            file.write(new.astype(np.int64, copy=False))
+            file.append(new.astype(np.int64, copy=False))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tiering.artifacts.appended import appending_memory
+from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.windows import count_windows
 from tiering.formats.shape import EdgeShape, GraphShape

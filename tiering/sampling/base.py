@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -11,8 +10,9 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError, RefusedError
-from tiering.formats.refusals import damaged, named
+from tiering.formats.refusals import damaged
 from tiering.sampling.batch import AccessCounts, IdArray, SampledBatch, SampledEdges
+from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_csc, checked_node_keys
 from tiering.sampling.plan import EpochPlan, id_array, key_word
 from tiering.sampling.plan import batches as cut_batches
@@ -32,7 +32,7 @@ class Sampler:
         A graph artifact, or anything with the methods of `tiering.sampling.graph.SampledGraph`; if it has
         ``node_keys(type)``, these original ids key the random numbers.
     fanouts
-        hop x relation, resolved.
+        One entry per hop: a number for all edge relations, or a mapping.
     frontier
         Who samples at a hop: ``"all"`` nodes found so far, or ``"new"`` ones.
     seed
@@ -57,7 +57,7 @@ class Sampler:
     def __init__(
         self,
         graph: SampledGraph,
-        fanouts: Sequence[Sequence[int]],
+        fanouts: Sequence[Fanout],
         *,
         frontier: FrontierRule = "all",
         seed: int = 0,
@@ -72,18 +72,23 @@ class Sampler:
         self.graph = graph
         self.frontier = frontier
         self.rule = rule
-        """Name of the rule in the core: ``uniform``, ``replacement``, ``weighted``, ``walks`` or ``layers``."""
+        """What the core calls it: a name of `tiering.sampling.SAMPLERS`; ``full`` is ``uniform`` there."""
         self.seed = key_word(seed, "seed")
         self.node_types = list(graph.node_types)
         self.relations = [cast(Relation, tuple(r)) for r in graph.relations]
         self.edge_relations = self.relations if edge_relations is None else list(edge_relations)
-        self.fanouts = [list(hop) for hop in fanouts]
+        self.fanouts = resolve_fanouts(self.edge_relations, fanouts)
+        """hop x edge relation."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
         try:
             self._native = native.Sampler(
+                type_names=[repr(t) for t in self.node_types],
                 num_nodes=[graph.num_nodes(t) for t in self.node_types],
-                relations=[(place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r)) for r in self.relations],
+                relations=[
+                    (":".join(r), place[r[0]], place[r[2]], *checked_csc(graph, r), given.get(r))
+                    for r in self.relations
+                ],
                 fanouts=self.fanouts,
                 frontier=frontier,
                 node_keys=[checked_node_keys(graph, t) for t in self.node_types],
@@ -214,7 +219,7 @@ class Sampler:
         InputError
             If the plan has no such batches, or marks or counters do not fit the graph.
         """
-        epoch, marks = self._epoch(plan, first, last), [self._marks(each) for each in maps]
+        epoch, marks = self._epoch(plan, first, last), [self._marks(marks) for marks in maps]
         counters = ([], []) if counts is None else self._counters(counts)
         workers = parse_threads(threads)
         try:
@@ -247,15 +252,15 @@ class Sampler:
     def _marks(self, marks: Mapping[str, npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8] | None]:
         """One array per node type, None where nothing was given."""
         self._check_types(marks, "marks")
-        for node_type, each in marks.items():
+        for node_type, array in marks.items():
             shape = (self.graph.num_nodes(node_type),)
-            if each.shape != shape or not np.can_cast(each.dtype, np.uint8, "safe"):
+            if array.shape != shape or not np.can_cast(array.dtype, np.uint8, "safe"):
                 raise InputError(
-                    f"marks of type {node_type!r}: expected uint8 of shape {shape}, found {each.dtype} of shape "
-                    f"{each.shape}"
+                    f"marks of type {node_type!r}: expected uint8 of shape {shape}, found {array.dtype} of shape "
+                    f"{array.shape}"
                 )
         given = [marks.get(t) for t in self.node_types]
-        return [None if each is None else np.ascontiguousarray(each, np.uint8) for each in given]
+        return [None if array is None else np.ascontiguousarray(array, np.uint8) for array in given]
 
     def _check_types(self, given: Mapping[str, Any], what: str) -> None:
         if unknown := [t for t in given if t not in self.node_types]:
@@ -282,16 +287,12 @@ class Sampler:
             lists.append(array)
         return lists
 
-    def _explain(self, error: ValueError) -> InputError:
-        """The core's message with names instead of numbers."""
+    def _explain(self, error: RefusedError) -> InputError:
+        """The core's message, with the graph and what to do about it."""
         path = getattr(self.graph, "path", "graph")
-        text = named(str(error), self.relations)
-        text = re.sub(r"\bof type (\d+)", lambda m: f"of type {self.node_types[int(m[1])]!r}", text)
-        if text.startswith("weights of"):
-            return InputError(f"{path}: {text}; correct the weights and import again, or use another sampler")
-        if re.match(r"(relation \S+: )?(indptr|indices|column)|node keys", text):
-            return InputError(f"{path}: {text}; {damaged(path)}")
-        return InputError(text)
+        if error.subject == "weights":
+            return InputError(f"{path}: {error}; correct the weights and import again, or use another sampler")
+        return InputError(f"{path}: {error}; {damaged(path)}" if error.subject == "adjacency" else str(error))
 
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tiering.sampling.base import FrontierRule, Sampler
-from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.fanouts import Fanout
+from tiering.sampling.graph import SampledGraph
 
 
 class LayerSampler(Sampler):
@@ -55,7 +55,4 @@ class LayerSampler(Sampler):
         frontier: FrontierRule = "all",
         seed: int = 0,
     ) -> None:
-        relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
-        super().__init__(
-            graph, resolve_fanouts(relations, layer_sizes), frontier=frontier, seed=seed, rule="layers"
-        )  # fmt: skip
+        super().__init__(graph, layer_sizes, frontier=frontier, seed=seed, rule="ladies")

@@ -7,8 +7,8 @@ from typing import Literal
 
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
-from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph, checked_weights
+from tiering.sampling.fanouts import Fanout
+from tiering.sampling.graph import SampledGraph, checked_weights
 
 DrawRule = Literal["uniform", "replacement", "weighted"]
 DRAW_RULES = ("uniform", "replacement", "weighted")
@@ -65,9 +65,5 @@ class NeighborSampler(Sampler):
     ) -> None:
         if rule not in DRAW_RULES:
             raise InputError(f"rule: expected one of {', '.join(DRAW_RULES)}, found {rule!r}")
-        relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
-        resolved = resolve_fanouts(relations, fanouts)
-        weights = {r: checked_weights(graph, r) for r in relations} if rule == "weighted" else None
-        super().__init__(
-            graph, resolved, frontier=frontier, seed=seed, rule=rule, weights=weights, threads=threads
-        )  # fmt: skip
+        weights = {r: checked_weights(graph, r) for r in graph.relations} if rule == "weighted" else None
+        super().__init__(graph, fanouts, frontier=frontier, seed=seed, rule=rule, weights=weights, threads=threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,11 +11,14 @@ import numpy as np
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
-from tiering.sampling.graph import Relation, SampledGraph
+from tiering.sampling.graph import SampledGraph
 from tiering.sampling.layer import LayerSampler
-from tiering.sampling.neighbor import NeighborSampler
+from tiering.sampling.neighbor import DRAW_RULES, DrawRule, NeighborSampler
 from tiering.sampling.plan import key_word, positive_size
 from tiering.sampling.walk import RandomWalkSampler
+
+SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
+"""Samplers by name."""
 
 
 @dataclass(frozen=True)
@@ -82,53 +85,34 @@ def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
     InputError
         If the fanouts do not fit the relations, or the graph lacks what the sampler needs.
     """
-    return SAMPLERS[options.sampler](graph, options)
+    name, fanouts, seed = options.sampler, options.fanouts, options.seed
+    frontier = cast(FrontierRule, options.frontier)
+    if name == "pinsage":
+        return RandomWalkSampler(
+            graph,
+            fanouts,
+            num_walks=options.num_walks,
+            walk_length=options.walk_length,
+            restart=options.restart,
+            metapaths=options.metapaths,
+            frontier=frontier,
+            seed=seed,
+        )
+    if name == "ladies":
+        return LayerSampler(graph, fanouts, frontier=frontier, seed=seed)
+    if name == "full":
+        _require_whole_lists(graph, fanouts)
+    rule = cast(DrawRule, "uniform" if name == "full" else name)
+    return NeighborSampler(graph, fanouts, rule=rule, frontier=frontier, seed=seed)
 
 
-def _uniform(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    return NeighborSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
-
-
-def _replacement(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    return NeighborSampler(
-        graph, options.fanouts, rule="replacement", frontier=_rule(options), seed=options.seed
-    )  # fmt: skip
-
-
-def _weighted(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    return NeighborSampler(graph, options.fanouts, rule="weighted", frontier=_rule(options), seed=options.seed)
-
-
-def _full(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
-    for hop, numbers in enumerate(resolve_fanouts(relations, options.fanouts)):
+def _require_whole_lists(graph: SampledGraph, fanouts: Sequence[Fanout]) -> None:
+    for hop, numbers in enumerate(resolve_fanouts(graph.relations, fanouts)):
         if bad := [number for number in numbers if number not in (-1, 0)]:
             raise InputError(
                 f"fanouts of hop {hop}: sampler 'full' takes all neighbours, expected -1 (or 0 to skip a relation), "
                 f"found {bad[0]}; for two hops write -1,-1"
             )
-    return _uniform(graph, options)
-
-
-def _pinsage(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    return RandomWalkSampler(
-        graph,
-        options.fanouts,
-        num_walks=options.num_walks,
-        walk_length=options.walk_length,
-        restart=options.restart,
-        metapaths=options.metapaths,
-        frontier=_rule(options),
-        seed=options.seed,
-    )
-
-
-def _ladies(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    return LayerSampler(graph, options.fanouts, frontier=_rule(options), seed=options.seed)
-
-
-def _rule(options: SamplingOptions) -> FrontierRule:
-    return cast(FrontierRule, options.frontier)
 
 
 def _key(relation: Any) -> str:
@@ -137,14 +121,3 @@ def _key(relation: Any) -> str:
 
 def _plain(number: Any) -> Any:
     return number.item() if isinstance(number, np.generic) else number
-
-
-SAMPLERS: dict[str, Callable[[SampledGraph, SamplingOptions], Sampler]] = {
-    "uniform": _uniform,
-    "replacement": _replacement,
-    "weighted": _weighted,
-    "full": _full,
-    "pinsage": _pinsage,
-    "ladies": _ladies,
-}
-"""Samplers by name."""

@@ -7,14 +7,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+from tiering import native
 from tiering.errors import InputError
 from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import SampledBatch
-from tiering.sampling.fanouts import Fanout, match_relation, resolve_fanouts
+from tiering.sampling.fanouts import Fanout, match_relation
 from tiering.sampling.graph import Relation, SampledGraph
-
-MOST_VISITS = 2**24
-"""Most visits that one node's walks may make: what the float32 of an edge weight counts exactly."""
 
 
 class RandomWalkSampler(Sampler):
@@ -82,10 +80,8 @@ class RandomWalkSampler(Sampler):
         relations: list[Relation] = [(r[0], r[1], r[2]) for r in graph.relations]
         self.num_walks = _count(num_walks, "num_walks")
         self.walk_length = _count(walk_length, "walk_length")
-        if self.num_walks * self.walk_length > MOST_VISITS:
-            raise InputError(
-                f"num_walks * walk_length: expected at most {MOST_VISITS}, found {num_walks}*{walk_length}"
-            )
+        if self.num_walks * self.walk_length > (most := native.MOST_VISITS):
+            raise InputError(f"num_walks * walk_length: expected at most {most}, found {num_walks}*{walk_length}")
         self.restart = _probability(restart)
         self.metapaths = _resolve_metapaths(relations, metapaths, self.walk_length)
         groups = [_joined(path) for path in self.metapaths]
@@ -94,10 +90,10 @@ class RandomWalkSampler(Sampler):
         place = {r: i for i, r in enumerate(relations)}
         super().__init__(
             graph,
-            resolve_fanouts(groups, fanouts),
+            fanouts,
             frontier=frontier,
             seed=seed,
-            rule="walks",
+            rule="pinsage",
             edge_relations=groups,
             walks=(self.num_walks, self.walk_length, self.restart, [[place[r] for r in p] for p in self.metapaths]),
         )
@@ -120,8 +116,8 @@ def _count(value: int, what: str) -> int:
         number = operator.index(value)
     except TypeError:
         raise InputError(f"{what}: expected a whole number, found {value!r}") from None
-    if not 1 <= number <= MOST_VISITS:
-        raise InputError(f"{what}: expected 1 to {MOST_VISITS}, found {number}")
+    if not 1 <= number <= native.MOST_VISITS:
+        raise InputError(f"{what}: expected 1 to {native.MOST_VISITS}, found {number}")
     return number
 
 

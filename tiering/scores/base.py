@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.errors import InputError
+from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
 from tiering.memory import Budget
 from tiering.progress import note
-from tiering.scores.memory import scratch_errors
 from tiering.scores.plan import ScorePlan, plan_score
 from tiering.version import __version__
 
@@ -52,7 +54,7 @@ def score_graph(
         Seed of the sampler and of a random training set (``train="1%"``); 0 if not given.
     **options
         What matters to the method; the others are noted and ignored. ``damping``, ``sweeps``, ``teleport``,
-        ``tolerance``, ``epochs``, ``first_epoch``, ``prior_weight``: `tiering.scores.options.ScoreOptions`.
+        ``tolerance``, ``epochs``, ``first_epoch``, ``prior_weight``: `tiering.scores.request.ScoreOptions`.
         ``fanouts`` (in any form of `tiering.units.parse_fanouts`), ``batch_size``, ``frontier``, ``sampler`` and those
         of one sampler: `tiering.sampling.SamplingOptions`.
     threads, force
@@ -66,7 +68,7 @@ def score_graph(
     InputError
         If an option does not fit, or fanouts or a training set are needed and there are none.
     BudgetError
-        If the memory is less than the least of the method (`tiering.scores.memory`).
+        If the memory is less than the minimum of the method (`tiering.scores.memory`).
     StorageError
         If the disk is full; says how many bytes are needed and free.
 
@@ -80,7 +82,7 @@ def score_graph(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
     plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
-    plan.budget.require(plan.need.least, plan.need.what)
+    plan.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}
     with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
@@ -104,7 +106,7 @@ def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str,
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    with scratch_errors(), graph_errors(graph):
+    with _scratch_errors(), graph_errors(graph):
         columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
     files = {f"nodes/{node_type}/feature": columns.feature[node_type] for node_type in graph.node_types}
     files |= {f"{relation_folder(relation)}/adjacency": reads for relation, reads in columns.adjacency.items()}
@@ -112,3 +114,15 @@ def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str,
         writer.put(name, values)
     journal.record("columns", files=list(files), reached=columns.reached)
     return columns.reached
+
+
+@contextmanager
+def _scratch_errors() -> Iterator[None]:
+    """Say what to do where the disk refuses the scratch file."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        advice = "; make room, or give more memory, so that less goes to disk" if error.errno == errno.ENOSPC else ""
+        raise StorageError(error.errno or errno.EIO, f"{error.strerror or error}{advice}") from error

@@ -16,7 +16,7 @@ import numpy as np
 
 from tiering import native
 from tiering.formats.graph import Graph
-from tiering.scores.pagerank import weighted_reverse_pagerank
+from tiering.scores.pagerank import wrpr_by_default
 from tiering.scores.presample import Tally, count_request
 from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest
 from tiering.scores.vip import SAMPLERS, vip
@@ -121,7 +121,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
 
 def _ranked(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
     """``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
-    ranks = weighted_reverse_pagerank(graph, request).values
+    ranks = wrpr_by_default(graph, request).feature
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:
         total = float(values.sum())

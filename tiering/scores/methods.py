@@ -9,11 +9,11 @@ from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.degree import degree
 from tiering.scores.hybrid import hybrid
-from tiering.scores.memory import Need, Sizes, degree_need, hybrid_need, presample_need, rank_need, vip_need
-from tiering.scores.options import SAMPLING
+from tiering.scores.memory import Need, degree_need, hybrid_need, presample_need, rank_need, vip_need
 from tiering.scores.pagerank import rpr, wrpr
 from tiering.scores.presample import presample
-from tiering.scores.request import ScoreColumns, ScoreRequest
+from tiering.scores.request import SAMPLING, ScoreColumns, ScoreRequest
+from tiering.scores.sweeps import sweep_need
 from tiering.scores.vip import SAMPLERS, vip
 
 AUTO = "auto"
@@ -37,31 +37,24 @@ class Method:
     """What it needs, by the formulas of `tiering.scores.memory`."""
 
 
-def _sizes(graph: SizedGraph, request: ScoreRequest) -> Sizes:
-    return Sizes.of(graph, request.train_size, request.threads)
-
-
 def _rank(graph: SizedGraph, request: ScoreRequest) -> Need:
-    return rank_need(_sizes(graph, request))
+    return rank_need(graph, request, sweep_need(graph, request.threads))
 
 
-def _presample(graph: SizedGraph, request: ScoreRequest) -> Need:
-    return presample_need(graph, _sizes(graph, request), request.sampled)
+def _vip(graph: SizedGraph, request: ScoreRequest) -> Need:
+    return vip_need(graph, request, sweep_need(graph, request.threads))
 
 
 def _hybrid(graph: SizedGraph, request: ScoreRequest) -> Need:
-    sizes = _sizes(graph, request)
-    prior = vip_need(sizes) if request.sampled.sampler in SAMPLERS else rank_need(sizes)
-    squares = request.options.prior_weight is None and request.options.epochs > 1
-    return hybrid_need(graph, sizes, request.sampled, squares, prior)
+    return hybrid_need(graph, request, (_vip if request.sampled.sampler in SAMPLERS else _rank)(graph, request))
 
 
 METHODS: dict[str, Method] = {
-    "degree": Method(degree, (), False, False, lambda graph, request: degree_need(_sizes(graph, request))),
+    "degree": Method(degree, (), False, False, degree_need),
     "rpr": Method(rpr, ("damping", "teleport", "tolerance"), False, False, _rank),
     "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), True, False, _rank),
-    "presample": Method(presample, COUNTING, True, True, _presample),
-    "vip": Method(vip, SAMPLING, True, False, lambda graph, request: vip_need(_sizes(graph, request))),
+    "presample": Method(presample, COUNTING, True, True, presample_need),
+    "vip": Method(vip, SAMPLING, True, False, _vip),
     "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, _hybrid),
 }
 """Methods by name, the cheapest first."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,15 @@ import numpy as np
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
-from tiering.formats.shape import SizedGraph
+from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.memory import Budget, parse_memory
+from tiering.plan import StagePlan, Step, held_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
-from tiering.scores.memory import Need
+from tiering.scores.memory import Need, list_nodes
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
-from tiering.scores.options import ScoreOptions, check_options, words
-from tiering.scores.request import ScoreRequest, TrainSet
+from tiering.scores.request import ScoreOptions, ScoreRequest, TrainSet, check_options
+from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
 from tiering.units import parse_threads
 
@@ -45,6 +48,52 @@ class ScorePlan:
     """Memory that it may take."""
     notes: list[str]
     """What the user should know: what ``auto`` chose, which options have no effect."""
+
+    @property
+    def sweeps(self) -> int:
+        """Passes over the binned edges, at the most; 0 for methods that make none."""
+        options = self.request.options
+        if self.name == "wrpr":
+            return options.sweeps
+        if self.name == "rpr":
+            return math.ceil(math.log(options.tolerance) / math.log(options.damping)) if options.damping else 1
+        if not self.need.swept:
+            return 0
+        by_wrpr = self.request.sampled.sampler not in SAMPLERS
+        return ScoreOptions.sweeps if by_wrpr else len(self.request.sampled.fanouts)
+
+    def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
+        """What the stage will take: memory, disk, and how much passes.
+
+        Raises
+        ------
+        BudgetError
+            Where the score would.
+        """
+        self.budget.require(self.need.minimum, self.need.what)
+        scratch = scratch_bytes(graph, self.request, self.need) if self.need.swept else 0
+        how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
+        memory = min(self.need.sufficient, max(self.need.minimum, self.budget.left()))
+        lists = list_nodes(graph) if "fanouts" in self.method.options else 0
+        columns = 8 * (graph.num_nodes() + lists)
+        passing = (1 + self.sweeps) * shape.num_edges() + _sampled_edges(graph, self)
+        notes = list(self.notes)
+        if self.name == "rpr":
+            notes.append(f"at most {self.sweeps} sweeps, fewer where scores stand still before")
+        steps = (
+            Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, "edge"),
+            Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
+        )
+        return StagePlan("score", out, steps, {out: columns}, held_memory(), tuple(notes), self.request.threads)
+
+    def _read_bytes(self, shape: GraphShape) -> int:
+        """Bytes of the graph that are read from disk."""
+        read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
+        if self.need.swept and past_the_cache(4 * shape.num_edges(), self.budget, self.need):
+            read *= 2  # edges are counted, then put in bins
+        if self.name != "degree":
+            read += sum(round(8 * (shape.num_nodes(edges.relation[2]) + 1) * edges.uncached) for edges in shape.edges)
+        return read
 
 
 def plan_score(
@@ -130,7 +179,9 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
     found = [f"method {name} (auto: {reason})"] if reason else []
     for option in unused:
         users = used_by(option)
-        found.append(f"{words([option])} has no effect on {name}" + (f", only on {', '.join(users)}" if users else ""))
+        found.append(
+            f"{option.replace('_', ' ')} has no effect on {name}" + (f", only on {', '.join(users)}" if users else "")
+        )
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
         found.append("vip knows no edge weights: it takes all neighbours for equally likely")
     return found
@@ -139,3 +190,15 @@ def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOpti
 def _is_share(train: Train) -> bool:
     values = train.values() if isinstance(train, Mapping) else [train]
     return any(isinstance(value, str) and "%" in value for value in values)
+
+
+def _sampled_edges(graph: SizedGraph, plan: ScorePlan) -> int:
+    """Edges that the epochs of a method sample at the most: every node of a batch so far asks in every hop."""
+    if not plan.method.counts:
+        return 0
+    sampling, nodes, edges = plan.request.sampled, graph.num_nodes(), graph.num_edges()
+    asking, sampled = min(nodes, sampling.batch_size), 0
+    for hop in resolve_fanouts(graph.relations, sampling.fanouts):
+        drawn = edges if min(hop) < 0 else min(edges, asking * sum(hop))
+        sampled, asking = sampled + drawn, min(nodes, asking + drawn)
+    return plan.request.options.epochs * -(-plan.request.train_size // sampling.batch_size) * sampled

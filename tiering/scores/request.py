@@ -1,22 +1,92 @@
-"""What a method is given and what it returns."""
+"""What a user may set for a score, with defaults and checks; what a method is given, and what it returns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tiering.artifacts.manifest import Relation
-from tiering.errors import InternalError
-from tiering.formats.graph import Graph
+from tiering.errors import InputError, InternalError
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
-from tiering.scores.options import ScoreOptions
+from tiering.units import parse_fanouts
 
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TrainSet: TypeAlias = "dict[str, np.ndarray[Any, np.dtype[np.int64]]]"
+
+TELEPORTS = ("uniform", "train")
+SAMPLING = tuple(field.name for field in fields(SamplingOptions) if field.name != "seed")
+"""Options that say how training samples; those of `tiering.sampling.SamplingOptions`."""
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Options of the methods, beside those of `SAMPLING`."""
+
+    damping: float = 0.85
+    """``rpr``, ``wrpr``: share of a score that is handed on, 0 to below 1."""
+    sweeps: int = 5
+    """``wrpr``: passes over the edges."""
+    teleport: str = "uniform"
+    """``rpr``, ``wrpr``: who gets the rest, ``uniform`` all nodes, ``train`` the training nodes."""
+    tolerance: float = 1e-9
+    """``rpr`` stops when the sum of absolute changes falls below it; scores start with the sum 1."""
+    epochs: int = 2
+    """``presample``, ``hybrid``: epochs to sample and count."""
+    first_epoch: int = 0
+    """``presample``, ``hybrid``: number of the first of them."""
+    prior_weight: float | None = None
+    """``hybrid``: epochs that the analytic prior counts for; ``None``: found from the counts themselves."""
+
+
+OPTIONS = (*(field.name for field in fields(ScoreOptions)), *SAMPLING)
+"""Names of all options."""
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "damping": (lambda v: _number(v) and 0 <= v < 1, "0 to below 1"),
+    "sweeps": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
+    "teleport": (lambda v: v in TELEPORTS, " or ".join(TELEPORTS)),
+    "tolerance": (lambda v: _number(v) and 0 < v < 1, "a number between 0 and 1"),
+    "epochs": (lambda v: _whole(v) and 1 <= v <= 10_000, "a whole number from 1 to 10000"),
+    "first_epoch": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number, 0 or more"),
+    "prior_weight": (lambda v: v is None or (_number(v) and v >= 0), "a number, 0 or more"),
+}
+
+
+def check_options(given: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
+    """Options from what was given, and those of `SAMPLING` that were given, fanouts parsed.
+
+    Raises
+    ------
+    InputError
+        If there is no such option, or a value does not fit; also where the option does not matter.
+    """
+    if unknown := sorted(set(given) - set(OPTIONS)):
+        raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
+    own = {name: value for name, value in given.items() if name in _CHECKS}
+    for name, value in own.items():
+        fits, expected = _CHECKS[name]
+        if not fits(value):
+            raise InputError(f"{name.replace('_', ' ')}: expected {expected}, found {value!r}")
+    sampling = {name: value for name, value in given.items() if name in SAMPLING}
+    if "fanouts" in sampling:
+        sampling["fanouts"] = parse_fanouts(sampling["fanouts"])
+    SamplingOptions(**{"fanouts": (), **sampling})
+    return ScoreOptions(**own), sampling
 
 
 @dataclass(frozen=True)
@@ -59,22 +129,3 @@ class ScoreColumns:
     """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
     reached: dict[str, Any] = field(default_factory=dict)
     """What the computation found out about itself, for the record."""
-
-
-NodeValues: TypeAlias = "tuple[float, float, np.ndarray[Any, np.dtype[np.int64]]]"
-"""Values of the nodes of a type, as the core takes them: of most nodes, of some, and the ascending ids of these."""
-
-
-def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
-    """Per node type: `value` for the `chosen` nodes, `rest` for the others."""
-    return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
-
-
-def _ascending(ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
-
-
-def native_relations(graph: Graph) -> list[tuple[int, int, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Relations as the core takes them: source type, destination type, indptr, indices."""
-    index = {node_type: position for position, node_type in enumerate(graph.node_types)}
-    return [(index[r[0]], index[r[2]], *graph.csc(r)) for r in graph.relations]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from tiering import native
 from tiering.formats.graph import Graph
 from tiering.sampling import resolve_fanouts
-from tiering.scores.memory import Sizes, direct_files, kernel_memory, vip_need
-from tiering.scores.request import ScoreColumns, ScoreRequest, native_relations, node_values
+from tiering.scores.memory import vip_need
+from tiering.scores.request import ScoreColumns, ScoreRequest
+from tiering.scores.sweeps import node_values, sweep_arguments, sweep_need
 
 SAMPLERS = ("uniform", "replacement", "full", "weighted")
 """Samplers the formula knows; ``weighted`` is taken for uniform."""
@@ -30,16 +31,11 @@ def vip(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     sampling = request.sampled
     share = min(1.0, sampling.batch_size / request.train_size)
     found, reads = native.inclusion_probability(
-        native_relations(graph),
-        [graph.num_nodes(node_type) for node_type in graph.node_types],
-        node_values(graph, request.train, share, 0.0),
-        resolve_fanouts(graph.relations, sampling.fanouts),
-        sampling.frontier,
-        sampling.sampler == "replacement",
-        request.threads,
-        kernel_memory(request.budget),
-        str(request.scratch),
-        direct_files(graph, request.budget, vip_need(Sizes.of(graph, request.train_size, request.threads))),
+        p0=node_values(graph, request.train, share, 0.0),
+        fanouts=resolve_fanouts(graph.relations, sampling.fanouts),
+        frontier=sampling.frontier,
+        replacement=sampling.sampler == "replacement",
+        **sweep_arguments(graph, request, vip_need(graph, request, sweep_need(graph, request.threads))),
     )
     for values in (*found, *reads):
         values /= share  # times batches per epoch

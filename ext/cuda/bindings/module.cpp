@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <tiering/cuda/compact_requests.hpp>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
-#include <tiering/cuda/pick_rows.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
 
@@ -153,15 +153,15 @@ void bind_streams(nb::module_& m) {
           },
           "stream"_a)
       .def(
-          "hold",
-          [](const BoundEvent& e, Address stream) {
-            const DeviceScope scope(e.device);
-            e.held.hold(stream_of(stream));
-          },
-          "stream"_a)
-      .def(
           "wait", [](const BoundEvent& e) { e.held.wait(); }, Release())
       .def("done", [](const BoundEvent& e) { return e.held.done(); });
+  m.def(
+      "wait_event",
+      [](Address stream, const BoundEvent& e) {
+        const DeviceScope scope(e.device);
+        wait_event(stream_of(stream), e.held);
+      },
+      "stream"_a, "event"_a);
 }
 
 /// A tiered table of rows, ready for the kernels.
@@ -197,38 +197,39 @@ void bind_rows(nb::module_& m) {
       .def(
           "gather",
           [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,
-             Address slots, Address first_bad, int most_sms) {
+             Address slots, Address first_bad, int max_sms) {
             const DeviceScope scope(rows.device);
             gather_rows(
                 rows.table,
                 {pointer<const int64_t>(ids), pointer<const int32_t>(slots), pointer<const int64_t>(places),
                  count, pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
-                most_sms, stream_of(stream));
+                max_sms, stream_of(stream));
           },
           "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "first_bad"_a = 0,
-          "most_sms"_a = 0, Release());
-  nb::class_<OnDevice<RowPicker>>(m, "RowPicker")
+          "max_sms"_a = 0, Release());
+  nb::class_<OnDevice<RequestCompactor>>(m, "RequestCompactor")
       .def(nb::init<int>(), "device"_a)
       .def(
-          "pick",
-          [](OnDevice<RowPicker>& picker, Address ids, int64_t count, int64_t first, Address picked,
-             Address places, Address num_picked, const std::vector<int64_t>& ends, Address stream) {
+          "compact",
+          [](OnDevice<RequestCompactor>& compactor, Address ids, int64_t count, int64_t first,
+             Address compacted, Address places, Address num_compacted, const std::vector<int64_t>& ends,
+             Address stream) {
             TIERING_EXPECT(ends.size() == 4, "ends: expected four ranks");
-            const DeviceScope scope(picker.device);
-            picker.held.pick({pointer<const int64_t>(ids),
-                              count,
-                              first,
-                              {ends[0], ends[1], ends[2], ends[3]},
-                              pointer<int64_t>(picked),
-                              pointer<int64_t>(places),
-                              pointer<uint32_t>(num_picked)},
-                             stream_of(stream));
+            const DeviceScope scope(compactor.device);
+            compactor.held.compact({pointer<const int64_t>(ids),
+                                    count,
+                                    first,
+                                    {ends[0], ends[1], ends[2], ends[3]},
+                                    pointer<int64_t>(compacted),
+                                    pointer<int64_t>(places),
+                                    pointer<uint32_t>(num_compacted)},
+                                   stream_of(stream));
           },
-          "ids"_a, "count"_a, "first"_a, "picked"_a, "places"_a, "num_picked"_a, "ends"_a, "stream"_a,
+          "ids"_a, "count"_a, "first"_a, "compacted"_a, "places"_a, "num_compacted"_a, "ends"_a, "stream"_a,
           Release())
-      .def("totals", [](const OnDevice<RowPicker>& picker) {
-        const DeviceScope scope(picker.device);
-        const auto totals = picker.held.totals();
+      .def("totals", [](const OnDevice<RequestCompactor>& compactor) {
+        const DeviceScope scope(compactor.device);
+        const auto totals = compactor.held.totals();
         return std::vector<int64_t>(totals.begin(), totals.end());
       });
 }

@@ -91,13 +91,13 @@ GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, i
 
 }  // namespace
 
-void gather_rows(const RowTable& table, const GatherRequest& request, int most_sms, cudaStream_t stream) {
+void gather_rows(const RowTable& table, const GatherRequest& request, int max_sms, cudaStream_t stream) {
   TIERING_EXPECT(table.row_bytes <= INT32_MAX,
                  "rows of " + std::to_string(table.row_bytes) + " bytes: expected less than 2 GiB");
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
   const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;
-  const int64_t most = std::min<int64_t>(most_sms > 0 ? most_sms : multiprocessors(), kMostBlocks);
+  const int64_t most = std::min<int64_t>(max_sms > 0 ? max_sms : multiprocessors(), kMostBlocks);
   auto run = [&](auto kernel) {
     for (int64_t first = 0; first < request.count; first += RowCopy::kMostRows) {
       const int64_t count = std::min(request.count - first, RowCopy::kMostRows);

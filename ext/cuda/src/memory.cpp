@@ -123,8 +123,8 @@ GpuEvent::GpuEvent() {
 void GpuEvent::record(cudaStream_t stream) const {
   check(cudaEventRecord(event_.get(), stream), "marking a stream");
 }
-void GpuEvent::hold(cudaStream_t stream) const {
-  check(cudaStreamWaitEvent(stream, event_.get(), 0), "ordering streams");
+void wait_event(cudaStream_t stream, const GpuEvent& event) {
+  check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
 }
 void GpuEvent::wait() const { check(cudaEventSynchronize(event_.get()), "waiting for the GPU"); }
 bool GpuEvent::done() const {

@@ -11,7 +11,15 @@ namespace tiering {
 /// A value in the caller's data that does not fit: carries what was found, where, and the bound.
 class InputError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  /// What the value belongs to, for those who say what to do about it.
+  enum class Subject { argument, adjacency, weights };
+
+  explicit InputError(const std::string& message, Subject subject = Subject::argument)
+      : std::runtime_error(message), subject_(subject) {}
+  Subject subject() const noexcept { return subject_; }
+
+ private:
+  Subject subject_;
 };
 
 /// A system call that failed; `code` is errno.
@@ -26,12 +34,16 @@ class IoError : public std::runtime_error {
 
 /// Runs f; what it refuses says first what it is about.
 template <typename F>
-decltype(auto) about(const char* what, size_t number, F&& f) {
+decltype(auto) about(const std::string& what, F&& f) {
   try {
     return f();
   } catch (const InputError& error) {
-    throw InputError(std::string(what) + " " + std::to_string(number) + ": " + error.what());
+    throw InputError(what + ": " + error.what(), error.subject());
   }
+}
+template <typename F>
+decltype(auto) about(const char* what, size_t number, F&& f) {
+  return about(std::string(what) + " " + std::to_string(number), std::forward<F>(f));
 }
 
 }  // namespace tiering

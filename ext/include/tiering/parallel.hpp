@@ -4,43 +4,30 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
-#include <system_error>
-#include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace tiering {
 
+/// Any callable of an int, by reference: a team is compiled once, and what it runs once per caller.
+class TeamBody {
+ public:
+  template <typename F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, TeamBody>)
+  TeamBody(F&& f)  // NOLINT: callers hand over the callable itself
+      : callable_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* callable, int t) { (*static_cast<std::remove_reference_t<F>*>(callable))(t); }) {}
+  void operator()(int t) const { call_(callable_, t); }
+
+ private:
+  void* callable_;
+  void (*call_)(void*, int);
+};
+
 /// Runs body(t) for t in [0, threads) on `threads` threads (the caller is thread 0). The first exception is
 /// rethrown in the caller after all have ended. Where the system gives fewer threads, the caller does their parts.
-template <typename Body>
-void run_team(int threads, Body&& body) {
-  if (threads <= 1) {
-    body(0);
-    return;
-  }
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(threads));
-  auto guarded = [&](int t) {
-    try {
-      body(t);
-    } catch (...) {
-      errors[static_cast<size_t>(t)] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> team;
-  team.reserve(static_cast<size_t>(threads - 1));
-  int started = 1;
-  try {
-    for (; started < threads; ++started) team.emplace_back(guarded, started);
-  } catch (const std::system_error&) {
-  }
-  guarded(0);
-  for (int t = started; t < threads; ++t) guarded(t);
-  for (auto& worker : team) worker.join();
-  for (auto& error : errors)
-    if (error) std::rethrow_exception(error);
-}
+void run_team(int threads, TeamBody body);
 
 /// Half-open range of part `t` when [0, n) is cut into `parts` almost equal parts.
 inline std::pair<int64_t, int64_t> even_cut(int64_t n, int parts, int t) {

@@ -85,10 +85,11 @@ class Partition {
   int64_t count(int64_t bucket, int chunk) const {
     return counts_[static_cast<size_t>(bucket * chunks_ + chunk)];
   }
+  int64_t& begin(int64_t bucket, int chunk) { return begins_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
   int64_t begin(int64_t bucket, int chunk) const {
     return begins_[static_cast<size_t>(bucket * chunks_ + chunk)];
   }
-  void place_runs(int64_t alignment = kLineRecords<Record>);
+  void place_runs();
   void allocate() { records_ = Buffer<Record>(num_places_); }
   Record* data() { return records_.data(); }
   const Record* data() const { return records_.data(); }
@@ -102,13 +103,14 @@ class Partition {
   Buffer<Record> records_;
 };
 
-/// Gives every run its place; runs begin at multiples of `alignment`, itself a multiple of a line.
+/// Gives every run its place; runs begin at multiples of a line.
 template <typename Record>
-void Partition<Record>::place_runs(int64_t alignment) {
+void Partition<Record>::place_runs() {
+  constexpr int64_t kAlignment = kLineRecords<Record>;
   num_places_ = 0;
   for (size_t r = 0; r < counts_.size(); ++r) {
     begins_[r] = num_places_;
-    num_places_ += (counts_[r] + alignment - 1) / alignment * alignment;
+    num_places_ += (counts_[r] + kAlignment - 1) / kAlignment * kAlignment;
   }
 }
 

@@ -29,6 +29,25 @@ struct ScoreMemory {
   std::function<void()> poll = [] {};       ///< called now and then; what it throws ends the work
 };
 
+/// The sizes of a relation that decide what sweeps over its edges take.
+struct SweepRelation {
+  int64_t sources;                       ///< nodes of the source type
+  int64_t columns;                       ///< and of the destination type
+  int64_t edges;
+  std::span<const int64_t> degrees = {};  ///< in-degrees of some nodes that stand for all; none: they may be any
+};
+
+/// What sweeps take beside the caller's vectors, in bytes.
+struct SweepNeed {
+  int64_t minimum;     ///< memory with which they can be done, whatever the graph of these sizes
+  int64_t sufficient;  ///< memory with which they are as fast as ever
+  int64_t scratch;     ///< of edges that are spilled with the memory given, about
+};
+
+/// Plans the sweeps of the kernels below. `from_files`: indices are read from files (ScoreRelation::file).
+SweepNeed plan_sweeps(const std::vector<SweepRelation>& relations, int threads,
+                      int64_t memory = std::numeric_limits<int64_t>::max(), bool from_files = false);
+
 /// A value for each of n nodes: all of them one by one, or one for some nodes and another for the rest.
 struct NodeValues {
   std::span<const double> each;       ///< n values; or none, and

@@ -19,7 +19,7 @@ bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
   std::ostringstream text;
   text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge "
        << edge;
-  throw InputError(text.str());
+  throw InputError(text.str(), InputError::Subject::weights);
 }
 
 /// Fixed-point sums of one column; returns whether any weight is positive.
@@ -47,11 +47,18 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
                                      const std::string& what, int threads) {
   const WeightArray& weights = relation.weights;
   const int64_t edges = relation.indices.size;
-  TIERING_EXPECT(edges == 0 || !weights.absent(),
-                 "weights of " + what + ": expected one per edge, found none");
-  TIERING_EXPECT(weights.size == edges, "weights of " + what + ": expected " + std::to_string(edges) +
-                                            ", one per edge, found " + std::to_string(weights.size));
-  check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what, threads);
+  const auto expect = [&what](bool fits, const std::string& text) {
+    if (!fits) throw InputError("weights of " + what + ": " + text, InputError::Subject::weights);
+  };
+  expect(edges == 0 || !weights.absent(), "expected one per edge, found none");
+  expect(weights.size == edges,
+         "expected " + std::to_string(edges) + ", one per edge, found " + std::to_string(weights.size));
+  try {
+    check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what,
+                 threads);
+  } catch (const InputError& error) {
+    throw InputError(error.what(), InputError::Subject::adjacency);
+  }
   sums_ = Buffer<uint64_t>(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
@@ -74,8 +81,7 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
     }
     if (any) positive = true;
   });
-  TIERING_EXPECT(edges == 0 || positive,
-                 "weights of " + what + ": all " + std::to_string(edges) + " are 0, so no edge can be drawn");
+  expect(edges == 0 || positive, "all " + std::to_string(edges) + " are 0, so no edge can be drawn");
 }
 
 }  // namespace tiering

@@ -17,8 +17,9 @@ struct ListRange {
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_bad_list(int64_t node, int64_t begin, int64_t end,
                                                                   int64_t num_indices) {
   throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) +
-                   " to " + std::to_string(end) + ", but there are " + std::to_string(num_indices) +
-                   " indices");
+                       " to " + std::to_string(end) + ", but there are " + std::to_string(num_indices) +
+                       " indices",
+                   InputError::Subject::adjacency);
 }
 
 /// The list of `node`. Throws unless it lies within the relation's indices.
@@ -32,7 +33,8 @@ inline ListRange checked_list(const RelationView& relation, int64_t node) {
 /// Throws that indices[place] is no node of the source type.
 [[noreturn]] inline void throw_bad_index(int64_t place, int64_t id, int64_t num_src) {
   throw InputError("indices[" + std::to_string(place) + "]: source id " + std::to_string(id) +
-                   " is outside 0.." + std::to_string(num_src - 1));
+                       " is outside 0.." + std::to_string(num_src - 1),
+                   InputError::Subject::adjacency);
 }
 
 /// Throws unless a table of `size` nodes may take `extra` more.

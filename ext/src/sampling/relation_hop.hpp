@@ -30,11 +30,10 @@ struct HopTask {
 /// at every element. The frontier is cut into blocks, and while block b is looked up, the ids of block b + 1
 /// and the lists of block b + 2 are on their way: every step prefetches what the next one reads. Blocks stay
 /// in order, so the result is that of the plain loop.
-template <typename Index, typename Draw>
+template <typename Draw>
 class RelationHop {
  public:
-  RelationHop(const HopTask& task, const Index* indices, Draw& draw, GrowingArray<int64_t>* scratch)
-      : task_(task), indices_(indices), draw_(draw) {
+  RelationHop(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) : task_(task), draw_(draw) {
     for (int i = 0; i < kBlocks; ++i) blocks_[i].places = &scratch[i];
   }
 
@@ -79,6 +78,10 @@ class RelationHop {
   void choose(int64_t b, Block& block) {
     const auto [first, last] = block_range(b);
     const auto& nodes = task_.destinations->nodes();
+    const IdArray& indices = task_.relation->indices;
+    const bool wide = indices.wide != nullptr;
+    const char* const entries =
+        wide ? reinterpret_cast<const char*>(indices.wide) : reinterpret_cast<const char*>(indices.narrow);
     ListRange lists[kBlockNodes];
     block.first = first;
     block.size = last - first;
@@ -94,7 +97,7 @@ class RelationHop {
       const Stream random(task_.stream, task_.node_keys.key_of(nodes[first + i]));
       block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, random, out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
-        __builtin_prefetch(indices_ + out[j], 0, 2);  // 2: L2, as a block outgrows L1
+        __builtin_prefetch(entries + (out[j] << (wide ? 3 : 2)), 0, 2);  // 2: L2, as a block outgrows L1
       out += block.taken[i];
     }
     block.total = out - block.places->data();
@@ -102,11 +105,17 @@ class RelationHop {
 
   /// Step 2: read the neighbours' ids.
   void read_ids(Block& block) {
+    const IdArray& indices = task_.relation->indices;
+    indices.wide != nullptr ? read_ids(indices.wide, block) : read_ids(indices.narrow, block);
+  }
+
+  template <typename Index>
+  void read_ids(const Index* indices, Block& block) {
     const int64_t* places = block.places->data();
     int64_t* ids = block.places->data() + block.total;
     uint64_t highest = 0;
     for (int64_t j = 0; j < block.total; ++j) {
-      const auto id = static_cast<int64_t>(indices_[places[j]]);
+      const auto id = static_cast<int64_t>(indices[places[j]]);
       highest = std::max(highest, static_cast<uint64_t>(id));
       ids[j] = id;
       task_.sources->prefetch(id);
@@ -149,7 +158,6 @@ class RelationHop {
   }
 
   const HopTask& task_;
-  const Index* indices_;
   Draw& draw_;
   Block blocks_[kBlocks];
 };

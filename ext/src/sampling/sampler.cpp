@@ -42,14 +42,14 @@ void check(const SamplerConfig& config) {
   TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
   for (size_t t = 0; t < config.node_keys.size(); ++t)
     TIERING_EXPECT(config.node_keys[t].absent() || config.node_keys[t].size == config.num_nodes[t],
-                   "node_keys of type " + std::to_string(t) + ": expected " +
+                   "node_keys of type " + config.type_name(t) + ": expected " +
                        std::to_string(config.num_nodes[t]) + " entries, found " +
                        std::to_string(config.node_keys[t].size));
   for (const auto& relation : config.relations)
     TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
                        relation.dst_type < types,
                    "a relation names a node type outside 0.." + std::to_string(types - 1));
-  if (config.rule == Rule::walks) check_walks(config.walks, config.relations);
+  if (config.rule == Rule::pinsage) check_walks(config.walks, config.relations);
   for (const auto& hop : config.fanouts) {
     TIERING_EXPECT(hop.size() == config.num_groups(), "fanouts: one entry per relation in every hop");
     for (const int64_t fanout : hop)
@@ -58,18 +58,8 @@ void check(const SamplerConfig& config) {
 }
 
 StreamUse stream_use(Rule rule) {
-  if (rule == Rule::walks) return StreamUse::walks;
-  return rule == Rule::layers ? StreamUse::layers : StreamUse::neighbours;
-}
-
-/// One hop in which every frontier node draws from its own list.
-template <typename Draw>
-void run_draws(const HopTask& task, Draw& draw, GrowingArray<int64_t>* scratch) {
-  const IdArray& indices = task.relation->indices;
-  if (indices.narrow != nullptr)
-    RelationHop<int32_t, Draw>(task, indices.narrow, draw, scratch).run();
-  else
-    RelationHop<int64_t, Draw>(task, indices.wide, draw, scratch).run();
+  if (rule == Rule::pinsage) return StreamUse::pinsage;
+  return rule == Rule::ladies ? StreamUse::ladies : StreamUse::neighbours;
 }
 
 void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks,
@@ -138,7 +128,7 @@ void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
   tables[type].make_room(seeds.size);
   for (int64_t i = 0; i < seeds.size; ++i) {
     TIERING_EXPECT(seeds.ids[i] >= 0 && seeds.ids[i] < config.num_nodes[type],
-                   "seed " + std::to_string(i) + " of type " + std::to_string(type) + ": id " +
+                   "seed " + std::to_string(i) + " of type " + config.type_name(type) + ": id " +
                        std::to_string(seeds.ids[i]) + " is outside 0.." +
                        std::to_string(config.num_nodes[type] - 1));
     tables[type].insert(seeds.ids[i]);
@@ -183,7 +173,7 @@ void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream,
     if (want_positions) edges->positions.make_room(expected);
     if (config.weighs_edges()) edges->weights.make_room(expected);
   }
-  const HopTask task{.relation = config.rule == Rule::walks ? nullptr : &config.relations[group],
+  const HopTask task{.relation = config.rule == Rule::pinsage ? nullptr : &config.relations[group],
                      .num_src = config.num_nodes[src],
                      .node_keys = config.node_keys[dst],
                      .fanout = fanout,
@@ -194,22 +184,22 @@ void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream,
                      .destinations = &tables[dst],
                      .edges = edges,
                      .want_positions = want_positions};
-  if (config.rule == Rule::walks)
+  if (config.rule == Rule::pinsage)
     sample_walks(group, task);
   else
-    about("relation", group,
-          [&] { config.rule == Rule::layers ? sample_layer(group, task) : sample_lists(group, task); });
+    about(config.relations[group].label(group),
+          [&] { config.rule == Rule::ladies ? sample_layer(group, task) : sample_lists(group, task); });
   if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
 }
 
 void Sampler::Workspace::sample_lists(size_t relation, const HopTask& task) {
   if (config.rule == Rule::uniform) {
-    run_draws(task, uniform, scratch);
+    RelationHop(task, uniform, scratch).run();
   } else if (config.rule == Rule::replacement) {
-    run_draws(task, replacement, scratch);
+    RelationHop(task, replacement, scratch).run();
   } else {
     weighted.use(sums[relation].data());
-    run_draws(task, weighted, scratch);
+    RelationHop(task, weighted, scratch).run();
   }
 }
 
@@ -269,7 +259,7 @@ void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) con
   for (size_t t = 0; t < tables.size(); ++t)
     if (counts.features[t] != nullptr)
       count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
-  if (config.rule == Rule::walks) return;  // counted step by step, as `reads`
+  if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
   for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
     for (size_t r = 0; r < config.relations.size(); ++r) {
       if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
@@ -311,8 +301,8 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
-    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)],
-                       "relation " + std::to_string(r), threads);
+    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)], relation.label(r),
+                       threads);
   }
 }
 

@@ -99,7 +99,7 @@ void WalkHop::walk() {
     for (size_t step = 0; step < path.size(); ++step) {
       const auto r = static_cast<size_t>(path[step]);
       const RelationView& relation = (*task_->relations)[r];
-      about("relation", r, [&] {
+      about(relation.label(r), [&] {
         choose(r);
         relation.indices.narrow != nullptr ? follow(relation, relation.indices.narrow)
                                            : follow(relation, relation.indices.wide);

@@ -17,10 +17,10 @@ BucketGrid source_bins(int64_t num_nodes) {
   return choose_grid(num_nodes, kWantedBins, BinnedEdges::kHalfBits, num_nodes);
 }
 
-BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t dense_degree,
+BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree,
                          int chunks, int threads, const Poll& poll)
     : bins_(source_bins(num_src)),
-      columns_(csc, dense_degree, threads),
+      columns_(csc, high_degree, threads),
       marks_(static_cast<size_t>(chunks)),
       partition_(all_buckets(), chunks) {
   csc.indices.visit([&](const auto& indices) { count_edges(csc, indices, file, poll); });
@@ -41,10 +41,12 @@ int64_t BinnedEdges::position(ColumnKind kind, int64_t bin, int64_t edge) const 
   return partition_.begin(b, chunk) + edge;
 }
 
-int64_t BinnedEdges::mark_bytes() const {
-  int64_t marks = 4 * partition_.chunks();  // a chunk's first block may be the last of the one before
-  for (const ColumnKind kind : kColumnKinds) marks += num_blocks(kind);
-  return marks * bins_.num_buckets() * static_cast<int64_t>(sizeof(int64_t));
+int64_t BinnedEdges::place(ColumnKind kind, int64_t bin, int64_t at, int64_t alignment) {
+  for (int chunk = 0; chunk < partition_.chunks(); ++chunk) {
+    partition_.begin(bucket(kind, bin), chunk) = at;
+    at += (partition_.count(bucket(kind, bin), chunk) + alignment - 1) / alignment * alignment;
+  }
+  return at;
 }
 
 /// First column that ends behind `entry`.
@@ -53,16 +55,16 @@ int64_t BinnedEdges::column_at(std::span<const int64_t> indptr, int64_t entry) c
 }
 
 /// Calls f(kind, first, last) for the entries [begin, end) in order, cut where the kind of column changes and
-/// where a dense column ends.
+/// where a column of high degree ends.
 template <typename F>
 void BinnedEdges::scan_kinds(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) const {
-  SetBits dense(columns_.bits(ColumnKind::kDense), column_at(indptr, begin));
+  SetBits high(columns_.bits(ColumnKind::kHigh), column_at(indptr, begin));
   for (int64_t at = begin; at < end;) {
-    const int64_t column = dense.next(), first = column < 0 ? end : std::clamp(indptr[column], at, end);
-    if (at < first) f(ColumnKind::kSparse, at, first);
+    const int64_t column = high.next(), first = column < 0 ? end : std::clamp(indptr[column], at, end);
+    if (at < first) f(ColumnKind::kLow, at, first);
     if (column < 0) break;
     at = std::min(indptr[column + 1], end);
-    if (first < at) f(ColumnKind::kDense, first, at);
+    if (first < at) f(ColumnKind::kHigh, first, at);
   }
 }
 
@@ -82,12 +84,11 @@ void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices
   count_by_key(partition_, csc.num_edges(), keys);
 }
 
-void BinnedEdges::write(const CscView& csc, const DirectFile& file, std::vector<DiskExtent> on_disk,
-                        WriteBehind* behind, const Poll& poll) {
-  store_ = EdgeStore(num_places(), std::move(on_disk));
+void BinnedEdges::write(const CscView& csc, const DirectFile& file, const EdgeTargets& targets,
+                        const Poll& poll) {
   csc.indices.visit([&](const auto& indices) {
     run_team(partition_.chunks(), [&](int chunk) {
-      Writer writer(partition_, EdgeSink(store_, behind, partition_.grid().num_buckets()), chunk);
+      Writer writer(partition_, EdgeSink(targets), chunk);
       write_chunk(csc, indices.data(), file, chunk, writer, poll);
       writer.finish();
     });
@@ -107,15 +108,15 @@ void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const Di
   const auto [begin, end] = even_cut(csc.num_edges(), partition_.chunks(), chunk);
   const int64_t start = column_at(csc.indptr, begin);
   auto& marks = marks_[static_cast<size_t>(chunk)];
-  std::array walks{walk_from(ColumnKind::kDense, start), walk_from(ColumnKind::kSparse, start)};
+  std::array walks{walk_from(ColumnKind::kHigh, start), walk_from(ColumnKind::kLow, start)};
   for_steps(file, indices, begin, end, [&](const Index* read, int64_t from, int64_t to) {
     if (chunk == 0) poll();
     scan_kinds(csc.indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
-      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[place(kind)], marks[place(kind)],
+      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[index(kind)], marks[index(kind)],
                   writer);
     });
   });
-  for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[place(kind)], writer);
+  for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[index(kind)], writer);
 }
 
 /// Sends the entries [first, last), all of columns of one kind, from the walk's column on.
@@ -123,16 +124,17 @@ template <typename Index>
 void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first,
                               int64_t last, Walk& walk, Marks& marks, Writer& writer) {
   const int64_t shifted = bucket(kind, 0) << bins_.shift;
-  const Edge source_mask = (Edge{1} << bins_.shift) - 1;
+  const BinnedEdge source_mask = (BinnedEdge{1} << bins_.shift) - 1;
   auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };
   while (first < last) {
     prefetch_stream(ends + walk.column);
     if (marks.empty() || marks.back().block != walk.rank >> kHalfBits)
       add_mark(kind, walk.rank >> kHalfBits, marks, writer);
     const int64_t stop = std::min(last, ends[walk.column]);
-    for_stream(first, stop, ahead, [&, contributor = static_cast<Edge>(walk.rank) << kHalfBits](int64_t k) {
-      writer.put(shifted + indices[k], (static_cast<Edge>(indices[k]) & source_mask) | contributor);
-    });
+    for_stream(
+        first, stop, ahead, [&, contributor = static_cast<BinnedEdge>(walk.rank) << kHalfBits](int64_t k) {
+          writer.put(shifted + indices[k], (static_cast<BinnedEdge>(indices[k]) & source_mask) | contributor);
+        });
     first = stop;
     if (stop == ends[walk.column]) {
       columns_.set_degree(kind, walk.rank, stop - ends[walk.column - 1]);

@@ -1,12 +1,12 @@
 // The edges of a CSC in bins by source, for sweeps that stream the edges of one bin after the other while what
 // they add to stays in the private cache.
 //
-// Approach:   non-empty columns are dense or sparse (out_edge_sums.hpp says why), and numbered by rank within
+// Approach:   columns with edges are of high or low degree (out_edge_sums.hpp says why), and numbered by rank within
 //             their kind. 2^16 ranks form a block, up to 2^16 sources a bin, so that an edge is 16 bits of source
 //             and 16 bits of rank. A stable partition (partition.hpp) puts the edges in bins, the kinds apart;
 //             within a bin ranks ascend, and marks tell where each block begins. Edges are counted first; where
-//             they are then put, in memory or on disk, is decided in between (sum_plan.hpp).
-// Memory:     4 bytes per edge in memory, that of the columns (column_ranks.hpp), 8 per block and bin.
+//             the bins then lie, in memory or on disk, is decided in between (sum_plan.hpp).
+// Memory:     that of the columns (column_ranks.hpp), and 8 bytes per block and bin. The edges belong to the caller.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "column_ranks.hpp"
-#include "edge_store.hpp"
+#include "edge_sink.hpp"
 
 namespace tiering {
 
@@ -30,50 +30,46 @@ BucketGrid source_bins(int64_t num_nodes);
 
 class BinnedEdges {
  public:
-  using Edge = BinnedEdge;
   static constexpr int kHalfBits = 16;
   static constexpr int64_t kBlockColumns = int64_t{1} << kHalfBits;
-  static int64_t source(Edge edge) { return edge & (kBlockColumns - 1); }
-  static int64_t rank(Edge edge) { return edge >> kHalfBits; }
+  static int64_t source(BinnedEdge edge) { return edge & (kBlockColumns - 1); }
+  static int64_t rank(BinnedEdge edge) { return edge >> kHalfBits; }
 
   /// Called now and then from the thread that constructed or writes; what it throws ends that.
   using Poll = std::function<void()>;
 
-  /// Counts the edges; columns of at least `dense_degree` are dense. Throws InputError for an index outside
+  /// Counts the edges; columns of at least `high_degree` edges are of high degree. Throws InputError for an index outside
   /// [0, num_src), or an indptr that is not in order. `file`, if there is one, holds the indices and is read in
   /// their place.
-  BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t dense_degree, int chunks,
+  BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree, int chunks,
               int threads, const Poll& poll);
 
   const ColumnRanks& columns() const { return columns_; }
+  int64_t num_bins() const { return bins_.num_buckets(); }
   int64_t num_blocks(ColumnKind kind) const { return (columns_.size(kind) + kBlockColumns - 1) >> kHalfBits; }
 
   /// Number of edges of a kind in a bin.
   int64_t size(ColumnKind kind, int64_t bin) const;
 
-  /// Gives every edge a place: a position. Those of a kind and bin follow each other, in runs, one per chunk, that
-  /// begin at multiples of `alignment`.
-  void place_runs(int64_t alignment) { partition_.place_runs(alignment); }
-  int64_t num_places() const { return partition_.num_places(); }
+  /// Gives the edges of a kind and bin their places, from `at` on: runs, one per chunk, that begin at multiples of
+  /// `alignment`. Returns the place behind them.
+  int64_t place(ColumnKind kind, int64_t bin, int64_t at, int64_t alignment);
 
-  /// Position of the `edge`-th edge of a kind and bin, and of the one behind it.
+  /// Place of the `edge`-th edge of a kind and bin.
   int64_t position(ColumnKind kind, int64_t bin, int64_t edge) const;
 
-  /// Puts the edges at their positions. `behind` may be null if all lie in memory.
-  void write(const CscView& csc, const DirectFile& file, std::vector<DiskExtent> on_disk, WriteBehind* behind,
-             const Poll& poll);
+  /// Puts the edges at their places. Buckets are the bins with edges of high degree, then those with the others.
+  void write(const CscView& csc, const DirectFile& file, const EdgeTargets& targets, const Poll& poll);
 
-  const EdgeStore& store() const { return store_; }
+  /// Bytes of the marks of so many blocks, all told.
+  static int64_t mark_bytes(int64_t bins, int64_t blocks, int chunks) {
+    return (blocks + 4 * chunks) * bins * static_cast<int64_t>(sizeof(int64_t));  // chunks may share a block
+  }
 
-  /// Bytes of the marks, and of the buffers of a chunk while the edges are written.
-  int64_t mark_bytes() const;
-  int64_t line_bytes() const { return partition_.grid().num_buckets() * (kLineRecords<Edge> * 4 + 56); }
+  /// Bytes that a chunk collects before it writes them, per bin and kind.
+  static constexpr int64_t kLineBuffer = kLineRecords<BinnedEdge> * sizeof(BinnedEdge) + 56;
 
-  /// Runs, each of which needs a buffer while it is written to disk.
-  int64_t num_runs() const { return partition_.grid().num_buckets() * partition_.chunks(); }
-
-  /// Calls f(first, last) for the ranges of positions that hold the edges [from, to) of a kind and bin, in
-  /// order.
+  /// Calls f(first, last) for the ranges of places that hold the edges [from, to) of a kind and bin, in order.
   template <typename F>
   void visit_runs(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const;
 
@@ -81,8 +77,8 @@ class BinnedEdges {
   template <typename F>
   void visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const;
 
-  /// Calls f(first, last) for the ranges of positions that hold the edges of a kind and block in one of the
-  /// bins [first_bin, end_bin).
+  /// Calls f(bin, first, last) for the ranges of places that hold the edges of a kind and block in one of the bins
+  /// [first_bin, end_bin).
   template <typename F>
   void visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin, F&& f) const;
 
@@ -90,10 +86,10 @@ class BinnedEdges {
   /// Where the edges of a block begin in each bin, within one chunk of the edges.
   struct Mark {
     int64_t block;
-    std::vector<int64_t> begins;  ///< per bin, a position
+    std::vector<int64_t> begins;  ///< per bin, a place
   };
   using Marks = std::vector<Mark>;  ///< blocks ascending, then the end
-  using Writer = BucketWriter<Edge, EdgeSink>;
+  using Writer = BucketWriter<BinnedEdge, EdgeSink>;
 
   /// A walk over the columns of a kind.
   struct Walk {
@@ -101,7 +97,7 @@ class BinnedEdges {
     int64_t column, rank;
   };
 
-  static size_t place(ColumnKind kind) { return static_cast<size_t>(kind); }
+  static size_t index(ColumnKind kind) { return static_cast<size_t>(kind); }
   int64_t bucket(ColumnKind kind, int64_t bin) const {
     return static_cast<int64_t>(kind) * bins_.num_buckets() + bin;
   }
@@ -125,8 +121,7 @@ class BinnedEdges {
   BucketGrid bins_;
   ColumnRanks columns_;
   std::vector<std::array<Marks, 2>> marks_;  ///< per chunk and kind
-  Partition<Edge> partition_;                ///< counts and places; the edges are in the store
-  EdgeStore store_;
+  Partition<BinnedEdge> partition_;          ///< counts and places
 };
 
 template <typename F>
@@ -144,7 +139,7 @@ template <typename F>
 void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const {
   const auto b = static_cast<size_t>(bin);
   for (const auto& chunk : marks_) {
-    const Marks& marks = chunk[place(kind)];
+    const Marks& marks = chunk[index(kind)];
     for (size_t i = 0; i + 1 < marks.size() && to > 0; ++i) {
       const int64_t begin = marks[i].begins[b], size = marks[i + 1].begins[b] - begin;
       if (from < size) f(marks[i].block << kHalfBits, begin + from, begin + std::min(to, size));
@@ -158,12 +153,12 @@ template <typename F>
 void BinnedEdges::visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin,
                              F&& f) const {
   for (const auto& chunk : marks_) {
-    const Marks& marks = chunk[place(kind)];
+    const Marks& marks = chunk[index(kind)];
     const auto at = std::lower_bound(marks.begin(), marks.end() - 1, block,
                                      [](const Mark& m, int64_t wanted) { return m.block < wanted; });
     if (at == marks.end() - 1 || at->block != block) continue;
     for (auto b = static_cast<size_t>(first_bin); b < static_cast<size_t>(end_bin); ++b)
-      if (at->begins[b] < (at + 1)->begins[b]) f(at->begins[b], (at + 1)->begins[b]);
+      if (at->begins[b] < (at + 1)->begins[b]) f(static_cast<int64_t>(b), at->begins[b], (at + 1)->begins[b]);
   }
 }
 

@@ -27,13 +27,13 @@ void for_strips(std::span<const int64_t> indptr, int64_t strip, int threads, F&&
 
 }  // namespace
 
-ColumnRanks::ColumnRanks(const CscView& csc, int64_t dense_degree, int threads)
-    : num_columns_(csc.num_columns()), dense_degree_(dense_degree) {
+ColumnRanks::ColumnRanks(const CscView& csc, int64_t high_degree, int threads)
+    : num_columns_(csc.num_columns()), high_degree_(high_degree) {
   for (auto& bits : bits_) bits = Buffer<uint64_t>((num_columns_ + kWordBits - 1) / kWordBits);
   if (!mark(csc.indptr, threads) || csc.indptr.front() != 0 || csc.indptr.back() != csc.num_edges())
     check_indptr(csc, threads);  // says what is wrong
-  dense_degrees_ = Buffer<int64_t>(size(ColumnKind::kDense));
-  sparse_degrees_ = Buffer<uint16_t>(size(ColumnKind::kSparse));
+  high_degrees_ = Buffer<int64_t>(size(ColumnKind::kHigh));
+  low_degrees_ = Buffer<uint16_t>(size(ColumnKind::kLow));
 }
 
 /// Finds the columns of each kind, and the first rank of each strip. Whether the offsets ascend.
@@ -44,16 +44,16 @@ bool ColumnRanks::mark(std::span<const int64_t> indptr, int threads) {
     auto& counts = begins_[static_cast<size_t>(strip) + 1];
     int64_t least = 0;
     for (int64_t first = begin; first < end; first += kWordBits) {
-      uint64_t dense = 0, filled = 0;
+      uint64_t high = 0, filled = 0;
       prefetch_stream(&indptr[static_cast<size_t>(first)]);
       for (int64_t v = first; v < std::min(end, first + kWordBits); ++v) {
         const int64_t begin = indptr[static_cast<size_t>(v)],
                       degree = wrapped_difference(indptr[static_cast<size_t>(v) + 1], begin);
         least = std::min({least, begin, degree});  // no difference of offsets of 0 or more is wrapped
-        dense |= static_cast<uint64_t>(degree >= dense_degree_) << (v - first);
+        high |= static_cast<uint64_t>(degree >= high_degree_) << (v - first);
         filled |= static_cast<uint64_t>(degree > 0) << (v - first);
       }
-      const std::array words{dense, filled & ~dense};
+      const std::array words{high, filled & ~high};
       for (size_t k = 0; k < words.size(); ++k) {
         bits_[k][first / kWordBits] = words[k];
         counts[k] += std::popcount(words[k]);

@@ -1,6 +1,7 @@
-// The non-empty columns of a CSC, of two kinds, numbered by rank within their kind.
+// The columns of a CSC that have edges, of high or of low degree, numbered by rank within their kind.
 //
-// Memory:     2 bits per column and 16 bytes per 4096, 2 bytes of degree per sparse column, 8 per dense one.
+// Memory:     2 bits per column and 16 bytes per 4096, 2 bytes of degree per column of low degree, 8 per other:
+//             column_bytes().
 #pragma once
 
 #include <array>
@@ -14,8 +15,9 @@
 
 namespace tiering {
 
-enum class ColumnKind { kDense, kSparse };
-inline constexpr std::array kColumnKinds{ColumnKind::kDense, ColumnKind::kSparse};
+/// Whether a column has many edges or few.
+enum class ColumnKind { kHigh, kLow };
+inline constexpr std::array kColumnKinds{ColumnKind::kHigh, ColumnKind::kLow};
 
 /// Walks over the set bits of a bitmap upwards.
 class SetBits {
@@ -33,9 +35,9 @@ class SetBits {
         return -1;
       else
         bits_ = words_[word_];
-    const int64_t found = static_cast<int64_t>(word_) * 64 + std::countr_zero(bits_);
+    const int64_t bit = static_cast<int64_t>(word_) * 64 + std::countr_zero(bits_);
     bits_ &= bits_ - 1;
-    return found;
+    return bit;
   }
 
  private:
@@ -46,18 +48,18 @@ class SetBits {
 
 class ColumnRanks {
  public:
-  /// Columns of at least `dense_degree` (1 to 65536) are dense. Above it a degree of a sparse column would not fit.
-  static constexpr int64_t kMostDenseDegree = int64_t{1} << 16;
+  /// The high degrees begin at `high_degree`, which is at most this: the others are kept in two bytes.
+  static constexpr int64_t kMaxHighDegree = int64_t{1} << 16;
 
   /// Degrees are set later. Throws InputError for an indptr that is not in order.
-  ColumnRanks(const CscView& csc, int64_t dense_degree, int threads);
+  ColumnRanks(const CscView& csc, int64_t high_degree, int threads);
 
   /// Sets the degree of a column, by rank.
   void set_degree(ColumnKind kind, int64_t rank, int64_t degree) {
-    if (kind == ColumnKind::kDense)
-      dense_degrees_[rank] = degree;
+    if (kind == ColumnKind::kHigh)
+      high_degrees_[rank] = degree;
     else
-      sparse_degrees_[rank] = static_cast<uint16_t>(degree);
+      low_degrees_[rank] = static_cast<uint16_t>(degree);
   }
 
   /// Number of columns of a kind.
@@ -66,13 +68,9 @@ class ColumnRanks {
   /// The columns of a kind, as bits.
   std::span<const uint64_t> bits(ColumnKind kind) const { return bits_[place(kind)].span(); }
 
-  int64_t dense_degree() const { return dense_degree_; }
-
-  int64_t bytes() const {
-    return 2 * bits_[0].size() * static_cast<int64_t>(sizeof(uint64_t)) +
-           static_cast<int64_t>(begins_.size() * sizeof(begins_[0])) +
-           dense_degrees_.size() * static_cast<int64_t>(sizeof(int64_t)) +
-           sparse_degrees_.size() * static_cast<int64_t>(sizeof(uint16_t));
+  /// Bytes for so many columns, of which so many are of each kind.
+  static int64_t column_bytes(int64_t columns, int64_t high, int64_t low) {
+    return columns / 4 + columns / (kStrip / 16) + 64 + 8 * high + 2 * low;
   }
 
   /// Columns of a kind below `column`.
@@ -81,10 +79,10 @@ class ColumnRanks {
   /// Calls f(column, rank, degree) for every column of a kind, from all threads.
   template <typename F>
   void for_each(ColumnKind kind, int threads, F&& f) const {
-    if (kind == ColumnKind::kDense)
-      visit(kind, dense_degrees_, threads, f);
+    if (kind == ColumnKind::kHigh)
+      visit(kind, high_degrees_, threads, f);
     else
-      visit(kind, sparse_degrees_, threads, f);
+      visit(kind, low_degrees_, threads, f);
   }
 
  private:
@@ -107,11 +105,11 @@ class ColumnRanks {
     });
   }
 
-  int64_t num_columns_, dense_degree_;
+  int64_t num_columns_, high_degree_;
   std::array<Buffer<uint64_t>, 2> bits_;        ///< per kind
   std::vector<std::array<int64_t, 2>> begins_;  ///< per strip and kind: the first rank; then the end
-  Buffer<int64_t> dense_degrees_;               ///< by rank
-  Buffer<uint16_t> sparse_degrees_;
+  Buffer<int64_t> high_degrees_;                ///< by rank
+  Buffer<uint16_t> low_degrees_;
 };
 
 }  // namespace tiering

@@ -109,11 +109,11 @@ class Spread {
     });
   }
 
-  /// Lets the destinations of a relation draw, and hands out log(1 - D).
+  /// Lets the destinations of a relation draw, and contributes log(1 - D).
   void draw(size_t r, int64_t fanout) {
     const double* fresh = fresh_[static_cast<size_t>(relations_[r].dst_type)].data();
     Lists& lists = lists_[r];
-    sums_.hand_out(r, [&](int64_t v, int64_t degree) {
+    sums_.contribute(r, [&](int64_t v, int64_t degree) {
       const double active = fresh[v] + (options_.only_new ? 0 : lists.waiting[v]);
       if (active > 0) {
         const double w = draw_probability(degree, fanout, options_.replacement);

@@ -3,7 +3,7 @@
 // Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v
 //             of r, of s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change is at most
 //             `tolerance`.
-// Approach:   a column hands out s(v) / indeg(v), computed once per node; the sums over the out-edges are those
+// Approach:   a column contributes s(v) / indeg(v), computed once per node; the sums over the out-edges are those
 //             of out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
 // Memory:     that of the sums, and 8 bytes per node.
 // Determinism: the L1 change is summed range by range. Same bytes for any number of threads.
@@ -44,7 +44,7 @@ class Sweeper {
 
   /// One sweep; returns the L1 change.
   double sweep() {
-    for (size_t r = 0; r < relations_.size(); ++r) hand_out(r);
+    for (size_t r = 0; r < relations_.size(); ++r) contribute(r);
     sums_.sweep([&](int64_t i, const SumRange& range) { changes_[static_cast<size_t>(i)] = update(range); });
     double change = 0;
     for (const double c : changes_) change += c;
@@ -54,9 +54,9 @@ class Sweeper {
   std::vector<Buffer<double>> take_scores() { return std::move(scores_); }
 
  private:
-  void hand_out(size_t r) {
+  void contribute(size_t r) {
     const double* scores = scores_[static_cast<size_t>(relations_[r].dst_type)].data();
-    sums_.hand_out(r, [&](int64_t v, int64_t degree) { return scores[v] / static_cast<double>(degree); });
+    sums_.contribute(r, [&](int64_t v, int64_t degree) { return scores[v] / static_cast<double>(degree); });
   }
 
   /// The scores of one range; returns their L1 change.

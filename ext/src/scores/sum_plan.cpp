@@ -1,35 +1,55 @@
 #include "sum_plan.hpp"
 
-#include <algorithm>
-#include <cmath>
-#include <tiering/io/double_buffer.hpp>
-
 namespace tiering {
 namespace {
 
-constexpr int64_t kFewestGroups = 4;
-constexpr int64_t kEdgeBytes = sizeof(BinnedEdge);
-// For the choice only, from measurements: a thread's time for an edge, its reading rate, and a disk's.
-constexpr double kSecondsPerEdge = 2.5e-9, kBytesPerSecond = 5e9, kDiskBytesPerSecond = 1.2e9;
+/// So many groups there may be before edges are rather spilled: each reads the values of all columns of low degree.
+constexpr int64_t kMostGroups = 16;
 
 int64_t rounded_up(int64_t place) { return (place + kPageEdges - 1) / kPageEdges * kPageEdges; }
 int64_t rounded_down(int64_t place) { return place / kPageEdges * kPageEdges; }
 
-/// Places of a range that could be on disk.
-int64_t movable(const GroupRange& range) {
-  return std::max<int64_t>(0, range.disk_end - rounded_up(range.begin));
+/// The least edges expanded together before others are rather spilled.
+int64_t fewest_expanded(int64_t low, int64_t piece) {
+  return std::max(std::min(piece, low), low / kMostGroups);
 }
 
 }  // namespace
 
-SumPlan::SumPlan(const std::vector<BucketGrid>& grids, std::vector<PlannedRelation> relations,
-                 const SumLimits& limits)
-    : relations_(std::move(relations)), limits_(limits) {
-  add_bins(grids);
-  cut_pieces();
+int64_t high_degree(int64_t columns, int64_t bins, const SumLimits& limits) {
+  constexpr int64_t kValuesPerLine = kLineBytes / sizeof(double);
+  if (columns <= limits.cached_columns) return 1;
+  return std::clamp<int64_t>(bins / kValuesPerLine, 1, ColumnRanks::kMaxHighDegree);
 }
 
-void SumPlan::add_bins(const std::vector<BucketGrid>& grids) {
+int64_t RelationShape::kept_bytes(int chunks) const {
+  constexpr int64_t kArrays = 6;  // of which large ones begin and end on huge pages
+  const int64_t blocks = (high + low) / BinnedEdges::kBlockColumns + 2;
+  return ColumnRanks::column_bytes(columns, high, low) + (high + low) * kValueBytes +
+         BinnedEdges::mark_bytes(bins, blocks, chunks) +
+         std::min<int64_t>(kArrays * kHugePageBytes, columns * 2 * kValueBytes);
+}
+
+SumShares SumShares::of(int64_t bytes, int64_t edges, int64_t low, int64_t piece) {
+  const int64_t values =
+      (bytes - edges * kEdgeBytes) / kValueBytes;  // that there is room for beside all edges
+  if (values >= fewest_expanded(low, piece))
+    return {edges, std::max(piece, std::min(values, low / kSumGroups))};
+  const int64_t group = std::max(piece, std::min(edges / kMostGroups, bytes / (2 * kGroupEdgeBytes)));
+  return {std::max<int64_t>(0, bytes - kGroupPageBytes - group * kGroupEdgeBytes) / kEdgeBytes, group};
+}
+
+int64_t sum_bytes(int threads, int64_t stride) {
+  return std::max<int64_t>(threads * stride * kValueBytes, 2 * kHugePageBytes) + stride * kValueBytes;
+}
+
+int64_t piece_places(int64_t largest, size_t relations, int chunks) {
+  return largest + static_cast<int64_t>(2 * relations) * chunks * kPageEdges;
+}
+
+SumPlan::SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks,
+                 const SumLimits& limits)
+    : relations_(std::move(relations)), chunks_(chunks), limits_(limits) {
   for (size_t t = 0; t < grids.size(); ++t) {
     first_bins_.push_back(static_cast<int64_t>(bins_.size()));
     for (int64_t b = 0; b < grids[t].num_buckets(); ++b) {
@@ -42,11 +62,12 @@ void SumPlan::add_bins(const std::vector<BucketGrid>& grids) {
     }
   }
   first_bins_.push_back(static_cast<int64_t>(bins_.size()));
+  cut_pieces();
 }
 
 /// Cuts the bins of many edges into pieces: no unit of work is larger than that.
 void SumPlan::cut_pieces() {
-  int64_t all_edges = 0;
+  int64_t all_edges = 0, turn = 0;
   for (const SumBin& bin : bins_) all_edges += bin.edges;
   const int64_t most = std::max(limits_.least_piece, all_edges / limits_.most_pieces);
   for (size_t b = 0; b < bins_.size(); ++b) {
@@ -54,24 +75,9 @@ void SumPlan::cut_pieces() {
     bin.pieces = std::max<int64_t>(1, (bin.edges + most - 1) / most);
     for (int64_t p = 0; p < bin.pieces; ++p) {
       const auto [from, to] = even_cut(bin.edges, static_cast<int>(bin.pieces), static_cast<int>(p));
-      pieces_.push_back({static_cast<int64_t>(b), p, from, to, 0});
-      int64_t sparse = 0;
-      for (size_t r = 0; r < relations_.size(); ++r)
-        sparse += local_edge(bin, r, ColumnKind::kSparse, to) - local_edge(bin, r, ColumnKind::kSparse, from);
-      sparse_.push_back(sparse);
+      pieces_.push_back({static_cast<int64_t>(b), p, from, to, bin.pieces > 1 ? turn++ : -1});
     }
   }
-}
-
-/// How many of a bin's first `edge` edges are of a relation and kind.
-int64_t SumPlan::local_edge(const SumBin& bin, size_t relation, ColumnKind kind, int64_t edge) const {
-  if (relations_[relation].src_type != bin.type) return 0;
-  int64_t before = 0;
-  for (size_t r = 0; r < relation; ++r)
-    if (relations_[r].src_type == bin.type)
-      for (const ColumnKind k : kColumnKinds) before += relations_[r].edges->size(k, bin.index);
-  if (kind == ColumnKind::kSparse) before += relations_[relation].edges->size(ColumnKind::kDense, bin.index);
-  return std::clamp<int64_t>(edge - before, 0, relations_[relation].edges->size(kind, bin.index));
 }
 
 int64_t SumPlan::largest_piece() const {
@@ -80,189 +86,110 @@ int64_t SumPlan::largest_piece() const {
   return largest;
 }
 
-/// Pieces in a row, in about `parts` groups of equal need: expanded values and, from disk, edges too.
-std::vector<SumGroup> SumPlan::grouped(int64_t parts, bool from_disk) const {
-  auto weight = [&](size_t p) { return sparse_[p] + (from_disk ? pieces_[p].to - pieces_[p].from : 0); };
-  int64_t total = 0;
-  for (size_t p = 0; p < pieces_.size(); ++p) total += weight(p);
-  const int64_t wanted = std::max(limits_.least_group, total / parts + 1);
-  std::vector<SumGroup> groups;
-  for (size_t p = 0; p < pieces_.size();) {
-    SumGroup group{static_cast<int64_t>(p), 0, {}};
-    for (int64_t sum = 0; p < pieces_.size(); ++p) {
-      if (sum > 0 && sum + weight(p) > wanted) break;
-      sum += weight(p);
-      group.num_sums += bins_[static_cast<size_t>(pieces_[p].bin)].pieces > 1;
-    }
-    group.end_piece = static_cast<int64_t>(p);
-    set_ranges(group);
-    groups.push_back(std::move(group));
-  }
-  return groups;
+void SumPlan::fit(int64_t bytes) {
+  place();
+  int64_t low = 0;
+  for (const auto& r : relations_)
+    for (int64_t b = 0; b < r.edges->num_bins(); ++b) low += r.edges->size(ColumnKind::kLow, b);
+  const int64_t largest = std::max(limits_.least_piece, largest_piece());
+  const SumShares shares =
+      SumShares::of(bytes, num_resident_, low, piece_places(largest, relations_.size(), chunks_));
+  if (shares.resident < num_resident_) spill(shares.resident);
+  cut_groups(shares.group);
 }
 
-/// The positions of a group's edges, none of them on disk yet.
-void SumPlan::set_ranges(SumGroup& group) const {
-  for (size_t r = 0; r < relations_.size(); ++r) {
-    auto& ranges = group.ranges.emplace_back();
-    for (const ColumnKind kind : kColumnKinds) {
-      GroupRange& range = ranges[static_cast<size_t>(kind)];
-      range = range_of(group, r, kind);
-      if (kind != ColumnKind::kSparse) continue;
-      range.value_at = group.num_values - range.begin;
-      group.num_values += range.end - range.begin;
+/// Spills so many bins, evenly, that at most `resident` edges stay in memory.
+void SumPlan::spill(int64_t resident) {
+  int64_t all = 0;
+  for (const SumBin& bin : bins_) all += bin.edges;
+  // Runs are padded: the share grows until what they take in memory fits, too.
+  for (double share = 1 - static_cast<double>(resident) / static_cast<double>(all);; share += 0.01) {
+    double due = 0;
+    for (SumBin& bin : bins_) {
+      const auto edges = static_cast<double>(bin.edges);
+      due += share * edges;
+      bin.spilled = bin.edges > 0 && due >= edges / 2;
+      if (bin.spilled) due -= edges;
     }
+    place();
+    if (num_resident_ <= resident || share >= 1) return;
+  }
+}
+
+/// Gives all edges their places: bin after bin, in the order in which they are added.
+void SumPlan::place() {
+  int64_t value = 0;
+  num_resident_ = num_spilled_ = 0;
+  value_shifts_.assign(relations_.size(), {});
+  for (const SumBin& bin : bins_) {
+    const int64_t alignment = bin.spilled ? kPageEdges : kLineRecords<BinnedEdge>;
+    int64_t& end = bin.spilled ? num_spilled_ : num_resident_;
+    for (size_t r = 0; r < relations_.size(); ++r) {
+      if (relations_[r].src_type != bin.type) continue;
+      end = relations_[r].edges->place(ColumnKind::kHigh, bin.index, end, alignment);
+      const int64_t begin = end;
+      value_shifts_[r].push_back(value - begin);
+      end = relations_[r].edges->place(ColumnKind::kLow, bin.index, begin, alignment);
+      value += end - begin;
+    }
+  }
+}
+
+std::vector<char> SumPlan::spilled_buckets(size_t relation) const {
+  std::vector<char> spilled;
+  for (size_t kind = 0; kind < kColumnKinds.size(); ++kind)
+    for (int64_t b = 0; b < relations_[relation].edges->num_bins(); ++b)
+      spilled.push_back(own_bin(relation, b).spilled);
+  return spilled;
+}
+
+/// A group of one piece.
+SumGroup SumPlan::alone(int64_t piece) const {
+  SumGroup group{piece, piece + 1, 0, 0, 0, 0};
+  bool first_low = true, first_spilled = bin_of(piece).spilled;
+  const int64_t bin = bin_of(piece).index;
+  visit_parts(at(piece), [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
+    const BinnedEdges& edges = *relations_[r].edges;
+    const int64_t begin = edges.position(kind, bin, from), end = edges.position(kind, bin, to - 1) + 1;
+    if (kind == ColumnKind::kLow) {
+      if (std::exchange(first_low, false)) group.first_value = begin + value_shift(r, bin);
+      group.end_value = end + value_shift(r, bin);
+    }
+    if (!bin_of(piece).spilled) return;
+    if (std::exchange(first_spilled, false)) group.first_spilled = rounded_down(begin);
+    group.end_spilled = rounded_up(end);
+  });
+  return group;
+}
+
+/// Cuts pieces in a row into groups, such that none has more than `most` edges of low degree, or spilled, unless one
+/// piece alone has.
+void SumPlan::cut_groups(int64_t most) {
+  groups_.clear();
+  for (int64_t p = 0; p < static_cast<int64_t>(pieces_.size()); ++p) {
+    const SumGroup next = alone(p);
+    SumGroup whole = groups_.empty() ? next : groups_.back();
+    whole.end_piece = p + 1;
+    auto extend = [](int64_t& first, int64_t& end, int64_t from, int64_t to) {
+      if (from == to) return;
+      if (first == end) first = from;
+      end = to;
+    };
+    extend(whole.first_value, whole.end_value, next.first_value, next.end_value);
+    extend(whole.first_spilled, whole.end_spilled, next.first_spilled, next.end_spilled);
+    if (!groups_.empty() &&
+        std::max(whole.end_value - whole.first_value, whole.end_spilled - whole.first_spilled) <= most)
+      groups_.back() = whole;
+    else
+      groups_.push_back(next);
   }
 }
 
 std::pair<int64_t, int64_t> SumPlan::own_bins(const SumGroup& group, size_t relation) const {
   const auto type = static_cast<size_t>(relations_[relation].src_type);
   const int64_t first = first_bins_[type], count = first_bins_[type + 1] - first,
-                low = pieces_[static_cast<size_t>(group.first_piece)].bin,
-                high = pieces_[static_cast<size_t>(group.end_piece) - 1].bin;
+                low = at(group.first_piece).bin, high = at(group.end_piece - 1).bin;
   return {std::clamp<int64_t>(low - first, 0, count), std::clamp<int64_t>(high + 1 - first, 0, count)};
-}
-
-GroupRange SumPlan::range_of(const SumGroup& group, size_t relation, ColumnKind kind) const {
-  const auto [low, end_bin] = own_bins(group, relation);
-  if (low == end_bin) return {};
-  const BinnedEdges& edges = *relations_[relation].edges;
-  const int64_t first = first_bins_[static_cast<size_t>(relations_[relation].src_type)], high = end_bin - 1;
-  const SumPiece &first_piece = pieces_[static_cast<size_t>(group.first_piece)],
-                 &last_piece = pieces_[static_cast<size_t>(group.end_piece) - 1];
-  auto local = [&](int64_t bin, int64_t edge) {
-    return local_edge(bins_[static_cast<size_t>(first + bin)], relation, kind, edge);
-  };
-  const int64_t whole = edges.size(kind, high),
-                from = first + low == first_piece.bin ? local(low, first_piece.from) : 0,
-                to = first + high == last_piece.bin ? local(high, last_piece.to) : whole,
-                begin = edges.position(kind, low, from),
-                behind = edges.position(kind, high, std::max<int64_t>(to - 1, 0)) + (to > 0),
-                end = std::max(begin, behind);
-  // A page that two groups share stays in memory; behind the last edge of a bin a page has no other edges.
-  const int64_t disk_end = to == whole ? rounded_up(end) : rounded_down(end);
-  return {begin, disk_end, disk_end, end, 0, 0};
-}
-
-/// Puts a share of each group on disk, from the end of each range.
-void SumPlan::put_on_disk(std::vector<SumGroup>& groups, double share) const {
-  int64_t offset = 0;
-  for (SumGroup& group : groups) {
-    int64_t at = 0;
-    for (auto& ranges : group.ranges)
-      for (GroupRange& range : ranges) {
-        const int64_t pages = movable(range) / kPageEdges,
-                      moved = std::min(pages,
-                                       static_cast<int64_t>(std::ceil(share * static_cast<double>(pages))));
-        range.disk_begin = range.disk_end - moved * kPageEdges;
-        range.disk_at = at;
-        at += moved * kPageEdges;
-      }
-    group.disk_offset = offset;
-    group.disk_bytes = at * kEdgeBytes;
-    offset += group.disk_bytes;
-  }
-}
-
-int64_t SumPlan::disk_bytes() const {
-  return groups_.empty() ? 0 : groups_.back().disk_offset + groups_.back().disk_bytes;
-}
-
-int64_t SumPlan::buffer_bytes(const std::vector<SumGroup>& groups, int64_t sum_stride) {
-  int64_t values = 0, sums = 0, disk = 0;
-  for (const SumGroup& group : groups) {
-    values = std::max(values, group.num_values);
-    sums = std::max(sums, group.num_sums);
-    disk = std::max(disk, group.disk_bytes);
-  }
-  const int64_t carried = sums > 0 ? 2 : 0;
-  return (values + (sums + carried) * sum_stride) * static_cast<int64_t>(sizeof(double)) +
-         (disk > 0 ? DoubleBuffer::memory_bytes(disk) : 0);
-}
-
-/// Bytes of all edges.
-int64_t SumPlan::edge_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& r : relations_) bytes += r.edges->num_places() * kEdgeBytes;
-  return bytes;
-}
-
-int64_t SumPlan::memory_bytes() const { return edge_bytes() - disk_bytes(); }
-
-/// Edges in memory and buffers.
-int64_t SumPlan::bytes_of(const std::vector<SumGroup>& groups) const {
-  int64_t bytes = edge_bytes() + buffer_bytes(groups, sum_stride_);
-  for (const SumGroup& group : groups) bytes -= group.disk_bytes;
-  return bytes;
-}
-
-int64_t SumPlan::plenty() const { return bytes_of(grouped(kFewestGroups, false)); }
-
-/// Puts as much on disk as `bytes` asks for; whether that suffices.
-bool SumPlan::fit(std::vector<SumGroup>& groups, int64_t bytes) const {
-  int64_t all = 0, most = 0;
-  for (const SumGroup& group : groups) {
-    int64_t own = 0;
-    for (const auto& ranges : group.ranges)
-      for (const GroupRange& range : ranges) own += movable(range) * kEdgeBytes;
-    all += own;
-    most = std::max(most, own);
-  }
-  const int64_t excess = bytes_of(groups) - bytes;
-  if (excess <= 0) return true;
-  if (all <= 2 * most) return false;  // the buffers would take what the disk saves
-  double share = static_cast<double>(excess) / static_cast<double>(all - 2 * most);
-  for (bool last = false; !last; share += 0.01) {
-    last = share >= 1;
-    put_on_disk(groups, std::min(share, 1.0));
-    if (bytes_of(groups) <= bytes) return true;
-  }
-  return false;
-}
-
-/// An estimate for one sweep.
-double SumPlan::seconds(const std::vector<SumGroup>& groups, int threads) const {
-  double edges = 0, values = 0, disk = 0;
-  for (const SumBin& bin : bins_) edges += static_cast<double>(bin.edges);
-  for (const auto& r : relations_)
-    values += 8.0 * static_cast<double>(r.edges->columns().size(ColumnKind::kSparse));
-  for (const SumGroup& group : groups) disk += static_cast<double>(group.disk_bytes);
-  const double reading = static_cast<double>(groups.size()) * values / kBytesPerSecond;
-  return std::max((edges * kSecondsPerEdge + reading) / threads, disk / kDiskBytesPerSecond);
-}
-
-void SumPlan::cut_groups(int64_t bytes, int threads) {
-  std::vector<SumGroup> smallest = grouped(kFewestGroups, false), best;
-  if (bytes_of(smallest) > bytes) {
-    double least = std::numeric_limits<double>::infinity();
-    auto consider = [&](std::vector<SumGroup> groups) {
-      const bool fits = fit(groups, bytes);
-      if (bytes_of(groups) < bytes_of(smallest)) smallest = groups;
-      if (const double time = seconds(groups, threads); fits && time < least) {
-        least = time;
-        best = std::move(groups);
-      }
-    };
-    for (int64_t parts = kFewestGroups; parts < 4 * limits_.most_pieces; parts += (parts + 3) / 4)
-      for (const bool from_disk : {false, true}) consider(grouped(parts, from_disk));
-  }
-  groups_ = best.empty() ? std::move(smallest) : std::move(best);
-  for (const SumGroup& group : groups_)
-    for (int64_t p = group.first_piece, place = 0; p < group.end_piece; ++p) {
-      SumPiece& piece = pieces_[static_cast<size_t>(p)];
-      piece.place = bins_[static_cast<size_t>(piece.bin)].pieces > 1 ? place++ : -1;
-    }
-}
-
-std::vector<DiskExtent> SumPlan::extents(size_t relation) const {
-  std::vector<DiskExtent> found;
-  for (const ColumnKind kind : kColumnKinds)
-    for (const SumGroup& group : groups_) {
-      const GroupRange& range = group.ranges[relation][static_cast<size_t>(kind)];
-      if (range.disk_begin < range.disk_end)
-        found.push_back({range.disk_begin, range.disk_end, group.disk_offset + range.disk_at * kEdgeBytes});
-    }
-  return found;
 }
 
 }  // namespace tiering

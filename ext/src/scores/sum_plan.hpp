@@ -1,17 +1,19 @@
-// How the work and the memory of sums over out-edges are cut.
+// How the work and the memory of sums over out-edges are cut: the one place that decides it.
 //
 // Bins        the sources of a type, up to 2^16 each, whose sums fit the private cache.
-// Pieces      of the edges of a bin: units of work, cut by the graph alone, for the sums depend on it in their
+// Pieces      of the edges of a bin: units of work, cut by the graph alone, for the sums depend on them in their
 //             last bits.
-// Groups      pieces in a row whose sparse edges are expanded together. The sums do not depend on them, so they
-//             are cut by memory: fewer groups read the columns' values less often, more groups need less room.
-// Disk        where the edges do not fit the memory, the same share of each group lies in a scratch file, so that
-//             disk and processor are busy side by side: while one group is summed the next is read.
+// Spilled     bins whose edges lie in a scratch file, whole, where not all fit the memory: every so-manieth bin, so
+//             that disk and processor are busy side by side.
+// Groups      pieces in a row whose edges of low degree are expanded together and whose spilled edges are read
+//             together. The sums do not depend on them, so they are cut by memory.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
-#include <limits>
+#include <span>
+#include <tiering/io/double_buffer.hpp>
+#include <tiering/scores.hpp>
 #include <utility>
 #include <vector>
 
@@ -19,19 +21,42 @@
 
 namespace tiering {
 
-/// Where the work is cut. The sums depend on the pieces in their last bits.
+/// Where the work is cut. The sums depend on all of these in their last bits.
 struct SumLimits {
   int64_t least_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
   int64_t most_pieces = 256;               ///< a piece has at least all edges / most_pieces
-  int64_t least_group = int64_t{1} << 20;  ///< edges that are at least expanded together
   int64_t cached_columns = int64_t{1}
-                           << 17;  ///< of a relation: all are dense, their values stay in the cache
+                           << 17;  ///< of a relation: all are of high degree, their values stay in the cache
 };
 
-/// A relation as the plan sees it.
-struct PlannedRelation {
-  int src_type;
-  const BinnedEdges* edges;
+inline constexpr int64_t kEdgeBytes = sizeof(BinnedEdge), kValueBytes = sizeof(double);
+/// Groups where there is memory enough.
+inline constexpr int64_t kSumGroups = 4;
+/// Of a group, per edge: the value of one of low degree, and twice a spilled one, as the next is read meanwhile; and
+/// beside it, as reads begin and end on pages.
+inline constexpr int64_t kGroupEdgeBytes = kValueBytes + 2 * kEdgeBytes,
+                         kGroupPageBytes = DoubleBuffer::memory_bytes(2 * kScratchAlignment);
+
+/// In-degree from which a column is of high degree: then a bin uses about every cache line of such columns' values.
+int64_t high_degree(int64_t columns, int64_t bins, const SumLimits& limits);
+
+/// What a relation takes in sweeps follows from these.
+struct RelationShape {
+  int64_t columns, bins, edges;
+  int64_t high, low;  ///< columns of high degree, and of low
+  int64_t low_edges;  ///< edges of the latter
+
+  /// Bytes that stay, whatever lies on disk: of its columns, their values and marks.
+  int64_t kept_bytes(int chunks) const;
+};
+
+/// How the bytes for edges and buffers are shared out, all counted in edges.
+struct SumShares {
+  int64_t resident;  ///< that may stay in memory
+  int64_t group;     ///< of low degree, or spilled, at most in a group, unless one piece has more
+
+  /// `edges`, of which `low` are of low degree, in pieces of at most `piece`.
+  static SumShares of(int64_t bytes, int64_t edges, int64_t low, int64_t piece);
 };
 
 struct SumBin {
@@ -39,86 +64,110 @@ struct SumBin {
   int64_t index;  ///< among the bins of the type
   int64_t edges;
   int64_t pieces;
+  bool spilled = false;
 };
 
-/// Edges [from, to) of a bin: all relations in a row, the dense columns of each before the sparse.
+/// Edges [from, to) of a bin: all relations in a row, the columns of high degree of each before the others.
 struct SumPiece {
   int64_t bin, index, from, to;
-  int64_t place;  ///< of its sums among those of its group; unused where it is its bin's only one
-};
-
-/// The edges of a group, one relation and kind: positions [begin, end), of which [disk_begin, disk_end) are on
-/// disk.
-struct GroupRange {
-  int64_t begin, disk_begin, disk_end, end;
-  int64_t disk_at;   ///< in the group's edges on disk, counted in edges
-  int64_t value_at;  ///< in the group's expanded values
+  int64_t turn;  ///< among the pieces of bins that have several
 };
 
 struct SumGroup {
   int64_t first_piece, end_piece;
-  std::vector<std::array<GroupRange, 2>> ranges;  ///< per relation and kind
-  int64_t num_values = 0;                         ///< expanded
-  int64_t num_sums = 0;                           ///< pieces that share a bin
-  int64_t disk_offset = 0, disk_bytes = 0;        ///< in the scratch file
+  int64_t first_value, end_value;      ///< of its edges of low degree; see SumPlan::value_shift
+  int64_t first_spilled, end_spilled;  ///< its places in the scratch file, whole pages
 };
 
 class SumPlan {
  public:
+  /// A relation as the plan sees it.
+  struct Relation {
+    int src_type;
+    BinnedEdges* edges;
+  };
+
   /// Cuts bins and pieces. The relations must outlive the plan.
-  SumPlan(const std::vector<BucketGrid>& grids, std::vector<PlannedRelation> relations,
+  SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks,
           const SumLimits& limits);
 
   const std::vector<SumBin>& bins() const { return bins_; }
   const std::vector<SumPiece>& pieces() const { return pieces_; }
   const std::vector<SumGroup>& groups() const { return groups_; }
+  const SumBin& bin_of(int64_t piece) const { return bins_[static_cast<size_t>(at(piece).bin)]; }
 
   /// Edges of the largest piece.
   int64_t largest_piece() const;
 
-  /// Cuts groups such that edges, expanded values and buffers take at most `bytes`, in the way that is fastest by
-  /// an estimate; where no way is small enough, the smallest. The edges must have their places, in runs aligned
-  /// to kPageEdges where the bytes do not suffice for all of them in memory.
-  void cut_groups(int64_t bytes, int threads);
+  /// Decides what is spilled, gives all edges their places, and cuts groups, such that edges and buffers take at most
+  /// `bytes`, or as little as they can.
+  void fit(int64_t bytes);
 
-  /// Bytes that edges and buffers take if nothing is on disk and there are as few groups as ever.
-  int64_t plenty() const;
+  /// Places in memory and in the scratch file.
+  int64_t num_resident() const { return num_resident_; }
+  int64_t num_spilled() const { return num_spilled_; }
 
-  /// Of the groups that were cut: bytes of the edges in memory and on disk.
-  int64_t memory_bytes() const;
-  int64_t disk_bytes() const;
+  /// Whether each bucket of a relation (see BinnedEdges::write) is spilled.
+  std::vector<char> spilled_buckets(size_t relation) const;
 
   /// The bins of a relation's sources that are in the group, counted within the type.
   std::pair<int64_t, int64_t> own_bins(const SumGroup& group, size_t relation) const;
+  const SumBin& own_bin(size_t relation, int64_t bin) const {
+    return bins_[static_cast<size_t>(first_bins_[static_cast<size_t>(relations_[relation].src_type)] + bin)];
+  }
 
-  /// The parts of a relation's edges that lie on disk.
-  std::vector<DiskExtent> extents(size_t relation) const;
+  /// What is added to the place of an edge of low degree to give that of its value, among those of all groups.
+  int64_t value_shift(size_t relation, int64_t bin) const {
+    return value_shifts_[relation][static_cast<size_t>(bin)];
+  }
 
-  /// Doubles between the sums of one piece and the next.
+  /// Doubles between the sums of one bin and the next.
   int64_t sum_stride() const { return sum_stride_; }
 
- private:
-  void add_bins(const std::vector<BucketGrid>& grids);
-  void cut_pieces();
-  std::vector<SumGroup> grouped(int64_t parts, bool from_disk) const;
-  void set_ranges(SumGroup& group) const;
-  GroupRange range_of(const SumGroup& group, size_t relation, ColumnKind kind) const;
-  int64_t local_edge(const SumBin& bin, size_t relation, ColumnKind kind, int64_t edge) const;
-  void put_on_disk(std::vector<SumGroup>& groups, double share) const;
-  int64_t edge_bytes() const;
-  int64_t bytes_of(const std::vector<SumGroup>& groups) const;
-  static int64_t buffer_bytes(const std::vector<SumGroup>& groups, int64_t sum_stride);
-  bool fit(std::vector<SumGroup>& groups, int64_t bytes) const;
-  double seconds(const std::vector<SumGroup>& groups, int threads) const;
+  /// Calls f(relation, kind, from, to) for the edges of a piece in order: [from, to) among those of a relation and
+  /// kind in its bin.
+  template <typename F>
+  void visit_parts(const SumPiece& piece, F&& f) const;
 
-  std::vector<PlannedRelation> relations_;
+ private:
+  const SumPiece& at(int64_t piece) const { return pieces_[static_cast<size_t>(piece)]; }
+  void cut_pieces();
+  void spill(int64_t resident);
+  void place();
+  void cut_groups(int64_t most);
+  SumGroup alone(int64_t piece) const;
+
+  std::vector<Relation> relations_;
+  int chunks_;
   SumLimits limits_;
   std::vector<int64_t> first_bins_;  ///< per type: its first bin in bins_; then the end
   std::vector<SumBin> bins_;
   std::vector<SumPiece> pieces_;
-  std::vector<int64_t> sparse_;  ///< per piece: sparse edges
+  std::vector<std::vector<int64_t>> value_shifts_;  ///< per relation and bin
   std::vector<SumGroup> groups_;
-  int64_t sum_stride_ = 0;
+  int64_t sum_stride_ = 0, num_resident_ = 0, num_spilled_ = 0;
 };
+
+template <typename F>
+void SumPlan::visit_parts(const SumPiece& piece, F&& f) const {
+  const SumBin& bin = bins_[static_cast<size_t>(piece.bin)];
+  int64_t before = 0;
+  for (size_t r = 0; r < relations_.size(); ++r) {
+    if (relations_[r].src_type != bin.type) continue;
+    for (const ColumnKind kind : kColumnKinds) {
+      const int64_t size = relations_[r].edges->size(kind, bin.index),
+                    from = std::clamp<int64_t>(piece.from - before, 0, size),
+                    to = std::clamp<int64_t>(piece.to - before, 0, size);
+      if (from < to) f(r, kind, from, to);
+      before += size;
+    }
+  }
+}
+
+/// Bytes that sums of bins take: one per thread, and one that pieces are added to.
+int64_t sum_bytes(int threads, int64_t stride);
+
+/// Edges that a piece takes room for, at the most.
+int64_t piece_places(int64_t largest, size_t relations, int chunks);
 
 }  // namespace tiering

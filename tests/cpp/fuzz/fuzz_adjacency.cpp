@@ -44,7 +44,7 @@ void run_trial(uint64_t seed) {
   }
   order_nodes(referee, graph, threads);
   score(referee, graph, threads, luck);
-  for (const Rule rule : {Rule::uniform, Rule::replacement, Rule::weighted, Rule::walks, Rule::layers})
+  for (const Rule rule : {Rule::uniform, Rule::replacement, Rule::weighted, Rule::pinsage, Rule::ladies})
     sample(referee, graph, rule, threads, luck);
 #ifdef TIERING_SIMULATED
   sample_on_device(referee, graph, luck);

@@ -65,7 +65,7 @@ inline SamplerConfig random_config(const DamagedGraph& graph, Rule rule, Luck& l
   config.rule = rule;
   config.frontier = luck.once_in(2) ? Frontier::all : Frontier::only_new;
   config.seed = static_cast<uint64_t>(luck.below(1000));
-  if (rule == Rule::walks) config.walks = random_walks(graph, luck);
+  if (rule == Rule::pinsage) config.walks = random_walks(graph, luck);
   for (const auto& r : graph.relations) config.relations.push_back(r.view());
   for (const auto& keys : graph.keys)
     config.node_keys.push_back({.wide = keys.data(), .size = size_of(keys)});

@@ -64,7 +64,7 @@ def test_small_staging_takes_turns(gpu, kit, build):
     from tiering.loader.gpu.features import GpuFeatures
 
     layout, rows = table_of(kit, build, 602, (10, 0, 20))
-    features = GpuFeatures(layout.artifact, "paper", open_device(0), staging_bytes=7 * 602, most_sms=0)
+    features = GpuFeatures(layout.artifact, "paper", open_device(0), staging_bytes=7 * 602, max_sms=0)
     ids = np.random.default_rng(3).integers(0, 700, 1000)
     for _ in range(3):
         np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
@@ -91,7 +91,7 @@ def test_closed_features_refuse(gpu, kit, build):
     layout, _ = table_of(kit, build, 64, (100, 100, 100))
     features = layout.features(device="cuda")
     assert "cuda:0" in repr(features)
-    assert features.placement()["cpu"]["where"] == "locked host memory"
+    assert features.placement()["cpu"]["where"] == "pinned host memory"
     features.close()
     features.close()
     assert "closed" in repr(features)
@@ -119,11 +119,11 @@ def test_a_gpu_that_is_not_there(gpu, kit, build):
         layout.features(device="cuda:7")
 
 
-@pytest.mark.parametrize("most_sms", [-1, "many", True, 1.5])
-def test_bad_most_sms(gpu, kit, build, most_sms):
+@pytest.mark.parametrize("max_sms", [-1, "many", True, 1.5])
+def test_bad_max_sms(gpu, kit, build, max_sms):
     layout, _ = table_of(kit, build, 64, (100, 100, 100))
-    with pytest.raises(InputError, match="most_sms: expected auto"):
-        layout.features(device="cuda", most_sms=most_sms)
+    with pytest.raises(InputError, match="max_sms: expected auto"):
+        layout.features(device="cuda", max_sms=max_sms)
 
 
 def test_damaged_pages(gpu, kit, build):

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from simulated_gpu import held_share
+from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
@@ -39,7 +39,7 @@ def assert_same(found, expected):
 
 def hold_columns(monkeypatch, share):
     """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
-    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=True))
+    monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=True))
 
 
 @pytest.mark.parametrize("share", [0, 0.3, 1])
@@ -156,10 +156,27 @@ def test_stopping_midway_leaves_no_threads(gpu, kit, build):
         ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "not with sampler 'ladies'"),
         ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
         ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
-        ({"peers": "some"}, InputError, "peers: expected auto, off or a PeerGroup"),
+        ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),
     ],
 )
 def test_bad_options(gpu, kit, build, options, error, words):
     layout = build(kit.small_graph())
     with pytest.raises(error, match=words):
         layout.loader(**{"device": "cuda", "fanouts": "4,3", **options})
+
+
+def test_names_of_before_still_work(gpu, kit, build):
+    layout = build(kit.small_graph())
+    with pytest.warns(DeprecationWarning, match="most_sms is now called max_sms"):
+        assert layout.features(device="cuda", most_sms=3).max_sms == 3
+    with pytest.warns(DeprecationWarning, match="peer_lists is now called peer_adjacency_cache"):
+        loader = layout.loader(device="cuda", peer_lists="1MiB", peers="off")
+    assert loader.options.pipeline.peer_adjacency_cache == "1MiB"
+
+
+def test_an_option_that_there_is_not(kit, build):
+    layout = build(kit.small_graph())
+    with pytest.raises(TypeError, match=r"loader\(\) got an unexpected keyword argument 'fanout'"):
+        layout.loader(fanout=[3])
+    with pytest.raises(TypeError, match=r"features\(\) got an unexpected keyword argument 'workers'"):
+        layout.features(workers=2)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated_gpu import held_share
+from simulated_gpu import resident_share
 
 from tiering.formats.layout import Layout
 
@@ -48,7 +48,7 @@ def test_same_batches(gpu, kit, tmp_path, monkeypatch, graph, sampler, frontier,
     for values in weights.values():
         values[:1] = 1  # weights that are all zero are refused
     nodes = {"a": kit.Nodes(sizes["a"]), "b": kit.Nodes(sizes["b"])}
-    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=share < 1))
+    monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=share < 1))
     with kit.write_layout(tmp_path / f"layout-{next(places)}", kit.Dataset(nodes, edges, weights)) as layout:
         options = {"fanouts": fanouts, "batch_size": 7, "frontier": frontier, "sampler": sampler, "node_type": "a"}
         options |= {"seeds": np.array(seeds), "features": None}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from peer_programs import gather, outlive, start
+from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
 from tiering.loader.gpu.peers import PeerGroup, find_group
@@ -22,26 +24,58 @@ def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):
     return build(data), table[data.order("paper")]
 
 
-@pytest.mark.parametrize("reach", ["on", "off"])
-def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach):
+@pytest.mark.parametrize(
+    ("reach", "peers"), [("on", "store"), ("off", "store"), ("on", "default group"), ("on", "process group")]
+)
+def test_peers_read_each_others_rows(gpu, kit, build, tmp_path, reach, peers):
     layout, rows = peer_layout(kit, build, 3)
-    folder, environment = tmp_path / "meet", {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
+    environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
     ranks = [
-        start(gather, str(layout.path), str(folder), rank, 3, "group", environment=environment) for rank in range(3)
+        start(gather, str(layout.path), str(tmp_path), rank, 3, peers, environment=environment) for rank in range(3)
     ]
     for rank, process in enumerate(ranks):
-        found = process.receive()
-        np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
-        assert found["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
+        answer = process.receive()
+        np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
+        assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
         places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
-        assert found["places"] == ", ".join(places)
+        assert answer["places"] == ", ".join(places)
     assert [process.end() for process in ranks] == [0, 0, 0]
-    assert not folder.exists()
+
+
+TORCHRUN = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+import numpy as np
+import pytest
+from simulated_gpu import install
+install(pytest.MonkeyPatch())
+import tiering
+rank = int(os.environ["LOCAL_RANK"])
+layout = tiering.open(sys.argv[1])
+features = layout.features(device=f"cuda:{rank}")
+ids = np.random.default_rng(rank).integers(0, len(features), 500)
+assert features.gather(ids).equal(layout.features(engine="mmap").gather(ids))
+assert features.placement()["peer"]["where"] == "GPU of peer 0, GPU of peer 1"
+features.close()
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_torchrun_without_a_process_group(gpu, kit, build, tmp_path):
+    layout, _ = peer_layout(kit, build, 2)
+    (tmp_path / "script.py").write_text(TORCHRUN)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = [tmp_path / "script.py", layout.path, Path(__file__).parents[2] / "support"]
+    environment = {**os.environ, "TIERING_SIMULATED_DEVICES": "2"}
+    done = subprocess.run(
+        [*command, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_peer_that_dies_is_named(gpu, kit, build, tmp_path):
     layout, _ = peer_layout(kit, build, 2)
-    first, second = (start(outlive, str(layout.path), str(tmp_path / "meet"), rank) for rank in range(2))
+    first, second = (start(outlive, str(layout.path), str(tmp_path), rank) for rank in range(2))
     assert (first.receive(), second.receive()) == ("ready", "ready")
     second.process.kill()
     second.end()
@@ -52,24 +86,30 @@ def test_a_peer_that_dies_is_named(gpu, kit, build, tmp_path):
     first.end()
 
 
-def test_a_peer_that_never_comes(tmp_path):
-    group = PeerGroup(0, 2, tmp_path / "meet", timeout=0.1)
+def test_a_peer_that_never_comes():
+    group = PeerGroup(0, 2, HashStore(), timeout=0.1)
     with pytest.raises(DeviceError, match=r"peer 1 of 2 did not come within 0.1 s"):
         group.exchange("rows", "mine")
+    with pytest.raises(DeviceError, match=r"not all of 2 processes came within 0.1 s"):
+        PeerGroup.on_this_machine(0, 2, HashStore(), timeout=0.1)
 
 
-def test_what_an_earlier_run_left_is_not_read(tmp_path):
-    folder = tmp_path / "meet"
-    folder.mkdir()
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    card = {"pid": int(ended.stdout), "started": "1", "payload": "stale"}
-    (folder / "rows.1").write_text(json.dumps(card))
-    group = PeerGroup(0, 2, folder, timeout=20)
-    other = PeerGroup(1, 2, folder, timeout=20)
+def test_a_store_that_is_gone():
+    class Gone:
+        def set(self, key, value):
+            raise RuntimeError("Broken pipe")
+
+    with pytest.raises(DeviceError, match="the store in which processes meet does not answer: Broken pipe"):
+        PeerGroup(0, 2, Gone())
+
+
+def test_a_peer_that_comes_late():
+    store = HashStore()
+    group = PeerGroup(0, 2, store, timeout=20)
 
     def late():
         time.sleep(0.2)
-        other.exchange("rows", "fresh")
+        PeerGroup(1, 2, store, timeout=20).exchange("rows", "fresh")
 
     thread = threading.Thread(target=late)
     thread.start()
@@ -77,10 +117,35 @@ def test_what_an_earlier_run_left_is_not_read(tmp_path):
     thread.join()
 
 
-def test_wrong_number_of_processes(gpu, kit, build, tmp_path):
+def test_numbers_are_the_same_for_all():
+    store = HashStore()
+    first, second = PeerGroup(0, 2, store), PeerGroup(1, 2, store)
+    names = [first.numbered("rows"), first.numbered("lists"), first.numbered("rows")]
+    assert names == [second.numbered("rows"), second.numbered("lists"), second.numbered("rows")]
+    assert len(set(names)) == 3
+
+
+def test_processes_of_other_machines_are_no_peers():
+    store = HashStore()
+    for rank in (1, 3):
+        store.set(f"machine/{rank}", f"elsewhere {rank}")
+    groups = {}
+    threads = [
+        threading.Thread(target=lambda r=rank: groups.update({r: PeerGroup.on_this_machine(r, 5, store, 20)}))
+        for rank in (0, 2, 4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {rank: (group.rank, group.size) for rank, group in groups.items()} == {0: (0, 3), 2: (1, 3), 4: (2, 3)}
+    assert PeerGroup.on_this_machine(0, 1, HashStore()) is None
+
+
+def test_wrong_number_of_processes(gpu, kit, build):
     layout, _ = peer_layout(kit, build, 3)
     with pytest.raises(InputError, match=r"made for 3 GPUs, and 1 processes share it; .*--peer 1xSIZE"):
-        layout.features(device="cuda", peers=PeerGroup(0, 1, tmp_path / "meet"))
+        layout.features(device="cuda", peers=PeerGroup(0, 1, HashStore()))
 
 
 def test_several_gpus_of_one_process(gpu, kit, build):
@@ -88,32 +153,19 @@ def test_several_gpus_of_one_process(gpu, kit, build):
     layout, rows = peer_layout(kit, build, 3)
     environment = {"TIERING_SIMULATED_DEVICES": "2"}
     alone = start(gather, str(layout.path), "", 0, 1, "off", environment=environment)
-    found = alone.receive()
-    np.testing.assert_array_equal(found["rows"], rows[found["ids"]])
-    assert found["places"] == "GPU of peer 0, GPU of peer 1, host memory"
+    answer = alone.receive()
+    np.testing.assert_array_equal(answer["rows"], rows[answer["ids"]])
+    assert answer["places"] == "GPU of peer 0, GPU of peer 1, host memory"
     assert alone.end() == 0
 
 
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, None),
-        ({"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}, None),
-        ({"LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "2"}, 2),
-    ],
-)
-def test_group_of_torchrun(environment, expected):
-    group = PeerGroup.from_environment({**environment, "MASTER_PORT": "29500"})
-    assert (group.rank if group else None) == expected
-    if group:
-        assert group.size == 4 and "29500" in group.directory.name
-        group.directory.rmdir()
-
-
-def test_bad_groups(tmp_path):
+def test_bad_groups(monkeypatch):
     with pytest.raises(InputError, match="expected a rank of 0 to 1, found 2"):
-        PeerGroup(2, 2, tmp_path)
-    with pytest.raises(InputError, match="LOCAL_RANK, LOCAL_WORLD_SIZE"):
-        PeerGroup.from_environment({"LOCAL_RANK": "x"})
-    with pytest.raises(InputError, match="peers: expected auto, off or a PeerGroup, found 'on'"):
+        PeerGroup(2, 2, HashStore())
+    with pytest.raises(InputError, match="peers: expected auto, off, a process group or a PeerGroup, found 'on'"):
         find_group("on")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "x")
+    with pytest.raises(InputError, match="LOCAL_WORLD_SIZE: expected a whole number"):
+        find_group("auto")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert find_group("auto") is None

@@ -6,12 +6,12 @@ import gc
 
 import numpy as np
 import pytest
-from simulated_gpu import held_share
+from simulated_gpu import resident_share
 
 import tiering
 from tiering.formats.layout import Layout
 from tiering.loader.gpu import device
-from tiering.loader.gpu.adjacency import Spread, load_adjacency
+from tiering.loader.gpu.adjacency import AdjacencyOptions, load_adjacency
 
 
 def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
@@ -21,7 +21,7 @@ def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
     run("import", *source, "--out", graph).ok()
     run("score", graph, "--method", "hybrid", "--sampler", sampler, *fanouts, "--out", scores).ok()
     run("reorder", graph, "--scores", scores, "--out", ordered).ok()
-    split = ["--scores", scores] if "--split" in layout_options else []
+    split = ["--scores", scores] if "--adjacency-cache" in layout_options else []
     run("layout", ordered, "--out", out, *layout_options, *split).ok()
     return out
 
@@ -48,10 +48,10 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
     np.save(data / "edge_weight.npy", random.random(60_000, np.float32))
     np.save(data / "node_feat.npy", random.random((3000, 32), np.float32))
     np.save(data / "train_idx.npy", np.arange(0, 3000, 3))
-    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto", sampler=sampler)
+    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--adjacency-cache", "auto", sampler=sampler)
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=sampler == "weighted"))
+        held = load_adjacency(layout.artifact, device.open_device(0), AdjacencyOptions(weighted=sampler == "weighted"))
         (columns,) = held.columns.values()
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert columns == prefix.columns > 0
@@ -65,9 +65,9 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
 def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monkeypatch):
     layout, live = build(kit.small_graph()), {}
     for weights in (True, False):
-        monkeypatch.setattr(Layout, "adjacency_prefix", held_share(0.5, weights))
+        monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(0.5, weights))
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=True))
+        held = load_adjacency(layout.artifact, device.open_device(0), AdjacencyOptions(weighted=True))
         live[weights] = gpu.live("bytes") - before
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert live[weights] == prefix.bytes and held.columns

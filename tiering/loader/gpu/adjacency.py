@@ -1,4 +1,4 @@
-"""The graph where a GPU samples from it: the hottest lists in its memory, all in locked host memory."""
+"""The graph where a GPU samples from it: the hottest lists in its memory, all in pinned host memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.device_file import device_file
-from tiering.loader.gpu.locked import locked_address
-from tiering.loader.gpu.peer_lists import Columns, end_of_columns, share_columns
+from tiering.loader.gpu.memory import device_file, pinned_address
+from tiering.loader.gpu.peer_adjacency import AdjacencyLists, cached_ends, share_lists
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.memory import load_rows, made_rows
 from tiering.sampling import checked_weights
@@ -44,15 +43,15 @@ class GpuAdjacency:
 
 
 @dataclass(frozen=True)
-class Spread:
+class AdjacencyOptions:
     """Where lists lie, beside what the layout's plan says."""
 
     weighted: bool = False
     """Edges are drawn by weight: sums of weights, 8 bytes per edge, lie with the lists."""
     group: PeerGroup | None = None
-    """Processes that hold one copy in host memory, and share lists on their GPUs."""
-    peer_bytes: int = 0
-    """Memory of each of their GPUs for shared lists."""
+    """Processes with one copy in host memory, and a cache over their GPUs."""
+    cache_bytes: int = 0
+    """Memory of each of their GPUs for the peer adjacency cache."""
 
 
 _opened: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
@@ -61,7 +60,7 @@ _kept: list[Any] = []
 """Memory that peers may read as long as this process runs."""
 
 
-def load_adjacency(layout: Layout, device: Device, spread: Spread) -> GpuAdjacency:
+def load_adjacency(layout: Layout, device: Device, options: AdjacencyOptions) -> GpuAdjacency:
     """Put a layout's graph where a GPU reads it; loaders of one process use it together.
 
     Raises
@@ -73,25 +72,23 @@ def load_adjacency(layout: Layout, device: Device, spread: Spread) -> GpuAdjacen
 
     Notes
     -----
-    Host memory, locked: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
-    GPU: what the layout's plan gives to lists (`tiering layout --split`), original ids and sums of weights among it,
-    and the share of peers' lists, which stays until the process ends.
+    Host memory, pinned: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
+    GPU: what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights
+    among it, and the share of peers' lists, which stays until the process ends.
     """
-    group = None if spread.group is None else (spread.group.directory, spread.group.rank)
-    key = (layout.digest, device.index, spread.weighted, group, spread.peer_bytes)
+    key = (layout.digest, device.index, options.weighted, options.group, options.cache_bytes)
     with _lock:
         made = _opened.get(key)
         if made is None:
-            _opened[key] = made = _Builder(layout, device, spread).build()
+            _opened[key] = made = _Builder(layout, device, options).build()
         return made
 
 
 class _Builder:
     """Loads the relations of one layout."""
 
-    def __init__(self, layout: Layout, device: Device, spread: Spread) -> None:
-        self._layout, self._graph, self._device, self._spread = layout, layout.graph, device, spread
-        self._shared = spread.group is not None
+    def __init__(self, layout: Layout, device: Device, options: AdjacencyOptions) -> None:
+        self._layout, self._graph, self._device, self._options = layout, layout.graph, device, options
         self._made = GpuAdjacency()
 
     def build(self) -> GpuAdjacency:
@@ -110,11 +107,11 @@ class _Builder:
         made.keys = [self._keys(node_type, local.get(node_type, 0)) for node_type in self._graph.node_types]
         return made
 
-    def _host_lists(self, relation: Relation) -> Columns:
+    def _host_lists(self, relation: Relation) -> AdjacencyLists:
         """A relation's arrays in host memory that stays."""
         (begins, entries), (indptr, indices) = self._files(relation), self._graph.csc(relation)
-        sums = self._sums(relation, indptr, indices.size) if self._spread.weighted else None
-        return Columns(self._load(begins, indptr), self._load(entries, indices), sums)
+        sums = self._sums(relation, indptr, indices.size) if self._options.weighted else None
+        return AdjacencyLists(self._load(begins, indptr), self._load(entries, indices), sums)
 
     def _files(self, relation: Relation) -> tuple[Path, Path]:
         """What opens ``indptr`` and ``indices`` of a relation."""
@@ -122,7 +119,7 @@ class _Builder:
         return Path(manifest.place(f"{folder}/indptr")), Path(manifest.place(f"{folder}/indices"))
 
     def _load(self, path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        rows = load_rows(path, array.nbytes, self._shared)
+        rows = load_rows(path, array.nbytes, self._options.group)
         self._made.owners.append(rows)
         return rows.array.view(array.dtype)
 
@@ -132,18 +129,18 @@ class _Builder:
         def fill(memory: npt.NDArray[np.uint8]) -> None:
             memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
 
-        rows = made_rows(f"sums-{self._graph.digest[-16:]}-{name}", SUM_BYTES * edges, fill, self._shared)
+        rows = made_rows(name, ("sums", self._graph.digest, name), SUM_BYTES * edges, fill, self._options.group)
         self._made.owners.append(rows)
         return rows.array.view(np.uint64)
 
-    def _peer_ends(self, lists: list[Columns]) -> list[int]:
+    def _peer_ends(self, lists: list[AdjacencyLists]) -> list[int]:
         begins = list(self._made.columns.values())
-        group = self._spread.group
-        if group is None or not self._spread.peer_bytes:
+        group = self._options.group
+        if group is None or not self._options.cache_bytes:
             return begins
-        return end_of_columns(lists, begins, group.size, self._spread.peer_bytes)
+        return cached_ends(lists, begins, group.size, self._options.cache_bytes)
 
-    def _relation(self, relation: Relation, lists: Columns, end: int) -> cuda.Adjacency:
+    def _relation(self, relation: Relation, lists: AdjacencyLists, end: int) -> cuda.Adjacency:
         what = f"{self._layout.path}: adjacency of {relation_key(relation)}"
         columns = self._made.columns[relation]
         host = (
@@ -154,9 +151,9 @@ class _Builder:
             lists.indices.size,
         )
         peers: list[cuda.Part] = []
-        if end > columns and self._spread.group is not None:
-            topic = f"{self._layout.digest[-16:]}-lists-{len(self._made.relations)}"
-            shared = share_columns(lists, columns, end, self._spread.group, self._device, topic, what)
+        if end > columns and self._options.group is not None:
+            topic = f"{self._layout.digest[-16:]}-adjacency-{len(self._made.relations)}"
+            shared = share_lists(lists, columns, end, self._options.group, self._device, topic, what)
             _kept.append(shared.owners)
             peers = shared.parts
         if not peers:
@@ -165,7 +162,7 @@ class _Builder:
         local = self._prefix(relation, lists, columns, host, what)
         return types.index(relation[0]), types.index(relation[2]), wide, columns, end, local, peers, host
 
-    def _prefix(self, relation: Relation, lists: Columns, columns: int, host: cuda.Part, what: str) -> cuda.Part:
+    def _prefix(self, relation: Relation, lists: AdjacencyLists, columns: int, host: cuda.Part, what: str) -> cuda.Part:
         """The hottest lists in the memory of the GPU."""
         if not columns:
             return _NO_PART
@@ -186,7 +183,7 @@ class _Builder:
         return memory.address
 
     def _own_copy(self, address: int, nbytes: int, what: str) -> int:
-        """The first bytes of locked memory in the memory of the GPU."""
+        """The first bytes of pinned memory in the memory of the GPU."""
         if not nbytes:
             return 0
         with cuda.device_errors(what):
@@ -197,10 +194,10 @@ class _Builder:
         return memory.address
 
     def _address(self, array: npt.NDArray[Any], what: str) -> int:
-        """Where the GPU finds an array that was loaded; locks it."""
+        """Where the GPU finds an array that was loaded; pins it."""
         for rows in self._made.owners:
             if getattr(rows, "array", None) is not None and rows.array.ctypes.data == array.ctypes.data:
-                return locked_address(rows, what)
+                return pinned_address(rows, what)
         return 0
 
     def _keys(self, node_type: str, local: int) -> cuda.Keys:

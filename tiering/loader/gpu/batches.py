@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.artifacts.manifest import Relation
-from tiering.loader.batch import Batch, edge_array
+from tiering.loader.batch import Batch, sampled_batch
 from tiering.loader.gpu.device import Device, check_process
 from tiering.loader.gpu.features import GpuFeatures
-from tiering.loader.gpu.sampler import DeviceSample, GpuSampler
+from tiering.loader.gpu.sampler import GpuSampler
 from tiering.loader.pipeline import Stage
 from tiering.loader.rows import Gatherable
 from tiering.sampling import EpochPlan, SampledBatch, Sampler
@@ -35,7 +34,7 @@ class _Ready:
 
 
 class GpuBatches:
-    """Stages of the loader whose batches arrive on a GPU.
+    """Batches that arrive on a GPU: a `tiering.loader.batches.BatchSource`.
 
     Parameters
     ----------
@@ -83,7 +82,7 @@ class GpuBatches:
     def receive(self, ready: _Ready) -> Batch:
         """Hand a batch to the caller's stream, which waits for it; the host does not."""
         self.device.wait(ready.event)
-        self.device.keep(tensors_of(ready.batch))
+        self.device.keep(ready.batch.tensors())
         return ready.batch
 
     def _extract(self, given: tuple[dict[str, Labels], Any]) -> _Ready:
@@ -91,35 +90,24 @@ class GpuBatches:
         stream = self._stream
         with self.device.on(stream):
             if isinstance(sampled, SampledBatch):
-                sample = self._copied(sampled)
+                on_host = sampled_batch(sampled, self._seed_type, self.host_sampler.frontier)
+                batch = on_host.moved(self.device.send)
             else:
-                sample = sampled
-                sample.ready.hold(stream.handle)
-                self.device.keep(sample.tensors(), stream)
-            features = {t: self._rows(source, sample.nodes[t]) for t, source in self._features.items()}
-            y = self._labels_of(seeds[self._seed_type], sample.num_nodes[0][self._seed_type])
+                batch, ready = sampled
+                cuda.wait_event(stream.handle, ready)
+                self.device.keep(batch.tensors(), stream)
+            features = {t: self._rows(source, batch.nodes[t]) for t, source in self._features.items()}
+            y = self._labels_of(seeds[self._seed_type], batch.num_nodes[0][self._seed_type])
         event = cuda.Event(self.device.index)
         event.record(stream.handle)
-        batch = Batch(
-            epoch=sample.epoch,
-            index=sample.batch,
-            seed_type=self._seed_type,
-            nodes=sample.nodes,
-            num_nodes=sample.num_nodes,
-            hops=sample.hops,
-            features=features,
-            y=y,
-            frontier=self.host_sampler.frontier,
-            weights=sample.weights,
-        )
-        return _Ready(batch, event)
+        return _Ready(replace(batch, features=features, y=y), event)
 
     def _rows(self, source: Gatherable, nodes: torch.Tensor) -> torch.Tensor:
         import torch
 
         if not isinstance(source, GpuFeatures):
             rows = source.gather(nodes.cpu())
-            return rows if self.device.holds(rows) else self.device.send(rows)
+            return rows if self.device.has(rows) else self.device.send(rows)
         out = self.device.empty((len(nodes), source.dim), getattr(torch, source.dtype))
         source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.handle)
         return out
@@ -130,23 +118,3 @@ class GpuBatches:
         if unique != seeds.size:  # a seed that came twice counts once, where it came first
             seeds = seeds[np.sort(np.unique(seeds, return_index=True)[1])]
         return self.device.upload(np.asarray(self._labels[seeds]))
-
-    def _copied(self, sampled: SampledBatch) -> DeviceSample:
-        """What the host sampled, on the GPU."""
-        put: Callable[[Any], torch.Tensor] = self.device.upload
-        hops: list[dict[Relation, torch.Tensor]] = []
-        weights: list[dict[Relation, torch.Tensor]] = []
-        for hop in sampled.hops:
-            hops.append({relation: put(edge_array(edges.src, edges.dst)) for relation, edges in hop.items()})
-            given = {relation: edges.weights for relation, edges in hop.items()}
-            weights.append({relation: put(each) for relation, each in given.items() if each is not None})
-        nodes = {node_type: put(ids) for node_type, ids in sampled.nodes.items()}
-        ready = cuda.Event(self.device.index)
-        return DeviceSample(nodes, sampled.num_nodes, hops, sampled.epoch, sampled.batch, ready, weights)
-
-
-def tensors_of(batch: Batch) -> list[torch.Tensor]:
-    """Every tensor of a batch."""
-    edges = [each for hop in (*batch.hops, *batch.weights) for each in hop.values()]
-    labels = [] if batch.y is None else [batch.y]
-    return [*batch.nodes.values(), *edges, *batch.features.values(), *labels]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.errors import CapabilityError
-from tiering.loader.require_torch import require_torch
+from tiering.loader.messages import require_torch
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,7 @@ class Device:
 
     def wait(self, event: cuda.Event) -> None:
         """Let the caller's stream wait for `event`."""
-        event.hold(self.current())
+        cuda.wait_event(self.current(), event)
 
     def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
         """Copy to the GPU on the stream that torch works on, without waiting."""
@@ -105,7 +105,7 @@ class Device:
         flat = torch.empty(rounded_up(count), dtype=dtype, device=self.torch_device)
         return flat[:count].view(shape)
 
-    def holds(self, tensor: Any) -> bool:
+    def has(self, tensor: Any) -> bool:
         """Whether `tensor` is a tensor on this GPU."""
         return getattr(tensor, "device", None) == self.torch_device
 

@@ -14,26 +14,26 @@ from tiering import cuda
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.counters import Counters
-from tiering.loader.engines import DEFAULT_DEPTH, open_reader
-from tiering.loader.features import check_images
+from tiering.loader.engines import describe, open_images
 from tiering.loader.gpu.device import Device, check_process
-from tiering.loader.gpu.locked import pinned
+from tiering.loader.gpu.memory import pinned
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.gpu.staging import DEFAULT_BYTES, StagedRows
 from tiering.loader.gpu.tiers import load_tiers
-from tiering.loader.rows import FeatureRows, as_ids, dense
-from tiering.loader.warn import warn_once
+from tiering.loader.messages import warn_once
+from tiering.loader.options import ReadOptions
+from tiering.loader.rows import FeatureRows, as_ids
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
     import torch
 
-_NO_BAD = np.uint64(2**64 - 1)
+_DEFAULT = ReadOptions()
 
 
 @dataclass
-class _Picked:
-    """What a gather tells the host: in memory that both sides write; room for so many rows."""
+class _SsdRequests:
+    """Rows that no memory holds, as the GPU lists them for the host: room for so many."""
 
     room: int
     rows: npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class GpuFeatures(FeatureRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU.
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in page-locked host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
+    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
     serves the first three.
 
     Parameters
@@ -57,9 +57,9 @@ class GpuFeatures(FeatureRows):
         A type with features.
     device
         The GPU.
-    engine, depth, direct, threads, verify
-        Of the reads of the ssd tier; see `tiering.loader.features.TieredFeatures`.
-    most_sms
+    reading
+        Of the ssd tier; see `tiering.loader.options.ReadOptions`.
+    max_sms
         Multiprocessors that a gather may use, so that training keeps the others; 0: all. ``auto``: a tenth, which is
         more than enough for PCIe.
     group
@@ -78,13 +78,9 @@ class GpuFeatures(FeatureRows):
         layout: Layout,
         node_type: str,
         device: Device,
+        reading: ReadOptions = _DEFAULT,
         *,
-        engine: str = "auto",
-        depth: int = DEFAULT_DEPTH,
-        direct: str = "auto",
-        threads: int | str | None = "auto",
-        verify: bool = False,
-        most_sms: int | str = "auto",
+        max_sms: int | str = "auto",
         group: PeerGroup | None = None,
         staging_bytes: int = DEFAULT_BYTES,
     ) -> None:
@@ -93,15 +89,13 @@ class GpuFeatures(FeatureRows):
         self._process = os.getpid()
         self.device = device
         """Where rows arrive."""
-        self.most_sms = _parse_sms(most_sms, device)
+        self.max_sms = _parse_sms(max_sms, device)
         """Multiprocessors that a gather uses at most; 0: all."""
-        self._reader, self._staged = None, None
-        if verify:
+        if reading.verify:
             layout.verify_tiers(node_type)
-        if entry.rows("ssd"):
-            check_images(layout, entry)
-            self._reader = open_reader(layout.image_places, layout.page_bytes, engine, depth, direct)
-            workers = parse_threads(threads)
+        self._reader, self._staged = open_images(layout, entry, reading), None
+        if self._reader is not None:
+            workers, verify = parse_threads(reading.threads), reading.verify
             self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes, verify)
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
@@ -109,11 +103,11 @@ class GpuFeatures(FeatureRows):
         self._table = cuda.RowTable(
             device.index, entry.row_bytes, self._ends, self._memory.gpu, self._memory.peers, self._memory.cpu
         )
-        self._picker = cuda.RowPicker(device.index)
+        self._compactor = cuda.RequestCompactor(device.index)
         what = f"{layout.path}: node type {node_type!r}"
-        self._num_picked, self._num_picked_address = pinned(1, np.uint32, what)
+        self._num_requests, self._num_requests_address = pinned(1, np.uint32, what)
         self._first_bad, self._first_bad_address = pinned(1, np.uint64, what)
-        self._picked: _Picked | None = None
+        self._requests: _SsdRequests | None = None
         self._listed = cuda.Event(device.index)
         self._counted = [0] * len(TIERS)
         self._uncounted = 0
@@ -177,15 +171,10 @@ class GpuFeatures(FeatureRows):
                 out = self.device.empty((len(wanted), self.dim), dtype)
             except RuntimeError as error:  # torch's word for it
                 raise self._no_room(len(wanted)) from error
-        elif not isinstance(out, torch.Tensor):
-            raise InputError(f"out: expected a tensor on {self.device.name}, found {type(out).__name__}")
-        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):
-            raise InputError(
-                f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
-                f"found {out.dtype} {tuple(out.shape)}{'' if dense(out) else ', not contiguous'}"
-            )
-        elif not self.device.holds(out):
-            raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
+        else:
+            self._check_out(out, len(wanted))
+            if not self.device.has(out):
+                raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
         self.gather_into(wanted.data_ptr(), len(wanted), out.data_ptr(), self.device.current(), checked=checked)
         return out
 
@@ -208,7 +197,7 @@ class GpuFeatures(FeatureRows):
             if self._group is not None:
                 self._group.check()
             with cuda.device_errors(f"{self._where}: node type {self.node_type!r}"):
-                self._done.hold(stream)  # what the gather before used, on whatever stream, is used again
+                cuda.wait_event(stream, self._done)  # what the gather before used, on whatever stream, is used again
                 self._gather(ids, count, out, stream, checked)
                 self._done.record(stream)
 
@@ -225,43 +214,44 @@ class GpuFeatures(FeatureRows):
             self._count()
             self._done.wait()
             super().close()
-            self._staged = self._reader = self._picked = None
-            self._picker = cuda.RowPicker(self.device.index)
+            self._staged = self._reader = self._requests = None
+            self._compactor = cuda.RequestCompactor(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
-            if self._group is not None and self._memory.occasion:
+            if self._group is not None and self._memory.topic:
                 self._leave(self._group)
             self._memory.owners.clear()
 
     def _leave(self, group: PeerGroup) -> None:
-        own = [each for each in self._memory.owners if isinstance(each, cuda.DeviceMemory)]
+        own = [memory for memory in self._memory.owners if isinstance(memory, cuda.DeviceMemory)]
         self._memory.owners = own  # closes what was opened of the others, before they are told
-        if not group.leave(f"{self._memory.occasion}-closed"):
+        if not group.leave(self._memory.topic):
             warn_once(f"{self._where}: peers did not close within {group.timeout:g} s; memory of the GPU stays taken")
             _kept.extend(own)
 
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool) -> None:
         if checked:
-            self._first_bad[0] = _NO_BAD
-            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, most_sms=self.most_sms)
-            self._check_ids(ids, stream)
-        picked = self._room_for(count) if self._staged is not None else None
-        rows, places = (picked.rows_address, picked.places_address) if picked else (0, 0)
-        self._picker.pick(ids, count, self._ends[2], rows, places, self._num_picked_address, self._ends, stream)
+            self._first_bad[0] = count
+            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, max_sms=self.max_sms)
+            self._check_ids(ids, count, stream)
+        requests = self._room_for(count) if self._staged is not None else None
+        rows, places = (requests.rows_address, requests.places_address) if requests else (0, 0)
+        number = self._num_requests_address
+        self._compactor.compact(ids, count, self._ends[2], rows, places, number, self._ends, stream)
         self._listed.record(stream)
         self._uncounted += 1
         if not checked:
-            self._table.gather(ids, count, out, stream, most_sms=self.most_sms)
-        if picked is not None and self._staged is not None:
+            self._table.gather(ids, count, out, stream, max_sms=self.max_sms)
+        if requests is not None and self._staged is not None:
             self._listed.wait()
-            wanted = picked.rows[: int(self._num_picked[0])]
-            for stats in self._staged.copy(wanted, places, out, stream, self.most_sms):
+            wanted = requests.rows[: int(self._num_requests[0])]
+            for stats in self._staged.copy(wanted, places, out, stream, self.max_sms):
                 self._counters.add_reads(stats)
 
-    def _check_ids(self, ids: int, stream: int) -> None:
+    def _check_ids(self, ids: int, count: int, stream: int) -> None:
         self._done.record(stream)
         self._done.wait()
         place = int(self._first_bad[0])
-        if place == int(_NO_BAD):
+        if place == count:
             return
         found, address = pinned(1, np.int64, self._where)
         cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
@@ -277,51 +267,50 @@ class GpuFeatures(FeatureRows):
         if not self._uncounted:
             return
         self._listed.wait()
-        totals = self._picker.totals()
+        totals = self._compactor.totals()
         rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
         self._counters.add_tally(rows, self.row_bytes, self._uncounted)
         self._counted, self._uncounted = totals, 0
 
-    def _room_for(self, count: int) -> _Picked:
+    def _room_for(self, count: int) -> _SsdRequests:
         self._done.wait()  # the GPU may still read the places of the gather before
-        if self._picked is None or self._picked.room < count:
+        if self._requests is None or self._requests.room < count:
             room = max(count, 1024) * 5 // 4
             rows, rows_address = pinned(room, np.int64, self._where)
             places, places_address = pinned(room, np.int64, self._where)
-            self._picked = _Picked(room, rows, rows_address, places_address, (places,))
-        return self._picked
+            self._requests = _SsdRequests(room, rows, rows_address, places_address, (places,))
+        return self._requests
 
     def _ids_there(self, ids: Any) -> torch.Tensor:
         import torch
 
-        if self.device.holds(ids) and ids.dtype == torch.int64 and ids.dim() == 1:
+        if self.device.has(ids) and ids.dtype == torch.int64 and ids.dim() == 1:
             return ids.contiguous()  # type: ignore[no-any-return]
-        if hasattr(ids, "device") and getattr(ids.device, "type", "cpu") != "cpu" and not self.device.holds(ids):
+        if hasattr(ids, "device") and getattr(ids.device, "type", "cpu") != "cpu" and not self.device.has(ids):
             raise InputError(f"ids: expected them on {self.device.name} or in host memory, found {ids.device}")
         return self.device.upload(as_ids(ids))
 
     def __del__(self) -> None:
         if (done := getattr(self, "_done", None)) and self._process == os.getpid():
-            done.wait()  # memory that a kernel reads is not unlocked under it
+            done.wait()  # memory that a kernel reads is not unpinned under it
 
     def _place(self, tier: str) -> str:
         if self.closed:
             return "closed"
         if tier == "ssd":
-            reader = self._reader
-            return "closed" if reader is None else f"{reader.engine}, {'direct' if reader.direct else 'buffered'} reads"
+            return describe(self._reader)
         if tier == "peer":
             return ", ".join(self._memory.peer_places)
-        return f"{self.device.name}" if tier == "gpu" else "locked host memory"
+        return f"{self.device.name}" if tier == "gpu" else "pinned host memory"
 
 
 _kept: list[cuda.DeviceMemory] = []
 """Memory that a peer may still read."""
 
 
-def _parse_sms(most_sms: int | str, device: Device) -> int:
-    if most_sms == "auto":
+def _parse_sms(max_sms: int | str, device: Device) -> int:
+    if max_sms == "auto":
         return max(1, int(cuda.device_info(device.index).multiprocessors) // 10)
-    if isinstance(most_sms, bool) or not isinstance(most_sms, int) or most_sms < 0:
-        raise InputError(f"most_sms: expected auto, or a number of multiprocessors (0: all), found {most_sms!r}")
-    return most_sms
+    if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
+        raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
+    return max_sms

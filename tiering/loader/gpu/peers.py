@@ -1,39 +1,45 @@
-"""Processes of one machine that share the peer tier: each fills the memory of its GPU, and reads that of the others.
+"""Processes of one machine that share what they hold: memory of their GPUs, and one copy of what lies in host memory.
 
-They meet in a directory: each writes what the others need, with its process id and start time, so that a process that
-ended, or a file left by an earlier run, is recognised. Nothing here waits for a process that is gone.
+They meet in a store of ``torch.distributed``, the process group's own where there is one: each posts the handles that
+the others need, and its process id and start time, so that a process that ended is recognised. Nothing here waits for a
+process that is gone.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
+import mmap
 import os
-import re
-import tempfile
-import threading
+import socket
 import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from multiprocessing.util import Finalize
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from tiering import cuda
-from tiering.errors import CapabilityError, DeviceError, InputError
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import DeviceError, InputError
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.device_file import device_file
+from tiering.loader.gpu.memory import device_file
+from tiering.loader.memory import Fill
+from tiering.loader.messages import require_torch, warn_once
 from tiering.loader.process import Process
-from tiering.loader.warn import warn_once
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 _POLL_SECONDS = 0.005
+_TIMEOUT = 120.0
 
 
-_occasions: Counter[tuple[Path, str]] = Counter()
-_lock = threading.Lock()
-
-
-@dataclass
 class PeerGroup:
     """Processes 0 .. size - 1 of one machine, one for each GPU of the peer tier.
 
@@ -41,8 +47,8 @@ class PeerGroup:
     ----------
     rank, size
         Number of this process, and how many there are.
-    directory
-        Where they meet: the same for all, on a file system of this machine, of this run alone.
+    store
+        Where they meet: a ``torch.distributed.Store`` that all of them use, such as a ``FileStore`` of a new file.
     timeout
         Seconds to wait for the others.
 
@@ -52,39 +58,35 @@ class PeerGroup:
         If `rank` is none of 0 .. size - 1.
     """
 
-    rank: int
-    size: int
-    directory: Path
-    timeout: float = 120.0
-    _members: dict[int, Process] = field(default_factory=dict, repr=False)
-    _mine: list[str] = field(default_factory=list, repr=False)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.size:
-            raise InputError(f"peers: expected a rank of 0 to {self.size - 1}, found {self.rank}")
-        self.directory = Path(self.directory)
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    def __init__(self, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> None:
+        if not 0 <= rank < size:
+            raise InputError(f"peers: expected a rank of 0 to {size - 1}, found {rank}")
+        self.rank, self.size, self.timeout = rank, size, timeout
+        self._store = store
+        self._members: dict[int, Process] = {}
+        me = Process.this()
+        self._post(f"member/{rank}", [me.pid, me.started])
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> PeerGroup | None:
-        """The group that ``torchrun`` tells its processes of; ``None`` if this process runs alone.
+    def on_this_machine(cls, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> PeerGroup | None:
+        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone.
 
         Raises
         ------
-        InputError
-            If LOCAL_RANK or LOCAL_WORLD_SIZE is no number.
+        DeviceError
+            If not all processes ask within `timeout`.
         """
-        try:
-            rank, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("LOCAL_WORLD_SIZE", "1"))
-        except ValueError:
-            raise InputError("LOCAL_RANK, LOCAL_WORLD_SIZE: expected whole numbers, as torchrun sets them") from None
-        if size == 1:
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        machine = f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+        keys = [f"machine/{other}" for other in range(size)]
+        with _store_errors(f"not all of {size} processes came within {timeout:g} s"):
+            store.set(keys[rank], machine)
+            store.wait(keys, timedelta(seconds=timeout))
+            here = [other for other, key in enumerate(keys) if store.get(key).decode() == machine]
+        if len(here) == 1:
             return None
-        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
-        run = "-".join(environment[name] for name in names if environment.get(name))
-        folder = re.sub(r"[^\w.-]", "_", f"tiering-{os.getuid()}-{run}-{os.getppid()}")
-        shared = Path("/dev/shm")
-        return cls(rank, size, (shared if shared.is_dir() else Path(tempfile.gettempdir())) / folder)
+        return cls(here.index(rank), len(here), PrefixStore(f"from-{here[0]}", store), timeout)
 
     def require_size(self, size: int, what: str) -> None:
         """Raise an `InputError` unless the peer tier was made for so many GPUs."""
@@ -94,12 +96,9 @@ class PeerGroup:
                 f"make the layout with --peer {self.size}xSIZE"
             )
 
-    def occasion(self, topic: str) -> str:
-        """A name for `exchange` that was not used before: every process comes to the same if all ask in one order."""
-        with _lock:
-            number = _occasions[self.directory, topic]
-            _occasions[self.directory, topic] += 1
-        return f"{topic}-{number}"
+    def numbered(self, topic: str) -> str:
+        """`topic` with a sequence number: every process comes to the same if all ask in one order."""
+        return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
         """Give something to all others and get what they give.
@@ -107,7 +106,7 @@ class PeerGroup:
         Parameters
         ----------
         topic
-            Name of the occasion; used once.
+            From `numbered`: used once.
         payload
             JSON types.
 
@@ -121,9 +120,9 @@ class PeerGroup:
         DeviceError
             If a process has ended, or does not come within `timeout`.
         """
-        self._write(topic, payload)
+        self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
-        return [self._read(topic, rank, deadline) for rank in range(self.size)]
+        return [self._wait(f"{topic}/{rank}", rank, deadline) for rank in range(self.size)]
 
     def check(self) -> None:
         """Raise a `DeviceError` if a process of the group has ended: the memory of its GPU is gone."""
@@ -149,8 +148,8 @@ class PeerGroup:
             handle = own.share().hex() if own is not None else ""
         handles = self.exchange(topic, handle)
         return [
-            own if rank == self.rank else open_memory(bytes.fromhex(each), device, f"rows of peer {rank}")
-            for rank, each in enumerate(handles)
+            own if rank == self.rank else open_memory(bytes.fromhex(handle), device, f"rows of peer {rank}")
+            for rank, handle in enumerate(handles)
         ]
 
     def leave(self, topic: str) -> bool:
@@ -161,58 +160,145 @@ class PeerGroup:
         bool
             Whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
         """
-        self._write(topic, None)
         deadline = time.monotonic() + self.timeout
+        with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
+            self._post(f"{topic}/left/{self.rank}", None)
         for rank, member in self._members.items():
-            while not (self._path(topic, rank).exists() or not member.alive()):
+            while member.alive() and not self._has_left(topic, rank):
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(_POLL_SECONDS)
         return True
 
-    def _sweep(self) -> None:
-        """Remove what this process wrote; the directory goes with the last. Not before the end: others still look."""
-        for name in self._mine:
-            (self.directory / name).unlink(missing_ok=True)
-        self._mine.clear()
+    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
+        """Memory of this machine that goes by `key`: written by the first process that asks, read by all.
+
+        Parameters
+        ----------
+        key
+            Says what the bytes are: same key, same bytes.
+        nbytes
+            Size, at least 1.
+        fill
+            Writes the bytes, if no process holds them. Others that ask meanwhile wait.
+
+        Raises
+        ------
+        DeviceError
+            If the process that writes ends before it is done.
+        StorageError
+            If memory is short.
+
+        Notes
+        -----
+        An anonymous file, which has no name that could outlive a killed run; the kernel frees it with the last process
+        that maps it. Whoever made it posts its descriptor, and the others open that under ``/proc``. Once its maker has
+        let go of it, the next that asks makes another.
+        """
+        name = f"tiering-{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}"
+        for copy in itertools.count():
+            topic = f"host/{name}/{copy}"
+            if self._add(topic, 1) == 1:
+                return self._make(topic, name, nbytes, fill)
+            if (memory := self._join(topic, name, nbytes)) is not None:
+                return memory
+        raise AssertionError("unreachable")
+
+    def _make(self, topic: str, name: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
+        self._post(f"{topic}/maker", self.rank)
         try:
-            self.directory.rmdir()
+            with storage_errors(Path(name)):
+                descriptor = os.memfd_create(name)
+                try:
+                    os.ftruncate(descriptor, nbytes)
+                    memory = _mapped(descriptor, nbytes)
+                    fill(memory)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
+        except BaseException:
+            self._post(f"{topic}/made", None)  # the next that asks tries for itself
+            raise
+        weakref.finalize(memory, os.close, descriptor)
+        self._post(f"{topic}/made", [os.getpid(), descriptor])
+        return memory
+
+    def _join(self, topic: str, name: str, nbytes: int) -> npt.NDArray[np.uint8] | None:
+        """The memory of another process, if it still has it."""
+        maker = self._wait(f"{topic}/maker", None, time.monotonic() + self.timeout)
+        made = self._wait(f"{topic}/made", maker, None)
+        if made is None:
+            return None
+        entry = Path(f"/proc/{made[0]}/fd/{made[1]}")
+        try:
+            if not str(entry.readlink()).startswith(f"/memfd:{name} "):
+                return None
+            descriptor = os.open(entry, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            return  # others are still there
+            return None
+        try:
+            return _mapped(descriptor, nbytes) if os.fstat(descriptor).st_size == nbytes else None
+        finally:
+            os.close(descriptor)  # the mapping stays
 
-    def _path(self, topic: str, rank: int) -> Path:
-        return self.directory / f"{topic}.{rank}"
+    def _post(self, key: str, payload: Any) -> None:
+        with _store_errors():
+            self._store.set(key, json.dumps(payload))
+            self._store.add(f"{key}/posted", 1)
 
-    def _write(self, topic: str, payload: Any) -> None:
-        me = Process.this()
-        target = self._path(topic, self.rank)
-        draft = target.with_name(f"{target.name}.{me.pid}.new")
-        draft.write_text(json.dumps({"pid": me.pid, "started": me.started, "payload": payload}))
-        draft.replace(target)
-        if not self._mine:
-            Finalize(None, self._sweep, exitpriority=0)  # unlike atexit, also in processes of multiprocessing
-        self._mine.append(target.name)
+    def _add(self, key: str, number: int) -> int:
+        with _store_errors():
+            return int(self._store.add(key, number))
 
-    def _read(self, topic: str, rank: int, deadline: float) -> Any:
-        path = self._path(topic, rank)
-        while True:
-            try:
-                found = json.loads(path.read_text())
-            except FileNotFoundError:
-                found = None
-            if found is not None:
-                member = Process(found["pid"], found["started"])
-                if member.alive():  # else left by an earlier run
-                    if rank != self.rank:
-                        self._members[rank] = member
-                    return found["payload"]
+    def _posted(self, key: str) -> bool:
+        return self._add(f"{key}/posted", 0) > 0  # of what stores can do, this alone never waits
+
+    def _read(self, key: str) -> Any:
+        with _store_errors():
+            return json.loads(self._store.get(key))
+
+    def _meet(self, rank: int) -> None:
+        """Note which process a rank is, once it has come."""
+        if rank not in self._members and rank != self.rank and self._posted(f"member/{rank}"):
+            self._members[rank] = Process(*self._read(f"member/{rank}"))
+
+    def _wait(self, key: str, rank: int | None, deadline: float | None) -> Any:
+        """What is posted as `key` by a process, or by any; `deadline` ``None``: as long as that process runs."""
+        while not self._posted(key):
+            for other in range(self.size):
+                self._meet(other)
             self.check()
-            if time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline:
+                who = "the others" if rank is None else f"peer {rank} of {self.size}"
                 raise DeviceError(
-                    f"peer {rank} of {self.size} did not come within {self.timeout:g} s ({path}); are all processes "
-                    "started, on this machine, with the same layout?"
+                    f"{who} did not come within {self.timeout:g} s ({key}); are all processes started, on this "
+                    "machine, with the same layout?"
                 )
             time.sleep(_POLL_SECONDS)
+        if rank is not None:
+            self._meet(rank)
+        return self._read(key)
+
+    def _has_left(self, topic: str, rank: int) -> bool:
+        try:
+            return self._posted(f"{topic}/left/{rank}")
+        except DeviceError:
+            return False
+
+    def __repr__(self) -> str:
+        return f"<PeerGroup {self.rank} of {self.size}>"
+
+
+@contextmanager
+def _store_errors(what: str = "the store in which processes meet does not answer") -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # torch's for whatever goes wrong there
+        raise DeviceError(f"peers: {what}: {error}") from error
+
+
+def _mapped(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(mmap.mmap(descriptor, nbytes), np.uint8)
 
 
 def open_memory(handle: bytes, device: Device, whose: str) -> cuda.PeerMemory | None:
@@ -227,20 +313,60 @@ def open_memory(handle: bytes, device: Device, whose: str) -> cuda.PeerMemory | 
         return None
 
 
-def find_group(peers: PeerGroup | str | None) -> PeerGroup | None:
-    """Resolve the `peers` argument: ``auto``, ``off`` or a group.
+_groups: weakref.WeakKeyDictionary[ProcessGroup, PeerGroup | None] = weakref.WeakKeyDictionary()
+_from_torchrun: list[PeerGroup | None] = []
+
+
+def find_group(peers: Any) -> PeerGroup | None:
+    """The processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
+
+    Notes
+    -----
+    All processes of a process group ask together the first time, and then know which of them share a machine.
 
     Raises
     ------
     InputError
         If it is none of these.
+    DeviceError
+        If not all processes ask in time.
     """
     if peers is None or isinstance(peers, PeerGroup):
         return peers
+    require_torch()
+    import torch.distributed as dist
+
+    if dist.is_available() and isinstance(peers, dist.ProcessGroup):
+        return _of_process_group(peers)
     if peers not in ("auto", "off"):
-        raise InputError(f"peers: expected auto, off or a PeerGroup, found {peers!r}")
-    if peers == "off":
+        raise InputError(f"peers: expected auto, off, a process group or a PeerGroup, found {peers!r}")
+    if peers == "off" or not dist.is_available():
         return None
-    if not Path("/proc/self/stat").exists():
-        raise CapabilityError("peers='auto': needs /proc, to see which processes run; use peers='off'")
-    return PeerGroup.from_environment()
+    if dist.is_initialized():
+        return _of_process_group(cast("ProcessGroup", dist.group.WORLD))
+    try:
+        alone = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) == 1
+    except ValueError:
+        raise InputError("LOCAL_WORLD_SIZE: expected a whole number, as torchrun sets it") from None
+    if alone:
+        return None
+    if not _from_torchrun:
+        from torch.distributed.distributed_c10d import PrefixStore
+        from torch.distributed.rendezvous import rendezvous
+
+        with _store_errors("torchrun's store"):
+            store, rank, size = next(rendezvous("env://"))
+        _from_torchrun.append(PeerGroup.on_this_machine(rank, size, PrefixStore("tiering", store)))
+    return _from_torchrun[0]
+
+
+def _of_process_group(group: ProcessGroup) -> PeerGroup | None:
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+    if group not in _groups:
+        ranks = dist.get_process_group_ranks(group)
+        name = hashlib.blake2b(str(ranks).encode(), digest_size=8).hexdigest()
+        store = PrefixStore(f"tiering-{name}", _get_default_store())
+        _groups[group] = PeerGroup.on_this_machine(dist.get_rank(group), len(ranks), store)
+    return _groups[group]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,9 +14,10 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
-from tiering.loader.gpu.adjacency import Spread, load_adjacency
+from tiering.loader.batch import Batch
+from tiering.loader.gpu.adjacency import AdjacencyOptions, load_adjacency
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.locked import pinned
+from tiering.loader.gpu.memory import pinned
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.sampling import NeighborSampler
 
@@ -24,28 +25,6 @@ if TYPE_CHECKING:
     import torch
 
 Ids = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class DeviceSample:
-    """A sampled batch in the memory of a GPU; complete once `ready` has come."""
-
-    nodes: dict[str, torch.Tensor] = field(repr=False)
-    """Per node type: int64 ids in order of discovery."""
-    num_nodes: list[dict[str, int]]
-    """Nodes known after 0, 1, ... hops."""
-    hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
-    """Per hop and relation: int64, shape (2, edges), local ids."""
-    epoch: int
-    batch: int
-    ready: cuda.Event = field(repr=False)
-    weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
-    """Weights of the edges, where the sampler gives some."""
-
-    def tensors(self) -> list[torch.Tensor]:
-        """All of them."""
-        edges = [each for hop in (*self.hops, *self.weights) for each in hop.values()]
-        return [*self.nodes.values(), *edges]
 
 
 class GpuSampler:
@@ -61,8 +40,8 @@ class GpuSampler:
         or adjacency.
     group
         Processes that hold one copy of the graph in host memory.
-    peer_lists
-        Bytes on each of their GPUs for lists that they share: those next in rank after the ones that each holds.
+    cache_bytes
+        Bytes on each of their GPUs for the peer adjacency cache: lists next in rank after those that lie on every GPU.
 
     Raises
     ------
@@ -82,14 +61,15 @@ class GpuSampler:
         sampler: NeighborSampler,
         device: Device,
         group: PeerGroup | None = None,
-        peer_lists: int = 0,
+        cache_bytes: int = 0,
     ) -> None:
         self.device, self.host = device, sampler
         self.stream = cuda.Stream(device.index)
         """The stream that batches are sampled on."""
         self._path = layout.path
-        self._group = group if peer_lists else None
-        self._adjacency = load_adjacency(layout, device, Spread(sampler.rule == "weighted", group, peer_lists))
+        self._group = group if cache_bytes else None
+        options = AdjacencyOptions(sampler.rule == "weighted", group, cache_bytes)
+        self._adjacency = load_adjacency(layout, device, options)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             self._native = cuda.Sampler(
                 device.index,
@@ -119,8 +99,13 @@ class GpuSampler:
         """Memory of the GPU for batches in the making."""
         return int(self._native.device_bytes)
 
-    def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> DeviceSample:
+    def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> tuple[Batch, cuda.Event]:
         """Sample one batch; see `tiering.sampling.base.Sampler.sample`.
+
+        Returns
+        -------
+        Batch, Event
+            Nodes and edges in the memory of the GPU, and when they are complete.
 
         Raises
         ------
@@ -136,7 +121,7 @@ class GpuSampler:
                 self._group.check()
             return self._sample(seeds, epoch, batch)
 
-    def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> DeviceSample:
+    def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
         advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
         with cuda.device_errors(f"{self._path}: sampling batch {batch} on {self.device.name}", advice):
             try:
@@ -145,7 +130,8 @@ class GpuSampler:
                 nodes, edges = self._native.finish()
             except ValueError as error:
                 self._explain(seeds, epoch, batch, error)
-            return self._write(nodes, edges, epoch, batch)
+            seed_type = next((t for t, ids in seeds.items() if ids.size), self.host.node_types[0])
+            return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))
 
     def _upload(self, node_type: str, seeds: Ids | None) -> tuple[int, int]:
         """Seeds where the GPU reads them: a batch is finished before the next overwrites them."""
@@ -158,16 +144,16 @@ class GpuSampler:
         there[: seeds.size] = seeds
         return address, seeds.size
 
-    def _write(self, nodes: list[list[int]], edges: list[list[int]], epoch: int, batch: int) -> DeviceSample:
+    def _write(self, nodes: list[list[int]], edges: list[list[int]], batch: Batch) -> tuple[Batch, cuda.Event]:
         import torch
 
         host, handle = self.host, self.stream.handle
-        lists: dict[str, torch.Tensor] = {}
+        ids: dict[str, torch.Tensor] = {}
         hops: list[dict[Relation, torch.Tensor]] = []
         with self.device.on(self.stream):
             for place, node_type in enumerate(host.node_types):
-                lists[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
-                self._native.write_nodes(place, lists[node_type].data_ptr(), handle)
+                ids[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
+                self._native.write_nodes(place, ids[node_type].data_ptr(), handle)
             for hop, counts in enumerate(edges):
                 hops.append({})
                 for place, relation in enumerate(host.relations):
@@ -176,7 +162,7 @@ class GpuSampler:
         ready = cuda.Event(self.device.index)
         ready.record(handle)
         known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
-        return DeviceSample(lists, known, hops, epoch, batch, ready, [{} for _ in edges])
+        return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=[{} for _ in edges]), ready
 
     def _explain(self, seeds: Mapping[str, Ids], epoch: int, batch: int, error: ValueError) -> None:
         """Say what is wrong in the CPU sampler's words, which name the entry and what it holds."""

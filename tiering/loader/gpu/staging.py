@@ -12,11 +12,12 @@ from tiering import cuda, native
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.engines import note_fallback
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.locked import pinned
+from tiering.loader.gpu.memory import pinned
 from tiering.loader.page_checks import PageChecks
+from tiering.loader.rows import make_table
 
 DEFAULT_BYTES = 32 * 1024 * 1024
-"""Of one of the two buffers: large enough that reads of a turn fill the queue of the SSDs many times over."""
+"""Bytes of one of the two buffers: large enough that reads of a turn fill the queue of the SSDs many times over."""
 
 
 class StagedRows:
@@ -27,7 +28,7 @@ class StagedRows:
     reader
         Open images.
     nbytes
-        Of one buffer; at least one row is held.
+        Of one buffer, which takes at least one row.
     verify
         Whether pages are compared with their checksums.
 
@@ -47,15 +48,9 @@ class StagedRows:
         verify: bool = False,
     ) -> None:
         self._checks, self._node_type = PageChecks(layout) if verify else None, entry.node_type
-        ssd = entry.ssd_rows
         self._rows = max(1, nbytes // entry.row_bytes)
         self._row_bytes, self._threads = entry.row_bytes, threads
-        rows = entry.rows("ssd")
-        self._table = native.TieredTable(
-            entry.row_bytes, [0, 0, 0, rows], None, [], None, reader,
-            ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes,
-            self._checks.arrays if self._checks else [],
-        )  # fmt: skip
+        self._table = make_table(layout, entry, reader, self._checks.arrays if self._checks else [])
         what = f"{layout.path}: node type {entry.node_type!r}: buffers for rows of the ssd tier"
         self._buffers = [pinned(self._rows * entry.row_bytes, np.uint8, what) for _ in range(2)]
         self._copied = [cuda.Event(device.index) for _ in range(2)]
@@ -66,7 +61,7 @@ class StagedRows:
         self._turn = 0
 
     def copy(
-        self, wanted: npt.NDArray[np.int64], places: int, out: int, stream: int, most_sms: int
+        self, wanted: npt.NDArray[np.int64], places: int, out: int, stream: int, max_sms: int
     ) -> list[native.GatherStats]:
         """Read rows and put their copies on `stream`.
 
@@ -90,13 +85,13 @@ class StagedRows:
         for start in range(0, len(wanted), self._rows):
             ids = np.ascontiguousarray(wanted[start : start + self._rows])
             turn, self._turn = self._turn, 1 - self._turn
-            self._copied[turn].wait()  # an event that was never recorded holds nobody up
+            self._copied[turn].wait()  # an event that was never recorded is over
             rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, self._row_bytes)
             stats.append(self._table.gather(ids, rows, self._threads))
             note_fallback(stats[-1])
             if self._checks is not None:
                 self._checks.refuse(stats[-1], self._node_type)
-            self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, most_sms=most_sms)
+            self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, max_sms=max_sms)
             self._copied[turn].record(stream)
         return stats
 

@@ -1,4 +1,4 @@
-"""The memory tiers of one node type where a GPU reads them: its own memory, peers', locked host memory."""
+"""The memory tiers of one node type where a GPU reads them: its own memory, peers', pinned host memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from tiering import cuda
 from tiering.formats.layout import Layout, TypeLayout, peer_rows
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.device_file import device_file
-from tiering.loader.gpu.locked import locked_address
+from tiering.loader.gpu.memory import device_file, pinned_address
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.memory import load_rows
 
@@ -27,7 +26,7 @@ class MemoryTiers:
     """The cpu tier."""
     peer_places: list[str] = field(default_factory=list)
     """Where each share lies, for people."""
-    occasion: str = ""
+    topic: str = ""
     """Under what name the shares were exchanged; empty if there are none, or this process has them all."""
     owners: list[Any] = field(default_factory=list)
     """Memory of the GPU and of the host, opened memory of peers."""
@@ -62,9 +61,9 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
         _load_peers(layout, entry, device, group, tiers, what)
     cpu_bytes = entry.rows("cpu") * entry.row_bytes
     if cpu_bytes:
-        rows = load_rows(layout.tier_path(entry.node_type, "cpu"), cpu_bytes, shared=group is not None)
+        rows = load_rows(layout.tier_path(entry.node_type, "cpu"), cpu_bytes, group)
         tiers.owners.append(rows)
-        tiers.cpu = locked_address(rows, f"{what}: cpu tier")
+        tiers.cpu = pinned_address(rows, f"{what}: cpu tier")
     return tiers
 
 
@@ -76,8 +75,8 @@ def _load_peers(
     paths = [layout.tier_path(entry.node_type, "peer", peer) for peer in range(count)]
     if group is not None:
         group.require_size(count, what)
-        tiers.occasion = group.occasion(f"{layout.digest[-16:]}-{entry.node_type}")
-        opened = group.share_memory(tiers.occasion, paths[group.rank], shares[group.rank], device, what)
+        tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
+        opened = group.share_memory(tiers.topic, paths[group.rank], shares[group.rank], device, what)
     else:
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
@@ -90,9 +89,9 @@ def _load_peers(
             tiers.peers.append(0)
             tiers.peer_places.append("empty")
             continue
-        rows = load_rows(paths[peer], shares[peer], shared=group is not None)
+        rows = load_rows(paths[peer], shares[peer], group)
         tiers.owners.append(rows)
-        tiers.peers.append(locked_address(rows, f"{what}: peer tier"))
+        tiers.peers.append(pinned_address(rows, f"{what}: peer tier"))
         tiers.peer_places.append("host memory")
 
 

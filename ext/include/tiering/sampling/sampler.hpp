@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tiering/fork_mutex.hpp"
@@ -46,6 +47,12 @@ struct RelationView {
   const int64_t* indptr = nullptr;  // num_nodes[dst_type] + 1
   IdArray indices;                  // values in [0, num_nodes[src_type])
   WeightArray weights = {};         // along indices; only the weighted rule reads them
+  std::string name = {};            // for messages
+
+  /// What messages call the relation, whose number is `place`.
+  std::string label(size_t place) const {
+    return "relation " + (name.empty() ? std::to_string(place) : name);
+  }
 };
 
 /// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1
@@ -55,7 +62,7 @@ enum class Frontier { all, only_new };
 /// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
 /// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
 /// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
-enum class Rule { uniform, replacement, weighted, walks, layers };
+enum class Rule { uniform, replacement, weighted, pinsage, ladies };
 
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
@@ -63,24 +70,28 @@ struct SamplerConfig {
   std::vector<std::vector<int64_t>> fanouts;  // hop x edge group; -1 = all neighbours, 0 = skip
   Frontier frontier = Frontier::all;
   Rule rule = Rule::uniform;
-  WalkRule walks;                  // for Rule::walks
+  WalkRule walks;                  // for Rule::pinsage
   std::vector<IdArray> node_keys;  // per node type: random key of node v, v itself where absent
   uint64_t seed = 0;
+  std::vector<std::string> type_names;  // for messages; numbers where absent
 
+  std::string type_name(size_t type) const {
+    return type < type_names.size() ? type_names[type] : std::to_string(type);
+  }
   /// Edges come in groups: one per relation; with random walks one per metapath.
-  size_t num_groups() const { return rule == Rule::walks ? walks.metapaths.size() : relations.size(); }
+  size_t num_groups() const { return rule == Rule::pinsage ? walks.metapaths.size() : relations.size(); }
   /// Node types that the edges of a group come from and go to.
   size_t src_type(size_t group) const { return static_cast<size_t>(last_step(group).src_type); }
   size_t dst_type(size_t group) const { return static_cast<size_t>(first_step(group).dst_type); }
   /// Whether edges come with weights.
-  bool weighs_edges() const { return rule == Rule::walks || rule == Rule::layers; }
+  bool weighs_edges() const { return rule == Rule::pinsage || rule == Rule::ladies; }
 
  private:
   const RelationView& first_step(size_t group) const {
-    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].front()) : group];
+    return relations[rule == Rule::pinsage ? static_cast<size_t>(walks.metapaths[group].front()) : group];
   }
   const RelationView& last_step(size_t group) const {
-    return relations[rule == Rule::walks ? static_cast<size_t>(walks.metapaths[group].back()) : group];
+    return relations[rule == Rule::pinsage ? static_cast<size_t>(walks.metapaths[group].back()) : group];
   }
 };
 

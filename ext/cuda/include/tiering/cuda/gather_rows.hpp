@@ -25,8 +25,8 @@ struct GatherRequest {
 /// Puts the gather on a stream and returns: no allocation, no synchronisation, so it can be captured in a graph. Rows of
 /// ids outside the table are left as they are.
 ///
-/// `most_sms` bounds the multiprocessors used, 0: all. A few saturate PCIe: a lane has four accesses in flight, a block
+/// `max_sms` bounds the multiprocessors used, 0: all. A few saturate PCIe: a lane has four accesses in flight, a block
 /// 64 KiB. Throws CudaError if the launch is refused.
-void gather_rows(const RowTable& table, const GatherRequest& request, int most_sms, cudaStream_t stream);
+void gather_rows(const RowTable& table, const GatherRequest& request, int max_sms, cudaStream_t stream);
 
 }  // namespace tiering::cuda

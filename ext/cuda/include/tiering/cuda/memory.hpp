@@ -140,8 +140,6 @@ class GpuEvent {
   GpuEvent();
   cudaEvent_t get() const noexcept { return event_.get(); }
   void record(cudaStream_t stream) const;
-  /// Lets what is put on `stream` from now on wait.
-  void hold(cudaStream_t stream) const;
   /// Waits on the host.
   void wait() const;
   bool done() const;
@@ -149,6 +147,9 @@ class GpuEvent {
  private:
   Owned<cudaEvent_t, detail::destroy_event> event_;
 };
+
+/// Lets what is put on `stream` from now on wait for an event.
+void wait_event(cudaStream_t stream, const GpuEvent& event);
 
 /// Grows and never shrinks: memory of a device for batches that come one after the other.
 template <typename T>

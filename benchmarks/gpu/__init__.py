@@ -1,0 +1,1 @@
+"""GPU benchmarks: gathers beside copies and torch, sampling, epochs. They import torch; `page` writes docs/gpu.md."""

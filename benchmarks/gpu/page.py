@@ -1,0 +1,74 @@
+"""GPU benchmarks at the sizes that docs/gpu.md quotes: ``python -m benchmarks gpu --docs docs --row-bytes 1024``.
+
+It writes ``benchmarks/GPU.json``, the access times beside it as ``tiering layout --access-costs`` takes them, and the
+tables of ``gpu.md`` where that page has a place for them. What is in the file already and was run on this GPU and this
+driver is not run again: delete the file to begin anew. Graphs and images lie in ``--dir`` for a while, some 30 GB.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.side import gpu_missing
+from benchmarks.harness import Comparison, Sizes
+from benchmarks.machine import describe_machine, show_machine
+from benchmarks.pages import keep, kept_results, markdown, put, rate, spread
+from tiering.errors import CapabilityError
+
+BEGIN, END = "<!-- gpu: figures -->", "<!-- gpu: end -->"
+
+
+def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Sizes], list[Comparison]]) -> None:
+    """Run what is not in the file of this GPU yet, write it after each benchmark, and then the page.
+
+    Raises
+    ------
+    CapabilityError
+        If there is no GPU.
+    """
+    if reason := gpu_missing():
+        raise CapabilityError(reason)
+    machine = describe_machine(gpu=True)
+    path = docs / "benchmarks" / f"{re.sub(r'[^a-z0-9]+', '-', machine['gpu']['name'].lower()).strip('-')}.json"
+    document = kept_results(path, machine)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sizes = replace(sizes, gpu_times_out=path.with_name(f"{path.stem}-times.json"))
+    for name in names:
+        if name not in document["results"]:
+            print(name, file=sys.stderr, flush=True)
+            document["results"][name] = [each.to_json() for each in run(name, sizes)]
+            keep(path, document)
+    print(tables(document))
+    if not put(docs / "gpu.md", BEGIN, END, tables(document)):
+        print(f"{docs / 'gpu.md'}: no line {BEGIN}; paste the tables", file=sys.stderr)
+
+
+def tables(document: dict[str, Any]) -> str:
+    """What was measured, as Markdown: what it ran on; a table for each benchmark, with the parameters that vary."""
+    parts = [show_machine(document["machine"]) + "."]
+    for name, results in document["results"].items():
+        about = [result["parameters"] for result in results]
+        named = list(dict.fromkeys(key for each in about for key in each if key not in ("passes", "seconds_saved")))
+        varying = [key for key in named if len({str(each.get(key)) for each in about}) > 1]
+        rows = []
+        for result, each in zip(results, about, strict=True):
+            cells = [str(each.get(key, "")) for key in varying]
+            rows += [[*cells, rate(result["rate"], result["unit"]), *_peer(peer, result)] for peer in result["peers"]]
+        heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "beside"]
+        common = ", ".join(f"{key.replace('_', ' ')} {about[0][key]}" for key in named if key not in varying)
+        parts.append(f"`{name}` ({common}); ratios above 1: tiering is faster\n\n{markdown(heads, rows)}")
+    return "\n\n".join(parts)
+
+
+def _peer(peer: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    if "ratio" not in peer:
+        return ["-", peer["note"], "", peer["name"]]
+    aim = ""
+    if "target" in peer:
+        aim = f"{peer['target']:.2f}, {'met' if peer['ratio'] >= peer['target'] else 'missed'}"
+    return [rate(peer["rate"], result["unit"]), spread(peer), aim, peer["name"]]

@@ -1,0 +1,156 @@
+"""Feature rows gathered by the GPU: from host memory over the link, from its own, and from both at once.
+
+Beside the rows gathered, the same number of bytes copied: no gather can be faster than that. Rows are drawn at random,
+none twice in a pass, so that no cache serves any. Where the hottest rows lie in the memory of the GPU and the others on
+the host, accesses follow a power law over ranks, and the floor is what the busier of the two memories needs to copy
+the bytes that fall to it: neither waits for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, PinnedRows, copy_slices, empty_rows, same_bytes
+from benchmarks.harness import Comparison, Sizes, Work, expect
+from tiering import cuda
+from tiering.errors import InputError
+from tiering.units import format_bytes
+
+ROW_BYTES = (512, 1024, 1536, 2408, 4096)
+ON_A_PAGE = "table on a page"
+OFFSETS = {ON_A_PAGE: 0, "table 16 B off a line": 16}
+CPU, TORCH = "torch index_select on the CPU, copied", "torch index_select"
+SHARE, EXPONENT = 0.1, 1.0
+"""Of the rows: those in the memory of the GPU; row r is asked for in proportion to (r + 1) ** -EXPONENT."""
+LINE_BYTES = 128
+_BATCH_BYTES = 128 << 20
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class RowTask:
+    """Which rows are gathered: batches of ids, the same for every side."""
+
+    rows: int
+    row_bytes: int
+    ids: npt.NDArray[np.int64]
+    """Shape (batches, rows of a batch); none twice in a batch."""
+
+    @classmethod
+    def of(cls, nbytes: int, row_bytes: int, seed: int, order: str = "scrambled") -> RowTask:
+        """Nearly all rows of a table of `nbytes`, in batches of up to 128 MiB.
+
+        ``ascending``: sorted within a batch. ``power law``: as many batches, drawn by `EXPONENT`, no row twice in one,
+        like a sampler's nodes.
+
+        Raises
+        ------
+        InputError
+            If the table has fewer than 8 rows.
+        """
+        rows = nbytes // row_bytes
+        if rows < 8:
+            raise InputError(f"--size: expected at least 8 rows of {row_bytes} B, found {format_bytes(nbytes)}")
+        batch = max(1, min(rows // 8, _BATCH_BYTES // row_bytes))
+        batches = rows // batch
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(rows)[: batches * batch].reshape(batches, batch)
+        if order == "ascending":
+            ids = np.sort(ids, axis=1)
+        if order == "power law":
+            sums = np.cumsum(np.arange(1, rows + 1) ** -EXPONENT)
+            drawn = [np.searchsorted(sums, rng.random(batch) * sums[-1], side="right") for _ in range(batches)]
+            ranks = [np.unique(np.minimum(each, rows - 1)) for each in drawn]
+            width = min(each.size for each in ranks)
+            ids = np.stack([rng.permutation(each)[:width] for each in ranks]).astype(np.int64)
+        return cls(rows, row_bytes, ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a pass."""
+        return self.ids.size * self.row_bytes
+
+
+class Gathers:
+    """Our gather of a task's batches, one after the other, into the same room on the GPU.
+
+    Parameters
+    ----------
+    held
+        Rows on the GPU; the others are in host memory.
+    local, host
+        Addresses of those on the GPU and of those in host memory.
+    """
+
+    def __init__(
+        self, gpu: GpuSide, task: RowTask, held: int, local: int, host: int, sms: int, out: Tensor | None = None
+    ) -> None:
+        self._gpu, self._sms = gpu, sms
+        ends = [held, held, task.rows, task.rows]
+        self._table = cuda.RowTable(gpu.device.index, task.row_bytes, ends, local, [], host)
+        self.out = empty_rows(gpu.device, task.ids.shape[1], task.row_bytes) if out is None else out
+        """Rows of the batch gathered last."""
+        self.host_ids = [torch.from_numpy(np.ascontiguousarray(batch)) for batch in task.ids]
+        """By batch, in host memory."""
+        self.ids = [gpu.device.send(ids) for ids in self.host_ids]
+        """By batch, on the GPU."""
+        gpu.finish()
+
+    def run(self) -> None:
+        """Put one pass on the caller's stream."""
+        out, stream = self.out.data_ptr(), self._gpu.device.current()
+        for ids in self.ids:
+            self._table.gather(ids.data_ptr(), len(ids), out, stream, max_sms=self._sms)
+
+    def check(self, benchmark: str, table: Tensor) -> None:
+        """Run a pass, and refuse to go on where its last batch is not the rows that torch finds in `table`."""
+        self.run()
+        self._gpu.finish()
+        expected = table[self.host_ids[-1].to(table.device)]
+        expect(benchmark, same_bytes(self.out[: len(expected)], expected), "rows")
+
+
+def rows(sizes: Sizes) -> list[Comparison]:
+    """All rows in host memory (scrambled and ascending ids, tables off a line), a hot tenth on the GPU, all there.
+
+    From host memory by a tenth of the multiprocessors, from the GPU alone by all.
+    """
+    gpu = GpuSide(sizes)
+    memory = PinnedRows.of(sizes.image_bytes + _PAGE, sizes.seed)
+    cases = [(0.0, "scrambled", where) for where in OFFSETS]
+    cases += [(0.0, "ascending", ON_A_PAGE), (SHARE, "power law", ON_A_PAGE), (1.0, "scrambled", ON_A_PAGE)]
+    return [_rows(gpu, memory, row_bytes, *case) for row_bytes in ROW_BYTES for case in cases]
+
+
+def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order: str, where: str) -> Comparison:
+    task, offset = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed, order), OFFSETS[where]
+    count, held, batches = task.rows, int(share * task.rows), len(task.ids)
+    here, local = memory.rows(count, row_bytes, offset), empty_rows(gpu.device, held, row_bytes)
+    local.copy_(here[:held])
+    sms = gpu.sms if share < 1 else 0
+    gather = Gathers(gpu, task, held, local.data_ptr(), memory.address + offset + held * row_bytes, sms)
+    gather.check("gpu-rows", here)
+    aligned = memory.rows(count, row_bytes)
+    there = local if held >= batches * len(gather.out) else empty_rows(gpu.device, batches * len(gather.out), row_bytes)
+    from_local = float(np.count_nonzero(task.ids < held) / task.ids.size)
+    copies = [(aligned, 1 - from_local), (there, from_local)]
+    floor = [(partial(copy_slices, source, gather.out, batches), part) for source, part in copies if part]
+    peers: dict[str, Work] = {}
+    if share == 0:
+        peers[CPU] = partial(CopiedRows(gpu.device, here).put, gather.host_ids, gather.out)
+    if share == 1:
+        peers[TORCH] = lambda: [torch.index_select(local, 0, ids, out=gather.out) for ids in gather.ids]
+    whole_lines = row_bytes % LINE_BYTES == 0 and offset % LINE_BYTES == 0
+    aim = {0.0: 0.95 if whole_lines else 0.9, 1.0: 0.85}.get(share, 1 / 1.1)
+    return gpu.compare(
+        "gpu-rows", gather.run, peers, amount=task.nbytes, unit="B", floor=floor,
+        targets={FLOOR: aim, CPU: 3.0, TORCH: 1.0}, row_bytes=row_bytes, on_gpu=share, from_gpu=round(from_local, 4),
+        ids=order, where=where, table=format_bytes(count * row_bytes), sms=sms, of_sms=gpu.multiprocessors,
+        threads=gpu.sizes.threads,
+    )  # fmt: skip

@@ -1,0 +1,209 @@
+"""GPU 0 as the benchmarks use it: turns that end when the GPU has ended, tables on either side of the link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_turn
+from tiering import cuda
+from tiering.errors import CapabilityError, InputError
+from tiering.loader.gpu import device as devices
+from tiering.loader.gpu.device import Device
+from tiering.loader.gpu.memory import pinned, pinned_address
+from tiering.loader.memory import ResidentRows, anonymous
+
+FLOOR = "bytes copied, by the busier memory"
+_TURN_SECONDS = 0.2
+"""Least length of a turn: launches and the wait at its end are some microseconds each."""
+_BLOCK = 1 << 26
+"""Bytes drawn at a time."""
+
+
+def gpu_missing() -> str:
+    """Why GPU benchmarks cannot run here; empty if they can."""
+    try:
+        devices.open_device(0)
+    except CapabilityError as error:
+        return str(error)
+    return ""
+
+
+class GpuSide:
+    """A GPU, and turns on it.
+
+    Raises
+    ------
+    CapabilityError
+        If there is none, or build, driver or torch cannot use it.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.device = devices.open_device(0)
+        """Torch's side of it."""
+        info = cuda.device_info(self.device.index)
+        self.name = info.name
+        self.multiprocessors = info.multiprocessors
+        """How many it has."""
+        self.sms = _bound(sizes.gpu_sms, info.multiprocessors)
+        """How many a gather from host memory may use; 0: all."""
+        self.sizes = sizes
+        self._end = cuda.Event(self.device.index)
+        torch.set_num_threads(sizes.threads)
+
+    def finish(self) -> None:
+        """Wait for all that was put on the caller's stream."""
+        self._end.record(self.device.current())
+        self._end.wait()
+
+    def per_pass(self, work: Work) -> Work:
+        """What one pass of `work` takes, from turns of several, long beside what starts and ends them; warms up."""
+
+        def turn(passes: int) -> None:
+            for _ in range(passes):
+                work()
+            self.finish()
+
+        turn(1)  # libraries load their kernels at first use
+        seconds = take_turn(partial(turn, 1)).wall
+        passes = max(1, ceil(min(_TURN_SECONDS, self.sizes.seconds) / max(seconds, 1e-6)))
+
+        def timed() -> Spent:
+            spent = take_turn(partial(turn, passes))
+            return Spent(spent.wall / passes, spent.cpu / passes)
+
+        return timed
+
+    def compare(
+        self,
+        name: str,
+        ours: Work,
+        peers: Mapping[str, Work],
+        *,
+        amount: float,
+        unit: str,
+        targets: Mapping[str, float] | None = None,
+        floor: Sequence[tuple[Work, float]] = (),
+        **about: Any,
+    ) -> Comparison:
+        """Time ours and the peers in turn; each side puts one pass of the same work on the caller's stream.
+
+        Parameters
+        ----------
+        amount, unit
+            Work of a pass.
+        targets
+            By peer: least ratio that is aimed at.
+        floor
+            Works that run side by side at best, and the share of each that falls to it: one more peer, `FLOOR`.
+        about
+            Parameters to report.
+        """
+        sides = {label: self.per_pass(peer) for label, peer in peers.items()}
+        parts = [(self.per_pass(work), share) for work, share in floor]
+        if parts:
+            sides[FLOOR] = lambda: Spent(max(part().wall * share for part, share in parts), 0.0)
+        return compare(
+            name, self.per_pass(ours), sides, amount=amount, unit=unit, targets=targets,
+            repeats=self.sizes.repeats, parameters=about, warm_up=False,
+        )  # fmt: skip
+
+
+def _bound(asked: int | str, multiprocessors: int) -> int:
+    """``auto``: what `tiering.loader.gpu.features.GpuFeatures` takes by itself."""
+    if asked == "auto":
+        return max(1, multiprocessors // 10)
+    if isinstance(asked, str) or not 0 <= asked <= multiprocessors:
+        raise InputError(f"--sms: expected auto or 0 .. {multiprocessors} (0: all) on this GPU, found {asked}")
+    return asked
+
+
+@dataclass(frozen=True)
+class PinnedRows:
+    """Random bytes in pinned host memory."""
+
+    array: npt.NDArray[np.uint8]
+    """The memory, on huge pages where there are some."""
+    address: int
+    """Where the GPU finds it."""
+    owner: ResidentRows
+    """Unlocks it with the last holder."""
+
+    @classmethod
+    def of(cls, nbytes: int, seed: int) -> PinnedRows:
+        """Raises `tiering.errors.BudgetError` if the system does not lock so much."""
+        array, rng = anonymous(nbytes), np.random.default_rng(seed)
+        for start in range(0, nbytes, _BLOCK):
+            part = array[start : start + _BLOCK]
+            part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
+        owner = ResidentRows("rows of a benchmark", array)
+        return cls(array, pinned_address(owner, "rows of a benchmark in host memory"), owner)
+
+    def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
+        """Rows of float32 from byte `offset` on; a view."""
+        part = self.array[offset : offset + rows * row_bytes]
+        return torch.from_numpy(part.view(np.float32).reshape(rows, row_bytes // 4))
+
+
+def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:
+    """Rows of float32 in the memory of the GPU, uninitialised."""
+    return device.empty((rows, row_bytes // 4), torch.float32)
+
+
+def copy_slices(source: Tensor, out: Tensor, count: int) -> None:
+    """Copy the rows of `source` into the one `out`, `len(out)` at a time, `count` times, without waiting."""
+    batch = len(out)
+    for k in range(count):
+        out.copy_(source[k * batch : (k + 1) * batch], non_blocking=True)
+
+
+def same_bytes(left: Tensor, right: Tensor) -> bool:
+    """Whether two tensors hold the same bytes, wherever they lie; NaN equals itself."""
+    both = [each.detach().cpu().contiguous().view(torch.uint8) for each in (left, right)]
+    return bool(torch.equal(*both))
+
+
+class CopiedRows:
+    """Rows gathered by torch on the CPU into pinned memory and copied to the GPU from there.
+
+    Two buffers in turn, so that the CPU gathers into one while the other is copied. A loader takes it for features.
+    """
+
+    def __init__(self, device: Device, table: Tensor) -> None:
+        self._device, self._table = device, table
+        self._buffers = [table[:0], table[:0]]
+        self._copied = [cuda.Event(device.index) for _ in range(2)]
+        self._next = 0
+
+    def put(self, batches: Iterable[Tensor], out: Tensor) -> None:
+        """Gather batch after batch and put the copies on the caller's stream, all into `out`."""
+        for ids in batches:
+            turn, self._next = self._next, 1 - self._next
+            self._copied[turn].wait()
+            rows = self._room(turn, len(ids))
+            torch.index_select(self._table, 0, ids, out=rows)
+            out.copy_(rows, non_blocking=True)
+            self._copied[turn].record(self._device.current())
+
+    def gather(self, ids: Any, out: Tensor | None = None) -> Tensor:
+        """Rows of `ids`, in host memory, as a tensor on the GPU."""
+        if out is None:
+            out = self._device.empty((len(ids), self._table.shape[1]), self._table.dtype)
+        self.put([torch.as_tensor(ids)], out)
+        return out
+
+    def _room(self, turn: int, rows: int) -> Tensor:
+        if len(self._buffers[turn]) < rows:
+            width, itemsize = self._table.shape[1], self._table.element_size()
+            room = rows * 5 // 4 + 1
+            array, _ = pinned(room * width * itemsize, np.uint8, "rows gathered by the CPU")
+            self._buffers[turn] = torch.from_numpy(array).view(self._table.dtype).view(room, width)
+        return self._buffers[turn][:rows]

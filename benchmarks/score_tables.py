@@ -1,0 +1,264 @@
+"""The measured tables of ``docs/scores.md``: every predictor, on real and generated graphs, judged on unseen epochs.
+
+``python -m benchmarks scores [NAME ...] [--data DIR] [--small] [--docs DIR]`` makes the tables named (all by default;
+those whose data are not in DIR are left out), keeps the others, and writes ``benchmarks/scores.json`` and the part of
+``scores.md`` between its marks. ``--small`` shrinks the generated graphs, for the test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import describe_machine
+from benchmarks.pages import markdown, put
+from tiering import native, pipeline
+from tiering.datasets.synthetic import generate
+from tiering.evaluation import ORACLE, evaluate
+from tiering.formats.graph import Graph
+from tiering.layout import parse_capacities
+from tiering.sampling import SamplingOptions
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SHARES = (0.01, 0.05, 0.1, 0.2)
+UNIFORM = ("uniform", "replacement", "full", "weighted")
+FEW = (("wrpr", 0), ("vip", 0), ("presample", 2), ("hybrid", 2))
+ALL = (
+    ("degree", 0), ("rpr", 0), ("wrpr", 0), ("vip", 0), ("presample", 1), ("presample", 2), ("presample", 5),
+    ("hybrid", 2), ("hybrid", 5),
+)  # fmt: skip
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where data lie and results go."""
+
+    data: Path
+    work: Path
+    small: bool
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A graph with training nodes."""
+
+    about: str
+    make: Callable[[Place], Graph]
+    train: Callable[[Graph], Any] = lambda graph: None
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: predictors by rows, capacities by columns, once per way of sampling."""
+
+    name: str
+    title: str
+    dataset: str
+    samplings: Sequence[dict[str, Any]]
+    methods: Sequence[tuple[str, int]] = ALL
+    judge: str = "own"
+    tiers: dict[str, Any] = field(default_factory=dict)
+
+
+def _real(name: str, **options: Any) -> Callable[[Place], Graph]:
+    return lambda place: pipeline.import_dataset(place.data / name, place.work / name, **options)
+
+
+def _rmat(place: Place) -> Graph:
+    scale = 12 if place.small else 20
+    source, target = native.rmat_edges(scale, 12 << scale, 0, 1, True)
+    folder = place.work / "rmat-data"
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", np.stack([source, target]))
+    np.save(folder / "edge_weight.npy", np.random.default_rng(0).exponential(size=source.size).astype(np.float32))
+    return pipeline.import_dataset(folder, place.work / "rmat", num_nodes=1 << scale)
+
+
+def _hetero(place: Place) -> Graph:
+    nodes = 4_000 if place.small else 400_000
+    generate(place.work / "hetero-data", nodes=nodes, edges=10 * nodes, dim=16, classes=8, hetero=True, seed=0)
+    return pipeline.import_dataset(place.work / "hetero-data", place.work / "hetero")
+
+
+def _one_percent(graph: Graph) -> Any:
+    count = graph.num_nodes()
+    return np.sort(np.random.default_rng(0).choice(count, count // 100, replace=False))
+
+
+DATASETS = {
+    "cnr-2000": Dataset("a web graph, 325,557 nodes, 3.2 M edges, 1 % train", _real("cnr-2000"), _one_percent),
+    "tolokers": Dataset(
+        "11,758 workers, 1.0 M edges (both directions), half of them train", _real("tolokers", reverse_edges=True)
+    ),
+    "dblp-citation": Dataset("17,716 papers, 105,734 edges, 80 of them train", _real("dblp-citation")),
+    "rmat": Dataset("R-MAT, 1.0 M nodes, 12.6 M edges, ids scrambled, 1 % train", _rmat, _one_percent),
+    "hetero": Dataset("`tiering generate --hetero`, 400 k nodes of four types, 4 M edges", _hetero),
+}
+_DEPTHS = [{"fanouts": [10] * hops, "batch_size": 256} for hops in (2, 3, 4, 5)]
+_CNR, _RMAT = {"fanouts": [10, 10, 10], "batch_size": 256}, {"fanouts": [10, 10], "batch_size": 256}
+TABLES = (
+    Table("cnr-2000", "A web graph", "cnr-2000", [_CNR]),
+    Table("cnr-2000-dgl", "The same, DGL's sampler as judge", "cnr-2000", [_CNR], judge="dgl"),
+    Table("cnr-2000-new", "The same, frontier `new`", "cnr-2000", [{**_CNR, "frontier": "new"}], FEW),
+    Table("depth", "Deeper", "cnr-2000", _DEPTHS, FEW),
+    Table("tolokers", "A dense social graph", "tolokers", [{"fanouts": [10, 10], "batch_size": 32}]),
+    Table("dblp-citation", "Few training nodes", "dblp-citation", [{"fanouts": [10, 10, 10], "batch_size": 32}]),
+    Table("rmat", "A power law without communities", "rmat", [_RMAT]),
+    Table("samplers", "Other samplers", "rmat", [
+        {**_RMAT, "sampler": "replacement"},
+        {**_RMAT, "sampler": "weighted"},
+        {**_RMAT, "sampler": "full", "fanouts": [-1, -1]},
+        {**_RMAT, "sampler": "pinsage", "num_walks": 50},
+        {**_RMAT, "sampler": "ladies", "fanouts": [2000, 4000]},
+    ], FEW),
+    Table(
+        "hetero", "Four node types, seven relations", "hetero", [{"fanouts": [10, 10], "batch_size": 512}],
+        tiers={"gpu": "3%", "peer": "2x5%", "cpu": "20%", "ssd": True},
+    ),
+)  # fmt: skip
+
+
+def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str, Any]]:
+    """Score by every method and judge them side by side, once per way of sampling."""
+    found = []
+    for number, how in enumerate(table.samplings):
+        scores, seconds = {}, {}
+        for method, epochs in table.methods:
+            if method == "vip" and how.get("sampler", "uniform") not in UNIFORM:
+                continue
+            label = f"{method} K={epochs}" if epochs else method
+            options = {**how, **({"epochs": epochs} if epochs else {})}
+            options = options if method in ("vip", "presample", "hybrid") else {}
+            out = work / f"{table.name}-{number}-{label}"
+            start = time.perf_counter()
+            needs = {} if method in ("degree", "rpr") else {"train": train}
+            scores[label] = pipeline.score(graph, out, method, **needs, **options)
+            seconds[label] = round(time.perf_counter() - start, 3)
+        tiers = parse_capacities(**table.tiers) if table.tiers else None
+        result = evaluate(
+            graph, scores, SamplingOptions(**how), train=train, shares=SHARES, judge=table.judge, tiers=tiers
+        )
+        found.append({"sampling": how, "seconds": seconds, "result": result.to_json()})
+    return found
+
+
+def render(table: Table, runs: Sequence[dict[str, Any]]) -> str:
+    """A table as Markdown."""
+    about = DATASETS[table.dataset].about
+    parts = [f"### {table.title}: {table.dataset}\n\n{about[0].upper() + about[1:]}.\n"]
+    for run in runs:
+        parts.append(f"{_how(run)}\n\n{_hit_rates(run)}\n")
+        if run["result"]["tiers"]:
+            parts += [f"{_types(run)}\n", f"{_links(run)}\n"]
+    return "\n".join(parts)
+
+
+def _how(run: dict[str, Any]) -> str:
+    how = {"sampler": "uniform", "frontier": "all", **run["sampling"]}
+    fanouts = ",".join(map(str, how["fanouts"]))
+    judge = run["result"]["parameters"]["judge"]
+    text = f"{how['sampler'].capitalize()}, fanouts {fanouts}, batch size {how['batch_size']}"
+    text += f", frontier `{how['frontier']}`" if how["frontier"] != "all" else ""
+    return text + (f", judged by {judge}:" if judge != "own" else ":")
+
+
+def _hit_rates(run: dict[str, Any]) -> str:
+    result = run["result"]
+    heads, rows = ["", *(f"{100 * share:g} %" for share in result["shares"]), "s"], []
+    for name, rates in result["hit_rates"].items():
+        ends = result["intervals"].get(name, [None] * len(rates))
+        label = "*oracle*" if name == ORACLE else f"`{name.split()[0]}`" + name[len(name.split()[0]) :]
+        cells = [_rate(rate, end) for rate, end in zip(rates, ends, strict=True)]
+        rows.append([label, *cells, f"{run['seconds'][name]:.2g}" if name in run["seconds"] else ""])
+    return markdown(heads, rows, left=1)
+
+
+def _rate(rate: float, ends: Sequence[float] | None) -> str:
+    half = 50 * (ends[1] - ends[0]) if ends else 0.0
+    return f"{100 * rate:.1f}" + (f" ± {half:.{1 if half >= 0.05 else 2}f}" if ends else "")
+
+
+def _types(run: dict[str, Any]) -> str:
+    """Where the types end up: share of rows, of reads, and of each type's rows in the 10 % that are cached."""
+    types, shares = run["result"]["types"], run["result"]["shares"]
+    at = shares.index(0.1)
+    best = next(name for name in types["paper"]["hit_rates"] if name.startswith("hybrid"))
+    heads, rows = ["type", "rows", "reads", "its rows in the 10 %", "its reads served"], []
+    total = run["result"]["num_rows"]
+    for name, entry in types.items():
+        cached = entry["cached_rows"][best][at] / entry["rows"]
+        cells = (entry["rows"] / total, entry["access_share"], cached, entry["hit_rates"][best][at])
+        rows.append([name, *(f"{100 * cell:.1f} %" for cell in cells)])
+    return f"How the types share a cache of 10 %, by `hybrid`:\n\n{markdown(heads, rows, left=1)}"
+
+
+def _links(run: dict[str, Any]) -> str:
+    plan = run["result"]["tiers"]
+    links = list(next(iter(plan["scores"].values()))["links"])
+    heads, rows = ["MB per epoch over the", *(link.replace("_", " ") for link in links)], []
+    for name, traffic in plan["scores"].items():
+        moved = [traffic["links"][link]["bytes_per_epoch"] / 1e6 for link in links]
+        rows.append([name, *(f"{each:.1f}" for each in moved)])
+    sizes = ", ".join(f"{tier} {size}" for tier, size in plan["capacities"].items() if isinstance(size, str))
+    return f"What each plan moves, with {sizes}, the rest on SSD:\n\n{markdown(heads, rows, left=1)}"
+
+
+def write(docs: Path, done: dict[str, Any]) -> None:
+    """Write the figures, and the tables between the markers of ``scores.md``."""
+    (docs / "benchmarks").mkdir(exist_ok=True)
+    lines = [f"  {json.dumps(name)}: {json.dumps(_rounded(runs))}" for name, runs in done["tables"].items()]
+    tables = "{\n" + ",\n".join(lines) + "\n }"
+    text = f'{{\n "machine": {json.dumps(done["machine"])},\n "tables": {tables}\n}}\n'
+    (docs / "benchmarks" / "scores.json").write_text(text)
+    parts = [render(table, done["tables"][table.name]) for table in TABLES if table.name in done["tables"]]
+    put(docs / "scores.md", BEGIN, END, "\n" + "\n".join(parts))
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to 6 significant digits, in lists and dicts too."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure what was asked for, keep the rest, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks scores", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(table.name for table in TABLES))
+    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
+    parser.add_argument("--docs", type=Path, default=REPOSITORY / "docs")
+    parser.add_argument("--small", action="store_true")
+    asked = parser.parse_args(argv)
+    if unknown := set(asked.names) - {table.name for table in TABLES}:
+        parser.error(f"no table {', '.join(sorted(unknown))}")
+    figures = asked.docs / "benchmarks" / "scores.json"
+    done = json.loads(figures.read_text()) if figures.exists() else {"tables": {}}
+    done["machine"] = describe_machine()
+    graphs: dict[str, Graph] = {}
+    with tempfile.TemporaryDirectory() as name:
+        place = Place(asked.data, Path(name), asked.small)
+        for table in TABLES:
+            dataset = DATASETS[table.dataset]
+            generated = table.dataset in ("rmat", "hetero")
+            wanted = table.name in (asked.names or [table.name])
+            if not wanted or not (generated or (asked.data / table.dataset).is_dir()):
+                continue
+            print(table.name, file=sys.stderr)
+            if table.dataset not in graphs:
+                graphs[table.dataset] = dataset.make(place)
+            graph = graphs[table.dataset]
+            done["tables"][table.name] = measure(table, graph, dataset.train(graph), place.work)
+    write(asked.docs, done)
+    return 0

@@ -1,0 +1,68 @@
+"""Random rows from the ssd tier beside fio's random direct reads: same file, depth and size, in one run.
+
+Ours counts the reads that reach the device: a gather merges rows that lie next to each other and reads repeated rows
+once.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks.harness import Comparison, Sizes, Spent, Work, compare
+from tiering import native
+from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.artifacts.storage import reserve, storage_errors
+from tiering.doctor import DEPTH, fill_random, random_reads
+from tiering.errors import CapabilityError
+from tiering.units import format_bytes
+
+_AMOUNT = 1000
+"""Reads that the reported seconds are for."""
+
+
+def ssd(sizes: Sizes) -> Comparison:
+    """Gather random 4 KiB rows from an image in `sizes.folder`, and let fio read the same file, in turn."""
+    nbytes = max(ALIGNMENT, sizes.image_bytes // ALIGNMENT * ALIGNMENT)
+    fio = shutil.which("fio")
+    with storage_errors(sizes.folder), tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=sizes.folder) as inside:
+        image = Path(inside) / "image"
+        reserve(image, nbytes)
+        with image.open("r+b") as file:
+            fill_random(file.fileno(), nbytes)
+        reader = native.SsdReader([str(image)], ALIGNMENT, "auto", DEPTH, "auto")
+
+        def ours() -> Spent:
+            return _for_amount(random_reads(reader, nbytes, sizes.seconds))
+
+        peer: Work | str = "not installed"
+        if fio is not None:
+            peer = lambda: _for_amount(_fio_reads(fio, image, sizes.seconds))  # noqa: E731
+        about = {
+            "size": format_bytes(nbytes), "row_bytes": ALIGNMENT, "depth": DEPTH, "engine": reader.engine,
+            "direct": reader.direct, "seconds": sizes.seconds,
+        }  # fmt: skip
+        return compare(
+            "ssd", ours, {"fio": peer}, amount=_AMOUNT, unit="reads", repeats=sizes.repeats, parameters=about
+        )
+
+
+def _for_amount(reads_per_second: float) -> Spent:
+    return Spent(_AMOUNT / reads_per_second, 0.0)
+
+
+def _fio_reads(fio: str, image: Path, seconds: float) -> float:
+    """Random direct reads per second by fio with io_uring (libaio where io_uring is not to be had)."""
+    backend = "libaio" if native.uring_unavailable() else "io_uring"
+    command = [
+        fio, "--name=read", f"--filename={image}", "--rw=randread", f"--bs={ALIGNMENT}", f"--iodepth={DEPTH}",
+        f"--ioengine={backend}", "--direct=1", "--time_based", f"--runtime={max(1, round(seconds))}",
+        "--readonly", "--output-format=json",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CapabilityError(f"fio failed with exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+    return float(json.loads(done.stdout)["jobs"][0]["read"]["iops"])

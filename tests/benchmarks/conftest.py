@@ -1,0 +1,25 @@
+"""Benchmarks run tiny, so that none can rot; no figure is asserted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Callable[..., Any]:
+    """``bench("copy", ...)`` runs benchmarks; what they report. Nothing is left on the disk."""
+
+    def run(*arguments: object) -> Any:
+        out = tmp_path / "figures.json"
+        assert main([*map(str, arguments), "--dir", str(tmp_path), "--json", str(out)]) == 0
+        assert not list(tmp_path.glob("tiering-bench-*"))
+        return json.loads(out.read_text())
+
+    return run

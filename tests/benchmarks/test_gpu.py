@@ -1,0 +1,253 @@
+"""The GPU benchmarks run, tiny, on a simulated device, so that the first run on a GPU is none of the scripts' first.
+
+Times mean nothing there, and no ratio is asserted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from simulated_gpu import lend  # noqa: E402
+
+from benchmarks import __main__ as program  # noqa: E402
+from benchmarks.gpu import page  # noqa: E402
+from benchmarks.gpu.layouts import HeldLists, layouts  # noqa: E402
+from benchmarks.gpu.rows import RowTask  # noqa: E402
+from benchmarks.gpu.sampling import TorchSampler  # noqa: E402
+from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
+from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
+from tiering.errors import InputError  # noqa: E402
+from tiering.loader.gpu import device  # noqa: E402
+from tiering.placement.access_times import read_access_times  # noqa: E402
+
+GPU = [name for name, benchmark in program.BENCHMARKS.items() if benchmark.gpu]
+TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
+TINY += ["--row-bytes", "64", "--threads", "1"]
+SIZES = [512, 1024, 1536, 2408, 4096]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A simulated GPU; what a benchmark leaves on it is a failure."""
+    yield from lend(monkeypatch)
+
+
+@pytest.fixture
+def on_gpu(gpu, in_process, bench):
+    """Runs one benchmark; its results."""
+
+    def run(name, *options):
+        report = bench(name, *TINY, *options)
+        assert report["machine"]["gpu"]["multiprocessors"] == 8
+        assert report["machine"]["gpu"]["cuda"]["tiering"] == "13.0"
+        for result in report["benchmarks"]:
+            assert result["name"] == name
+            assert result["rate"] > 0 and len(result["seconds"]) == 2
+            for peer in result["peers"]:
+                assert len(peer["seconds"]) == 2 and peer["ratio"] > 0
+        return report["benchmarks"]
+
+    return run
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Stages that prepare the graph run in this process: starting another takes longer than the work."""
+    from tiering.cli.main import main
+
+    def run(sizes, command):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+            code = main([*map(str, command), "--threads", "1"])
+        assert code == 0, said.getvalue()
+        return Spent(0.0, 0.0)
+
+    monkeypatch.setattr("benchmarks.gpu.layouts.run_tiering", run)
+
+
+def aims(result):
+    return [peer.get("target") for peer in result["peers"]]
+
+
+def test_rows(on_gpu):
+    results = on_gpu("gpu-rows")
+    about = [result["parameters"] for result in results]
+    assert [each["row_bytes"] for each in about] == [size for size in SIZES for _ in range(5)]
+    assert [each["on_gpu"] for each in about[:5]] == [0, 0, 0, 0.1, 1]
+    for each, result in zip(about, results, strict=True):
+        whole = each["row_bytes"] != 2408 and each["where"] == "table on a page"
+        wanted = {0: [3.0, 0.95 if whole else 0.9], 0.1: [1 / 1.1], 1: [1.0, 0.85]}
+        assert aims(result) == wanted[each["on_gpu"]]
+        assert {0: 0, 0.1: pytest.approx(0.5, abs=0.4), 1: 1}[each["on_gpu"]] == each["from_gpu"]
+        assert each["sms"] == (0 if each["on_gpu"] == 1 else 1) and each["of_sms"] == 8
+
+
+def test_sampling(on_gpu):
+    results = on_gpu("gpu-sampling")
+    assert [result["parameters"]["adjacency_on_gpu"] for result in results] == [0, 0.1, 1]
+    assert len({result["amount"] for result in results}) == 1
+    assert all(len(result["peers"]) == 2 for result in results)
+
+
+def test_epochs(on_gpu):
+    (result,) = on_gpu("gpu-epoch")
+    about = result["parameters"]
+    assert len(result["peers"]) == 3
+    assert about["from_gpu"] > 0.1 and abs(about["from_gpu"] + about["from_cpu"] - 1) < 0.001
+    (result,) = on_gpu("gpu-ssd")
+    assert len(result["peers"]) == 2
+    assert all(result["parameters"][f"from_{tier}"] > 0 for tier in ("gpu", "cpu", "ssd"))
+
+
+def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):
+    monkeypatch.setattr("tiering.cuda.unavailable", lambda: "there is no NVIDIA GPU")
+    for name in GPU:
+        assert program.main([name, *TINY, "--dir", str(tmp_path)]) == 1
+        assert f"error: {name}: device='cuda': there is no NVIDIA GPU" in capsys.readouterr().err
+    assert program.main(["gpu", "--docs", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("error: device='cuda': there is no NVIDIA GPU")
+    assert not list(tmp_path.iterdir())
+    few = {name: program.BENCHMARKS[name] for name in ("copy", "gpu-epoch")}
+    monkeypatch.setattr(program, "BENCHMARKS", few)
+    report = bench(*TINY)
+    assert "gpu-epoch: skipped: device='cuda': there is no NVIDIA GPU" in capsys.readouterr().err
+    assert [each["name"] for each in report["benchmarks"]] == ["copy"]
+
+
+@pytest.mark.parametrize(("sms", "words"), [("9", "expected auto or 0 .. 8"), ("many", "found many")])
+def test_a_bound_that_cannot_be(gpu, capsys, sms, words):
+    assert program.main(["gpu-rows", *TINY, "--sms", sms]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: --sms: ") and words in said
+
+
+def test_table_for_people(gpu, capsys):
+    assert program.main(["gpu-rows", *TINY]) == 0
+    out = capsys.readouterr().out
+    assert "aim 0.85" in out and "8 multiprocessors" in out and "torch index_select" in out
+
+
+def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
+    def longer(result):
+        about = result.parameters
+        if "rows" in about:
+            return about["rows"] * (2e-9 + 4e-11 * about["row_bytes"])
+        return 3e-9 * about["lists"] + 1e-9 * about["entries"]
+
+    monkeypatch.setattr("benchmarks.gpu.times.more", longer)  # a simulated link is as fast as no link
+    results = on_gpu("gpu-times", "--gpu-times-out", tmp_path / "times.json")
+    assert len(results) == 5 + 4
+    times = read_access_times(tmp_path / "times.json")
+    assert times.source.startswith("measured on ")
+    assert (times.feature_base, times.feature_per_byte) == pytest.approx((2e-9, 4e-11))
+    assert (times.list_seconds, times.neighbour_seconds) == pytest.approx((3e-9, 1e-9))
+
+
+def test_seconds_more_are_those_of_a_pass():
+    peer = Side("host", [3.0, 5.0, 10.0])
+    assert more(Comparison("x", {}, Side("tiering", [1.0, 2.0, 9.0]), [peer], 1, "B")) == 2
+
+
+@pytest.mark.parametrize("wanted", [(2e-9, 4e-11), (0.0, 4e-11), (2e-9, 0.0)])
+def test_fit_finds_what_was_put_in(wanted):
+    rows = [(size, wanted[0] + wanted[1] * size) for size in (512, 1024, 2408)]
+    lists = [(n, m, 3e-9 * n + 1e-9 * m) for n, m in ((1000, 1500), (5000, 40_000), (300, 600))]
+    times = fit_access_times(rows, lists, "a GPU")
+    feature = times["feature_seconds"]
+    assert (feature["base"], feature["per_byte"]) == pytest.approx(wanted, abs=1e-14)
+    assert (times["list_seconds"], times["neighbour_seconds"]) == pytest.approx((3e-9, 1e-9))
+
+
+def test_fit_gives_nothing_below_zero():
+    rows = [(512, 1e-9), (4096, 9e-8)]  # a line through both begins below zero
+    times = fit_access_times(rows, [(10, 10, -1.0), (20, 30, -2.0)], "a GPU")
+    assert times["feature_seconds"]["base"] == 0 < times["feature_seconds"]["per_byte"]
+    assert times["list_seconds"] == times["neighbour_seconds"] == 0
+    with pytest.raises(InputError, match="no access was slower"):
+        fit_access_times([(512, -1e-9), (4096, -1e-9)], [(10, 10, -1.0)], "a GPU")
+
+
+def test_ids_come_once_and_follow_the_power_law():
+    task = RowTask.of(1 << 20, 64, 0)
+    assert np.unique(task.ids).size == task.ids.size >= 0.9 * task.rows
+    assert (np.diff(RowTask.of(1 << 20, 64, 0, "ascending").ids, axis=1) > 0).all()
+    mixed = RowTask.of(1 << 20, 64, 0, "power law")
+    assert all(np.unique(batch).size == batch.size for batch in mixed.ids)
+    assert np.count_nonzero(mixed.ids < task.rows // 10) > mixed.ids.size // 4
+    with pytest.raises(InputError, match="expected at least 8 rows of 4096 B"):
+        RowTask.of(7 * 4096, 4096, 0)
+
+
+def test_torch_sampler_draws_sets_of_neighbours_evenly(gpu):
+    degrees = np.array([6, 3, 0, 2])
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    indices = np.concatenate([[9, 8, 7, 6, 5, 4], [0, 4, 9], [1, 3]]).astype(np.int32)
+    indptr = np.concatenate([indptr, np.full(6, indptr[-1])])
+    sampler = TorchSampler(device.open_device(0), (indptr, indices), [3, 2], 0)
+    counts = np.zeros(10, int)
+    for _ in range(2000):
+        nodes, (first, second) = sampler.sample(torch.tensor([0, 1, 2]))
+        nodes, (src, dst) = nodes.numpy(), first.numpy()
+        assert nodes[:3].tolist() == [0, 1, 2] and np.unique(nodes).size == nodes.size
+        drawn = nodes[src[dst == 0]]
+        assert np.unique(drawn).size == 3 and set(drawn) <= set(indices[:6].tolist())
+        assert set(nodes[src[dst == 1]]) == {0, 4, 9} and not (dst == 2).any()
+        assert np.bincount(second[1].numpy(), minlength=nodes.size)[:3].tolist() == [2, 2, 0]
+        counts[drawn] += 1
+    assert (np.abs(counts[4:] - 1000) < 130).all()  # 130: more than five deviations
+
+
+def test_lists_are_held_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):
+    with layouts(Sizes(scale=8, edges=3000, threads=1, folder=tmp_path), with_rows=False) as made:
+        path = made.make("layout", "--cpu", "100%")
+        graph = HeldLists.open(path).graph
+        (indptr, indices), keys = graph.csc(), graph.new_to_old("node")
+        total = 8 * indptr.size + indices.nbytes + keys.nbytes
+        for share in (0.0, 0.1, 0.5, 1.0):
+            prefix = HeldLists.holding(path, share).adjacency_prefix()
+            columns, one_more = prefix.columns, min(prefix.columns + 1, indptr.size - 1)
+            held = (8 * (columns + 1) + 4 * int(indptr[columns]) + keys[:columns].nbytes) if columns else 0
+            after = 8 * (columns + 2) + 4 * int(indptr[one_more]) + keys[:one_more].nbytes
+            assert held == prefix.bytes and held <= share * total < after
+        assert columns == indptr.size - 1
+        assert HeldLists.holding(path, 0.1).digest != HeldLists.holding(path, 0.5).digest
+
+
+def test_report_measures_once_and_writes_the_page(gpu, in_process, tmp_path):
+    place = tmp_path / "gpu.md"
+    place.write_text(f"before\n{page.BEGIN}\nnothing yet\n{page.END}\nafter\n")
+    options = ["--dir", str(tmp_path), "--docs", str(tmp_path), "--scale", "9", "--edges", "4000", "--repeats", "2"]
+    options += ["--size", "262144", "--row-bytes", "64", "--seconds", "0.01", "--threads", "1"]
+    assert program.main(["gpu-rows", "gpu-sampling", *options]) == 0
+    (file,) = (tmp_path / "benchmarks").iterdir()
+    first = file.read_text()
+    assert program.main(["gpu-sampling", *options]) == 0
+    assert json.loads(file.read_text()) == json.loads(first)
+    text = place.read_text()
+    assert page.tables(json.loads(first)) in text and text.startswith("before\n") and text.endswith("after\n")
+    assert "nothing yet" not in text and "| 4096 | 0.1 |" in text and "`gpu-sampling`" in text
+
+
+def test_tables_say_what_was_aimed_at_and_met():
+    peers = [Side("copying", [0.9, 1.0], [1.0, 1.0], target=0.95), Side("torch", [4.0, 4.0], [1.0, 1.0], target=3.0)]
+    about = [{"row_bytes": size, "ids": "scrambled", "sms": 13} for size in (512, 1024)]
+    ours = Side("tiering", [1.0, 1.0], [1.0, 1.0])
+    peers.append(Side("dgl", note="absent"))
+    results = [Comparison("gpu-rows", each, ours, peers, 25e9, "B").to_json() for each in about]
+    gpu = {"name": "A GPU", "multiprocessors": 132, "memory_bytes": 2**37, "driver": {"driver_version": "580.1"}}
+    gpu["cuda"] = {"driver serves": "13.0", "tiering": "13.0", "torch": "13.0"}
+    machine = {"gpu": gpu, "versions": {"torch": "2.13.0"}, "processor": "A CPU", "cores": 16}
+    machine |= {"memory_bytes": 2**37, "kernel": "6.1"}
+    text = page.tables({"machine": machine, "results": {"gpu-rows": results}})
+    assert "(ids scrambled, sms 13)" in text
+    row = "| 512 | 25 GB/s |"
+    assert f"{row} 26.3 GB/s | 0.95 (0.90 .. 1.00) | 0.95, met | copying |" in text
+    assert f"{row} 6.25 GB/s | 4.00 (4.00 .. 4.00) | 3.00, met | torch |" in text
+    assert f"{row} - | absent |  | dgl |" in text
+    assert "driver_version 580.1" in text

@@ -1,0 +1,139 @@
+"""Reports that write tables of docs/ run tiny, and the pages have the committed results."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import against, scale
+from benchmarks.harness import Sizes
+from tiering.errors import MissingError
+
+
+@pytest.mark.slow
+def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys):
+    """This checkout beside itself: every row has both sides."""
+    out = tmp_path / "figures.json"
+    options = [
+        "--against",
+        sys.executable,
+        "--scale",
+        "10",
+        "--edges",
+        "8000",
+        "--repeats",
+        "1",
+        "--dir",
+        str(tmp_path),
+    ]
+    assert program.main(["stages", *options, "--json", str(out)]) == 0
+    results = json.loads(out.read_text())["results"]
+    assert [each["name"] for each in results] == [case.name for case in against.cases("320MiB")]
+    for result in results:
+        (peer,) = result["peers"]
+        assert peer["note"] == "" and peer["cpu_ratio"] > 0 and peer["ratio"] > 0
+    assert capsys.readouterr().out.count("\n| ") == len(results)
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.slow
+def test_what_verification_costs(tmp_path):
+    out = tmp_path / "figures.json"
+    options = ["--no-verify", "--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
+    assert program.main(["stages", "layout", "degree", *options, "--json", str(out)]) == 0
+    results = json.loads(out.read_text())["results"]
+    assert [each["name"] for each in results] == [
+        "score degree", "layout", "layout of ranked rows", "layout, adjacency cache"
+    ]  # fmt: skip
+    assert all(peer["ratio"] > 0 for each in results for peer in each["peers"])
+
+
+def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
+    case = against.Case("check --full", ("check", "{here}/graph", "--full"))
+    work = against.SideOfCheckout.work
+
+    def lacking(side, case, worker):
+        if side._folder.name == "theirs":
+            raise against.CapabilityError("no such kernel")
+        return work(side, case, worker)
+
+    monkeypatch.setattr(against, "cases", lambda small: [case])
+    monkeypatch.setattr(against, "setup", lambda threads: [["import", "{data}/plain", "--out", "{here}/graph"]])
+    monkeypatch.setattr(against.SideOfCheckout, "work", lacking)
+    options = ["--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
+    assert against.main(["--against", sys.executable, *options]) == 0
+    assert "| - | no such kernel |" in capsys.readouterr().out
+
+
+def test_a_row_that_lost_is_marked():
+    sides = {"name": "x", "seconds": [1.0], "cpu_seconds": [1.0]}
+    ratios = {f"{kind}{end}": 0.9 for kind in ("ratio", "cpu_ratio") for end in ("", "_min", "_max")}
+    peer = {"name": "y", "note": "", "seconds": [0.9], "cpu_seconds": [0.9], **ratios}
+    assert against.row({**sides, "peers": [peer]})[-1] == "slower"
+    assert against.row({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
+    assert against.row({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
+
+
+def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):
+    with pytest.raises(MissingError, match="make test"):
+        against.find_python(tmp_path)
+    assert against.main(["--against", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("error: --against")
+
+
+@pytest.mark.slow
+def test_scale_is_measured_and_the_page_is_written(repository, tmp_path):
+    pytest.importorskip("matplotlib")
+    sizes = Sizes(threads=2, memory="1GiB", folder=tmp_path, repeats=1, stage_nodes=300, edges=5000)
+    rows = replace(sizes, row_bytes=600, feature_bytes=60_000)
+    results = {"edges": scale.run("edges", sizes), "rows": scale.run("rows", rows)}
+    assert [each["name"] for each in results["edges"]] == ["import", "score", "reorder"]
+    for each in (*results["edges"], *results["rows"]):
+        assert each["median_seconds"] > 0 and each["peers"][0]["ratio"] > 0
+    shutil.copy(repository / "docs" / "scale.md", tmp_path)
+    scale.write_docs(tmp_path, results)
+    page = (tmp_path / "scale.md").read_text()
+    assert "| 300 | 5,000 | 2 | 1GiB |" in page and "| 600 | 100 | 1GiB |" in page
+    assert page.count(scale.END) == 5 and (tmp_path / "images" / "scale.png").stat().st_size > 5000
+
+
+def test_every_size_is_run_once():
+    names = [scale.key(*each) for each in scale.settings(Sizes(memory="8GiB"), scale.PAPERS[1])]
+    assert len(names) == len(set(names)) == 14
+    assert {series for series, _ in scale.settings(Sizes(), 10)} == {"nodes", "threads", "memory", "rows"}
+
+
+def test_the_page_has_the_committed_results(repository):
+    document = json.loads((repository / "docs" / "benchmarks" / "scale.json").read_text())
+    page = (repository / "docs" / "scale.md").read_text()
+    for table in scale.tables(document["results"]).values():
+        assert table in page
+
+
+@pytest.mark.slow
+def test_score_tables_of_generated_graphs(repository, tmp_path):
+    shutil.copy(repository / "docs" / "scores.md", tmp_path)
+    assert program.main(["scores", "--small", "--docs", str(tmp_path), "--data", str(tmp_path)]) == 0
+    done = json.loads((tmp_path / "benchmarks" / "scores.json").read_text())
+    assert list(done["tables"]) == ["rmat", "samplers", "hetero"]
+    page = (tmp_path / "scores.md").read_text()
+    assert "*oracle*" in page and "`hybrid` K=2" in page and "ssd" in page
+
+
+def test_commands_of_the_documentation_name_benchmarks(repository: Path):
+    """What docs/ say made a figure is there to make it again."""
+    known = {*program.BENCHMARKS, *program.REPORTS}
+    named = set()
+    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
+        for command in page.read_text().split("python -m benchmarks ")[1:]:
+            name = re.match(r"[\w-]*", command)[0]
+            assert name.startswith("-") or name in known | {"NAME"}, command[:60]
+            named |= {name} & known
+    assert {"scale", "scores", "stages", "sampling", "gpu-times"} <= named

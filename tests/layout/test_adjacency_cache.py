@@ -1,0 +1,462 @@
+"""Layouts that share the GPU's memory with adjacency lists: through the command line, with one type and with many."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from plain_reader import read_rows
+from sealed import edit_manifest
+from toy_datasets import toy_dataset, tree_bytes
+
+import tiering
+from tiering import pipeline
+from tiering.errors import BudgetError, InputError
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
+from tiering.formats.scores import Scores
+from tiering.graph import build_graph
+from tiering.layout import Table
+from tiering.layout.access_costs import AccessCosts
+from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
+from tiering.layout.cache_split import gpu_budget, plan_split
+from tiering.memory import Budget, own_memory
+from tiering.pipeline import layout as write_layout
+from tiering.units import Size
+
+Cli = Callable[..., Any]
+SIZES = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
+FANOUTS = ("--fanouts", "5,5", "--batch-size", 64)
+
+
+@dataclass
+class Chain:
+    """Directories of a generated chain."""
+
+    folder: Path
+
+    @property
+    def graph(self) -> Path:
+        return self.folder / "graph"
+
+    @property
+    def scores(self) -> Path:
+        return self.folder / "scores"
+
+    @property
+    def reordered(self) -> Path:
+        return self.folder / "reordered"
+
+    def table(self, node_type: str) -> Path:
+        """Feature rows in original ids."""
+        return self.folder / f"data/processed/{node_type}/node_feat.npy"
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Chain]:
+    """Chain up to the reordered graph, made once for each kind of graph; read only."""
+    from tiering.cli.main import main
+
+    made: dict[tuple[str, ...], Chain] = {}
+
+    def chain(*options: str) -> Chain:
+        if options not in made:
+            made[options] = found = Chain(tmp_path_factory.mktemp("chain"))
+            for command in (
+                ("generate", found.folder / "data", *SIZES.split(), *options),
+                ("import", found.folder / "data", "--out", found.graph),
+                ("score", found.graph, *FANOUTS, "--out", found.scores),
+                ("reorder", found.graph, "--scores", found.scores, "--out", found.reordered),
+            ):
+                assert main([str(part) for part in command]) == 0
+        return made[options]
+
+    return chain
+
+
+@pytest.fixture
+def one(generated: Callable[..., Chain], capfd: pytest.CaptureFixture[str]) -> Chain:
+    return generated()
+
+
+@pytest.fixture
+def many(generated: Callable[..., Chain], capfd: pytest.CaptureFixture[str]) -> Chain:
+    return generated("--hetero", "--featureless", "fos")
+
+
+def saved(split: dict[str, Any]) -> float:
+    return sum(split["predicted"][side]["saved"] for side in ("features", "adjacency"))
+
+
+def check_lists(layout: Layout, scores: Scores) -> None:
+    """What the manifest says of lists is so in the graph and in the scores."""
+    split, body = layout.split, layout.manifest.body
+    assert split is not None
+    reads = served = 0.0
+    for relation in layout.graph.relations:
+        indptr, indices = layout.graph.csc(relation)
+        prefix, keys = layout.adjacency_prefix(relation), layout.graph.new_to_old(relation[2])
+        columns = prefix.columns
+        by_rank = scores.adjacency(relation)[keys]
+        reads, served = reads + by_rank.sum(), served + by_rank[:columns].sum()
+        assert prefix.edges == indptr[columns]
+        held = [indptr[: columns + 1], indices[: prefix.edges], keys[:columns]]
+        sums = 8 * prefix.edges if prefix.weights else 0
+        assert prefix.bytes == (sum(array.nbytes for array in held) + sums if columns else 0)
+    assert split["predicted"]["adjacency"]["reads"] == pytest.approx(reads)
+    assert split["predicted"]["adjacency"]["served"] == pytest.approx(served)
+    assert set(body["adjacency"]) == {":".join(r) for r in layout.graph.relations if layout.adjacency_prefix(r).columns}
+    assert split["adjacency_bytes"] + split["feature_bytes"] <= split["budget_bytes"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "30%", "0%", "100%"])
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_through_the_command_line(
+    tiering_cli: Cli, tmp_path: Path, request: pytest.FixtureRequest, kind: str, mode: str
+) -> None:
+    chain: Chain = request.getfixturevalue(kind)
+    out, disks = tmp_path / "layout", ("--ssd", tmp_path / "a", "--ssd", tmp_path / "b")
+    asked = ("layout", chain.reordered, "--gpu", "80KiB", "--peer", "2x3%", "--cpu", "20%", *disks, "--out", out)
+    asked = (*asked, "--adjacency-cache", mode, "--scores", chain.scores)
+    dry = tiering_cli(*asked, "--dry-run").ok().out
+    said = tiering_cli(*asked).ok().out
+    assert f"GPU memory: 80 KiB, split {mode}" in said
+    assert "Adjacency lists on the GPU" in said and "saves per epoch" in said
+    tiering_cli("check", out, "--full").ok()
+    layout, scores = Layout.open(out), Scores.open(chain.scores)
+    check_lists(layout, scores)
+    split, budget = layout.split, 80 << 10
+    assert split is not None and split["mode"] == mode and split["budget_bytes"] == budget
+    assert f"note: adjacency cache {mode}: of 80 KiB, adjacency lists take" in dry
+    shares = [split["predicted"][side] for side in ("adjacency", "features")]
+    for share in shares:
+        assert f"serve {100 * share['served'] / share['reads']:.1f} %" in dry
+    if mode != "auto":
+        assert split["adjacency_bytes"] <= budget * int(mode[:-1]) // 100
+        assert mode == "100%" or split["adjacency_bytes"] > budget * int(mode[:-1]) // 100 - 1000
+    for node_type in layout.feature_types:
+        source = np.load(chain.table(node_type))[layout.graph.new_to_old(node_type)]
+        np.testing.assert_array_equal(read_rows(out, node_type), source.view(np.uint8).reshape(len(source), -1))
+    recorded = layout.manifest.provenance
+    assert recorded["options"]["split"] == mode and recorded["inputs"]["scores"] == scores.digest
+    assert recorded["options"]["gpu_times"]["source"] == "assumed"
+
+
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_auto_is_no_worse_than_any_share(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+    chain: Chain = request.getfixturevalue(kind)
+    graph, scores = Graph.open(chain.reordered), Scores.open(chain.scores)
+    found = {}
+    for mode in ("auto", *(f"{percent}%" for percent in range(0, 101, 10))):
+        layout = write_layout(graph, tmp_path / "layout", gpu="80KiB", adjacency_cache=mode, scores=scores, force=True)
+        assert layout.split is not None
+        found[mode] = saved(dict(layout.split))
+    assert found["auto"] >= max(found.values())
+    assert found["auto"] > max(found["0%"], found["100%"])
+
+
+def test_measured_times_decide(tiering_cli: Cli, one: Chain, tmp_path: Path) -> None:
+    """Lists that cost nothing get nothing; features that cost nothing leave all to the lists."""
+    times = {"device": "a GPU", "list_seconds": 0, "neighbour_seconds": 0}
+    held = {}
+    for name, each in (("features", 1e-9), ("lists", 0)):
+        document = {**times, "feature_seconds": {"base": each, "per_byte": 0}, "list_seconds": 1e-9 - each}
+        (tmp_path / "times.json").write_text(json.dumps(document))
+        asked = (
+            "--adjacency-cache",
+            "auto",
+            "--scores",
+            one.scores,
+            "--access-costs",
+            tmp_path / "times.json",
+            "--gpu",
+            "80KiB",
+        )
+        made = tiering_cli("layout", one.reordered, *asked, "--out", tmp_path / name, "--json").ok().json
+        assert made["provenance"]["options"]["gpu_times"]["source"] == "measured on a GPU"
+        held[name] = (made["split"]["feature_bytes"], made["split"]["adjacency_bytes"])
+    assert held["features"][1] == 0 and held["features"][0] > 80 * 1024 - 96
+    assert held["lists"][1] > 70 * 1024
+    tiering_cli("check", tmp_path / "features", "--full").ok()
+    assert Layout.open(tmp_path / "features").manifest.body["adjacency"] == {}
+
+
+def test_no_split_is_as_before(one: Chain, tmp_path: Path) -> None:
+    """Byte for byte, version 1.0, no trace in options or inputs."""
+    graph = Graph.open(one.reordered)
+    trees = []
+    for given in ({}, {"adjacency_cache": "none"}, {"adjacency_cache": None}):
+        write_layout(graph, tmp_path / "layout", gpu="5%", ssd=[tmp_path / "ssd"], force=True, **given)  # type: ignore[arg-type]
+        trees.append((tree_bytes(tmp_path / "layout"), tree_bytes(tmp_path / "ssd")))
+    assert trees[0] == trees[1] == trees[2]
+    manifest = Layout.open(tmp_path / "layout").manifest
+    assert manifest.version == (1, 2)
+    assert set(manifest.body) == {"page_bytes", "num_images", "num_peers", "node_types"}
+    assert set(manifest.provenance["options"]) == {"gpu", "peer", "cpu", "ssd", "page_bytes"}
+    assert set(manifest.provenance["inputs"]) == {"graph"}
+
+
+def test_same_bytes_for_any_threads_and_memory(many: Chain, tmp_path: Path) -> None:
+    graph, scores = Graph.open(many.reordered), Scores.open(many.scores)
+    trees = []
+    for threads, memory in ((1, None), (2, "8GiB"), (7, "50%")):
+        write_layout(
+            graph,
+            tmp_path / "layout",
+            gpu="60KiB",
+            adjacency_cache="auto",
+            scores=scores,
+            threads=threads,
+            memory=memory,
+            force=True,
+        )
+        trees.append(tree_bytes(tmp_path / "layout"))
+    assert trees[0] == trees[1] == trees[2]
+
+
+def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
+    graph, scores = Graph.open(one.reordered), Scores.open(one.scores)
+    with pytest.raises(
+        BudgetError, match=r"memory: adjacency cache: places of 3,000 adjacency lists need .* give --memory"
+    ):
+        write_layout(
+            graph,
+            tmp_path / "out",
+            gpu="9%",
+            adjacency_cache="auto",
+            scores=scores,
+            memory=Budget(own_memory() + 1000, "1000"),
+        )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_toy_graphs(tmp_path: Path, seed: int) -> None:
+    """Types without features, relations without edges, edge weights, samplers of every kind."""
+    toy = toy_dataset(tmp_path / "data", seed, max_nodes=60, min_nodes=20, max_edges=400)
+    graph = build_graph(toy.dataset, tmp_path / "graph")
+    weighted = all("weight" in edges.data for edges in toy.dataset.edges)
+    sampler = "weighted" if weighted else ("uniform", "replacement", "ladies", "full")[seed % 4]
+    fanouts = [-1, -1] if sampler == "full" else [3, 2]
+    scores = pipeline.score(graph, tmp_path / "scores", "presample", fanouts=fanouts, batch_size=8, sampler=sampler)
+    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    rows = [Table(t, table.shape[0], table[0].nbytes, np.zeros(len(table))) for t, table in toy.tables.items()]
+    everything = gpu_budget(Size("auto"), rows, adjacency_lists(reordered, scores))
+    for mode in ("auto", "50%"):
+        layout = write_layout(
+            reordered, tmp_path / mode, gpu=max(1, everything // 3), cpu="auto", adjacency_cache=mode, scores=scores
+        )
+        assert tiering.check(layout.path, "full") == []
+        check_lists(layout, scores)
+        for node_type, table in toy.tables.items():
+            expected = table.view(np.uint8).reshape(table.shape[0], -1)[layout.graph.new_to_old(node_type)]
+            np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
+    whole = write_layout(reordered, tmp_path / "whole", gpu="auto", adjacency_cache="auto", scores=scores)
+    assert whole.split is not None
+    for side in whole.split["predicted"].values():
+        assert side["served"] == pytest.approx(side["reads"]) and side["saved"] == pytest.approx(side["seconds"])
+
+
+def test_bad_input(tiering_cli: Cli, one: Chain, many: Chain, tmp_path: Path) -> None:
+    out, good = tmp_path / "out", ("--gpu", "80KiB", "--scores", one.scores)
+    tiering_cli("score", one.graph, "--method", "wrpr", "--out", tmp_path / "wrpr").ok()
+    tiering_cli("reorder", one.graph, "--scores", tmp_path / "wrpr", "--out", tmp_path / "by_wrpr").ok()
+    tiering_cli("score", one.graph, *FANOUTS, "--seed", 5, "--out", tmp_path / "other").ok()
+    (tmp_path / "bad.json").write_text("{}")
+    for arguments, words in (
+        ((*good, "--adjacency-cache", "half"), ("adjacency cache: expected none, auto, or the share", "'half'")),
+        ((*good, "--adjacency-cache", "2GiB"), ("adjacency cache: expected none, auto, or the share", "'2GiB'")),
+        ((*good,), ("scores: matter only where memory is shared", "--adjacency-cache auto")),
+        (("--access-costs", tmp_path / "bad.json"), ("access costs: matter only where memory is shared",)),
+        (("--gpu", "9%", "--adjacency-cache", "auto"), ("adjacency cache: auto needs the scores", "--scores S")),
+        ((*good[2:], "--adjacency-cache", "auto"), ("adjacency cache: expected memory to divide", "--gpu SIZE")),
+        (
+            (*good[2:], "--adjacency-cache", "auto", "--gpu", "0"),
+            ("adjacency cache: expected memory to divide", "--gpu SIZE"),
+        ),
+        (
+            (*good[2:], "--adjacency-cache", "auto", "--gpu", "1GiB"),
+            ("larger than all feature data and adjacency lists",),
+        ),
+        (
+            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "no.json"),
+            ("no.json: no such file", "--access-costs"),
+        ),
+        (
+            (*good, "--adjacency-cache", "auto", "--access-costs", tmp_path / "bad.json"),
+            ("bad.json: expected device,", "found no dev"),
+        ),
+        (
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", many.scores),
+            ("of another graph than", "tiering reorder"),
+        ),
+        (
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "other"),
+            ("reordered: ordered by other scores than", "paper of rank 0 has", "in the order and", "tiering reorder"),
+        ),
+        (
+            ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", one.graph),
+            ("expected a scores artifact, found a graph",),
+        ),
+    ):
+        asked = ("layout", one.reordered, *arguments, "--out", out)
+        assert tiering_cli(*asked).refused(*words) == tiering_cli(*asked, "--dry-run").refused(*words)
+    silent = ("--gpu", "9%", "--adjacency-cache", "auto", "--scores", tmp_path / "wrpr")
+    words = ("wrpr says nothing about reads of adjacency lists", "tiering score G --method hybrid --fanouts 10,10")
+    tiering_cli("layout", tmp_path / "by_wrpr", *silent, "--out", out).refused(*words)
+    tiering_cli("layout", one.graph, *good, "--adjacency-cache", "auto", "--out", out).refused(
+        "expected a reordered graph"
+    )
+    assert not out.exists()
+
+
+def test_scores_without_fanouts_are_refused(one: Chain, tmp_path: Path) -> None:
+    shutil.copytree(one.scores, tmp_path / "scores")
+    edit_manifest(tmp_path / "scores", lambda found: found["provenance"]["options"].pop("sampling"))
+    with pytest.raises(InputError, match="says nothing about reads of adjacency lists"):
+        adjacency_lists(Graph.open(one.reordered), Scores.open(tmp_path / "scores"))
+
+
+def test_only_the_first_ranks_are_compared(one: Chain) -> None:
+    graph = Graph.open(one.reordered)
+    assert graph.order is not None
+    check_ordered_by(graph, graph.order, Scores.open(one.scores))
+
+
+def test_a_graph_without_features(tiering_cli: Cli, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """All of the memory is for lists; a share of no features is nothing."""
+    toy = toy_dataset(tmp_path / "data", 2, featureless=1, max_nodes=60, min_nodes=40, max_edges=400)
+    graph = build_graph(toy.dataset, tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", fanouts=[3, 2])
+    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    given = (
+        "layout",
+        reordered.path,
+        "--adjacency-cache",
+        "auto",
+        "--scores",
+        scores.path,
+        "--out",
+        tmp_path / "layout",
+    )
+    tiering_cli(*given, "--gpu", "10%").refused("10% of 0 B feature data is nothing to divide")
+    made = tiering_cli(*given, "--gpu", "400", "--json").ok().json
+    assert 200 < made["split"]["adjacency_bytes"] <= 400 and made["split"]["feature_bytes"] == 0
+    assert "tier sizes are ignored" not in caplog.text
+
+
+CONFIG = """
+[dataset]
+path = "tiny"
+[score]
+fanouts = [3, 2]
+batch_size = 4
+[layout]
+gpu = "400"
+adjacency_cache = "auto"
+[output]
+dir = "made"
+"""
+
+
+def test_run_splits_by_its_own_scores(tiny_dataset: Path, tiering_cli: Cli) -> None:
+    config = tiny_dataset.parent / "chain.toml"
+
+    def run(text: str = CONFIG) -> list[str]:
+        config.write_text(text)
+        report = tiering_cli("run", config, "--json").ok().json
+        return [stage["stage"] for stage in report["stages"] if stage["done"]]
+
+    config.write_text(CONFIG)
+    assert "depends on scores; counted as none" in tiering_cli("run", config, "--dry-run").ok().out
+    assert run() == ["import", "score", "reorder", "layout"]
+    layout = Layout.open(tiny_dataset.parent / "made" / "layout")
+    check_lists(layout, Scores.open(tiny_dataset.parent / "made" / "scores"))
+    assert run() == []
+    assert tiering_cli("run", config, "--dry-run").ok().out.count("is there already") == 4
+    assert run(CONFIG.replace('"auto"', '"40%"')) == ["layout"]
+    shutil.rmtree(tiny_dataset.parent / "made" / "layout")
+    assert "adjacency cache 40%: of 400 B" in tiering_cli("run", config, "--dry-run").ok().out
+    assert run(CONFIG.replace('adjacency_cache = "auto"\n', "")) == ["layout"]
+    times = {"device": "x", "feature_seconds": {"base": 1e-9, "per_byte": 0}, "list_seconds": 0, "neighbour_seconds": 0}
+    timed = CONFIG.replace('"auto"', '"auto"\naccess_costs = "times.json"')
+    (config.parent / "times.json").write_text(json.dumps(times))
+    assert run(timed) == ["layout"]
+    assert run(timed) == []
+    (config.parent / "times.json").write_text(json.dumps({**times, "list_seconds": 1e-9}))
+    assert run(timed) == ["layout"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"auto"', '"half"', r"\[layout\] adjacency cache: expected none, auto, or the share"),
+        ('"auto"', '"auto"\naccess_costs = "none.json"', r"\[layout\] access costs: .*none.json: no such file"),
+        (
+            'adjacency_cache = "auto"',
+            'access_costs = "none.json"',
+            r"\[layout\] access costs: matter only where memory is shared",
+        ),
+        (
+            "fanouts = [3, 2]\n",
+            "",
+            r"\[layout\] adjacency_cache: needs scores that know the sampler; give \[score\] fanouts",
+        ),
+        ("fanouts = [3, 2]\n", 'method = "degree"\n', r"method presample, vip, hybrid or none"),
+    ],
+)
+def test_a_chain_that_cannot_split_is_refused_before_it_begins(
+    tiny_dataset: Path, tiering_cli: Cli, old: str, new: str, message: str
+) -> None:
+    config = tiny_dataset.parent / "chain.toml"
+    config.write_text(CONFIG.replace(old, new))
+    assert re.search(message, tiering_cli("run", config).refused("chain.toml: [layout]"))
+    assert not (tiny_dataset.parent / "made").exists()
+
+
+def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command of docs/split.md, in order, in one directory, with the file of times it shows."""
+    text = (repository / "docs" / "split.md").read_text()
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
+    monkeypatch.chdir(tmp_path)
+    Path("costs.json").write_text(blocks["json"])
+    shown = ""
+    for line in blocks["bash"].splitlines():
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "tiering"
+        shown += tiering_cli(*arguments).ok().out
+    table = [line.split() for line in blocks["text"].splitlines() if line.strip()]
+    printed = [line.split() for line in shown.splitlines()]
+    assert [line for line in table if line not in printed] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "fanouts"), [("hybrid", [10, 10, 10]), ("vip", [15, 10, 5])])
+def test_cnr_2000(tmp_path: Path, shared_data: Path, method: str, fanouts: list[int]) -> None:
+    """A real web graph with rows of 512 bytes: `auto` beside the best of all pairs of prefixes, by figures in numpy."""
+    graph = pipeline.import_dataset(shared_data / "cnr-2000", tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", method, fanouts=fanouts, batch_size=256, train="1%")
+    reordered = pipeline.reorder(graph, scores, tmp_path / "reordered")
+    ids, (indptr, _) = reordered.new_to_old("node"), reordered.csc()
+    accesses, reads = scores.values("node")[ids], scores.adjacency(reordered.relations[0])[ids]
+    sector = 0.99 * 32 / 12.5e9
+    looked_at = np.mean([np.minimum(np.diff(indptr), fanout) for fanout in fanouts], axis=0)
+    list_seconds = np.cumsum(np.append(0, reads * sector * (1 + looked_at)))
+    list_bytes = 8 + 12 * np.arange(indptr.size) + 4 * indptr
+    list_bytes[0] = 0
+    row_seconds = np.cumsum(np.append(0, accesses * (sector + 0.99 * 512 / 25e9)))
+    rows, lists = [Table("node", ids.size, 512, accesses)], adjacency_lists(reordered, scores)
+    for budget in (1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20):
+        found = plan_split(Size("auto"), budget, rows, lists, AccessCosts())
+        left = budget - list_bytes[list_bytes <= budget]
+        best = (list_seconds[: left.size] + row_seconds[np.minimum(left // 512, ids.size)]).max()
+        assert 0.99 * best <= found.saved <= best * (1 + 1e-9)
+        assert found.adjacency_bytes + found.feature_bytes <= budget
+        assert found.adjacency_bytes == sum(list_bytes[prefix.columns] for prefix in found.lists.values())

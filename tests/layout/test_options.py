@@ -1,0 +1,98 @@
+"""Options of a layout: parsed once, recorded as versions before did, and known by their old names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_datasets import chain, toy_dataset, tree_bytes
+
+import tiering.placement
+from tiering import pipeline
+from tiering.errors import InputError
+from tiering.layout import LayoutOptions, capacities, parse_capacities
+from tiering.layout.access_costs import AccessCosts
+from tiering.units import Size
+
+
+@pytest.mark.parametrize("text", [None, "none", " None "])
+def test_no_adjacency_cache(text: str | None) -> None:
+    options = LayoutOptions.of(gpu="1GiB", adjacency_cache=text)
+    assert options.cache is None
+    assert options.capacities == parse_capacities("1GiB")
+    assert options.recorded == {"gpu": "1GiB", "peer": None, "cpu": None, "ssd": [], "page_bytes": 4096}
+
+
+def test_adjacency_caches_are_parsed() -> None:
+    auto = LayoutOptions.of(adjacency_cache="auto")
+    assert auto.cache == Size("auto") and auto.costs == AccessCosts()
+    share = LayoutOptions.of(adjacency_cache="30%").cache
+    assert share is not None and share.fraction == pytest.approx(0.3)
+    for text in ("half", "2GiB", 30, "0.3", "130%", "-1%"):
+        with pytest.raises(InputError, match=r"adjacency cache: expected none, auto, or the share of --gpu .*; found"):
+            LayoutOptions.of(adjacency_cache=text)
+
+
+def test_what_is_recorded_keeps_its_first_keys(tmp_path: Path) -> None:
+    """A layout that version 0.1.0 made with `--split 30%` counts as made with `--adjacency-cache 30%`."""
+    options = LayoutOptions.of(gpu=80, ssd=[tmp_path], page=512, adjacency_cache="30%")
+    assert json.loads(json.dumps(options.recorded)) == {
+        "gpu": 80,
+        "peer": None,
+        "cpu": None,
+        "ssd": [str(tmp_path.resolve())],
+        "page_bytes": 512,
+        "split": "30%",
+        "gpu_times": {
+            "source": "assumed",
+            "feature_seconds": {"base": 0.99 / (12.5e9 / 32), "per_byte": 0.99 / 25e9},
+            "list_seconds": 0.99 / (12.5e9 / 32),
+            "neighbour_seconds": 0.99 / (12.5e9 / 32),
+            "peer_share": 0.9,
+            "ssd_seconds": 1e-6,
+        },
+    }
+
+
+def test_old_names_work_and_say_so(capfd: pytest.CaptureFixture[str]) -> None:
+    assert LayoutOptions.of(gpu="9%", split="auto") == LayoutOptions.of(gpu="9%", adjacency_cache="auto")
+    assert capfd.readouterr().err == "note: split is called adjacency_cache now; the old name still works\n"
+    with pytest.raises(InputError, match="split: the old name of adjacency_cache; give one of them"):
+        LayoutOptions.of(split="auto", adjacency_cache="30%")
+    with pytest.raises(TypeError, match="layout has no option 'cache'"):
+        LayoutOptions.of(cache="auto")
+
+
+def test_old_names_on_the_command_line(tiering_cli: Callable[..., Any], tmp_path: Path) -> None:
+    toy = toy_dataset(tmp_path / "data", 3, max_nodes=60, min_nodes=40, max_edges=400, featureless=0)
+    graph = chain(toy, tmp_path)[0]
+    scores = pipeline.score(graph, tmp_path / "known", fanouts=[3, 2])
+    reordered = pipeline.reorder(graph, scores, tmp_path / "by_known")
+    times = {"device": "x", "feature_seconds": {"base": 1e-9, "per_byte": 0}, "list_seconds": 0, "neighbour_seconds": 0}
+    (tmp_path / "times.json").write_text(json.dumps(times))
+    made = []
+    for names in (("--split", "--gpu-times"), ("--adjacency-cache", "--access-costs")):
+        given = (names[0], "auto", names[1], tmp_path / "times.json", "--scores", scores.path, "--gpu", "400")
+        done = tiering_cli("layout", reordered.path, *given, "--out", tmp_path / "layout", "--force").ok()
+        assert done.err.count("the old name still works") == (2 if "--split" in names else 0)
+        made.append(tree_bytes(tmp_path / "layout"))
+    assert made[0] == made[1]
+    assert "--split" not in tiering_cli("layout", "--help").ok().out
+
+
+def test_whole_or_one_by_one(tmp_path: Path) -> None:
+    reordered = chain(toy_dataset(tmp_path / "data", 3), tmp_path)[2]
+    one = pipeline.layout(reordered, tmp_path / "layout", gpu="20%")
+    whole = pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(gpu="20%"), force=True)
+    assert one.digest == whole.digest
+    with pytest.raises(TypeError, match="options are given whole, and gpu beside them; give one of both"):
+        pipeline.layout(reordered, tmp_path / "layout", LayoutOptions.of(), gpu="20%", force=True)
+
+
+def test_paths_that_documentation_showed_still_import() -> None:
+    for name in tiering.placement.__all__:
+        assert getattr(tiering.placement, name) is getattr(capacities, name)
+    assert "parse_capacities" in tiering.placement.__all__

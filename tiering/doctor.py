@@ -1,0 +1,223 @@
+"""What this machine gives tiering: memory, io_uring, locked memory, GPUs, and how fast SSD directories are read.
+
+Nothing is written except where a directory is named to be measured: there a file without a name, which the kernel
+removes with this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering import cuda, native
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, write_all
+from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.errors import InputError, MissingError, StorageError, TieringError
+from tiering.memory import available_memory, total_memory
+from tiering.units import format_bytes
+
+DEPTH = 128
+"""Random reads in flight, as the loader keeps them."""
+_PIECE = 1 << 20
+"""Bytes of a read in sequence."""
+_STREAMS = 8
+"""Reads in sequence side by side."""
+_LEAST = 1 << 20
+"""The smallest file worth reading."""
+_FREE_SHARE = 4
+"""At most one part in so many of what is free on a disk is written."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen of one thing."""
+
+    name: str
+    """What was looked at, such as ``io_uring`` or ``ssd /data``."""
+    text: str
+    """What was seen, in one line."""
+    advice: str = ""
+    """What is missing and how to get it; empty where nothing is."""
+    figures: dict[str, Any] = field(default_factory=dict)
+    """The same as numbers, by name; bytes, reads per second."""
+    error: TieringError | None = None
+    """Why it could not be measured, where it was asked for."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {**asdict(self), "error": None if self.error is None else str(self.error)}
+
+
+def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Finding]:
+    """Look at this machine.
+
+    Parameters
+    ----------
+    ssd
+        Directories whose disks are measured.
+    size
+        Bytes of the file that is written to each for a while; a fourth of what is free there at the most.
+    seconds
+        How long each is read at random.
+
+    Returns
+    -------
+    list of Finding
+        One per thing; a directory that cannot be measured is one with an `error`.
+    """
+    found = [_memory(), _io_uring(), _locked_memory(), _gpu(), _torch()]
+    return found + [_disk(Path(folder), size, seconds) for folder in ssd]
+
+
+def _memory() -> Finding:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    total, free = total_memory(), available_memory()
+    limited = total < machine
+    of = f"a control group allows {format_bytes(total)} of" if limited else "all of"
+    text = f"{of} the machine's {format_bytes(machine)} may be used, {format_bytes(free)} are free; --memory sets less"
+    return Finding("memory", text, figures={"machine": machine, "total": total, "available": free, "limited": limited})
+
+
+def _io_uring() -> Finding:
+    reason = native.uring_unavailable()
+    text = "not available: rows of the ssd tier are read by a pool of threads" if reason else "allowed"
+    return Finding("io_uring", text, reason, {"available": not reason})
+
+
+def _locked_memory() -> Finding:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return Finding("locked memory", "no limit", figures={"limit": None})
+    advice = ""
+    if not cuda.unavailable() and soft < total_memory():
+        advice = (
+            "a GPU reads host memory that is locked; where more is refused, raise the limit: `ulimit -l unlimited`, "
+            "in containers --ulimit memlock=-1"
+        )
+    return Finding("locked memory", f"limit {format_bytes(soft)}", advice, {"limit": soft})
+
+
+def _gpu() -> Finding:
+    built = cuda.architectures()
+    part = f"CUDA part built for compute capability {built.replace(' ', ', ')}" if built else "CUDA part not built"
+    figures: dict[str, Any] = {"architectures": built.split(), "devices": []}
+    served, of_build = cuda.driver_and_build()
+    figures |= {"driver_cuda": served, "build_cuda": of_build}
+    if reason := cuda.unavailable():
+        return Finding("gpu", f"none can be used; {part}", reason, figures)
+    infos = [cuda.device_info(device) for device in range(cuda.count_devices())]
+    figures["devices"] = [
+        {"name": info.name, "memory": info.total_bytes, "capability": info.capability} for info in infos
+    ]
+    text = "; ".join(f"{info.name}, {format_bytes(info.total_bytes)}, capability {info.capability}" for info in infos)
+    return Finding("gpu", f"{text}; driver serves CUDA {served}, build needs {of_build}; {part}", figures=figures)
+
+
+def _torch() -> Finding:
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return Finding("torch", "not installed", "the loader needs it: pip install 'tiering[torch]'", {"version": None})
+    return Finding("torch", found, figures={"version": found})
+
+
+def _disk(folder: Path, size: int, seconds: float) -> Finding:
+    name = f"ssd {folder}"
+    try:
+        figures = measure_disk(folder, size, seconds)
+    except TieringError as error:
+        return Finding(name, "cannot be measured", error=error)
+    direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
+    text = (
+        f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}, "
+        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in sequence; "
+        f"{format_bytes(figures['free'])} free"
+    )
+    advice = (
+        "" if figures["direct"] else f"{folder}: choose a directory on a local disk (ext4, xfs), not {figures['why']}"
+    )
+    return Finding(name, text, advice, figures)
+
+
+def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
+    """Read a file of random bytes at random and in sequence, as the ssd tier is read.
+
+    Raises
+    ------
+    MissingError
+        If there is no such directory.
+    StorageError
+        If it cannot be written to, or has too little room.
+    """
+    if not folder.is_dir():
+        raise MissingError(f"--ssd {folder}: no such directory; make it on the disk to measure")
+    free = disk_free(folder)
+    size = min(size, free // _FREE_SHARE) // _PIECE * _PIECE
+    if size < _LEAST:
+        raise InputError(
+            f"--ssd {folder}: expected room for a file of {format_bytes(_LEAST)} in a fourth of what is free, found "
+            f"{format_bytes(free)} free"
+        )
+    with storage_errors(folder, size), tempfile.TemporaryFile(dir=folder) as file:
+        fd = file.fileno()
+        os.posix_fallocate(fd, 0, size)
+        fill_random(fd, size)
+        # The file has no name: it is opened again through the descriptor.
+        path = f"/proc/self/fd/{fd}"
+        reader = native.SsdReader([path], ALIGNMENT, "auto", DEPTH, "auto")
+        found = {"reads_per_second": random_reads(reader, size, seconds), "free": free, "size": size}
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        found["bytes_per_second"] = _sequential(path, size, reader.direct)
+        return {**found, "engine": reader.engine, "direct": reader.direct, "why": reader.note}
+
+
+def fill_random(fd: int, size: int) -> None:
+    """Random bytes: holes and zeros would be answered without the disk."""
+    rng = np.random.default_rng(0)
+    block = rng.integers(0, 256, min(size, 16 * _PIECE), np.uint8)
+    for start in range(0, size, block.size):
+        block[:8] = np.frombuffer(start.to_bytes(8, "little"), np.uint8)
+        write_all(fd, block[: size - start], start)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
+    """Pages of 4 KiB per second, by the gather that training uses."""
+    pages = size // ALIGNMENT
+    table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)
+    batch = min(20_000, pages)
+    out = aligned_bytes(batch * ALIGNMENT).reshape(batch, ALIGNMENT)
+    rng, reads, start = np.random.default_rng(1), 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not reads:
+        reads += table.gather(rng.integers(0, pages, batch), out).reads
+    return reads / elapsed
+
+
+def _sequential(path: str, size: int, direct: bool) -> float:
+    """Bytes per second, several pieces side by side."""
+    fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
+    buffers = [aligned_bytes(_PIECE) for _ in range(_STREAMS)]
+
+    def stream(k: int) -> None:
+        for at in range(k * _PIECE, size, _STREAMS * _PIECE):
+            if os.preadv(fd, [buffers[k].data], at) != _PIECE:
+                raise StorageError(5, f"{path}: a read ended early")
+
+    try:
+        start = time.perf_counter()
+        with ThreadPoolExecutor(_STREAMS) as pool:
+            list(pool.map(stream, range(_STREAMS)))
+        return size / (time.perf_counter() - start)
+    finally:
+        os.close(fd)

@@ -1,0 +1,141 @@
+"""What one access costs more when its data lie in host memory than when they lie on the GPU.
+
+The figures behind the division of a GPU's memory (`tiering.layout.cache_split`): assumed ones, from the speed of a
+link, or measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tiering.errors import InputError, MissingError
+
+ASSUMED = "assumed"
+"""Source of the default figures."""
+WIDE_BYTES_PER_SECOND = 25e9
+"""PCIe 4.0 x16 under wide reads of host memory by the GPU: of 31.5 GB/s raw, what remains after headers."""
+SECTORS_PER_SECOND = WIDE_BYTES_PER_SECOND / 2 / 32
+"""A scattered read costs a sector of 32 B. Sectors reach half of the wide bandwidth: headers are as long as they."""
+HOST_SHARE = 1 - 1 / 100
+"""Share of the host's time that is saved: the GPU's own memory counts as 100 times as fast."""
+SSD_READ_BYTES = 4096
+"""A read of an SSD; rows up to this size take one."""
+_ASSUMED = {"peer_share": 0.9, "ssd_seconds": 1e-6}
+"""What a file of measured figures may leave out: a peer's memory counts as ten times as fast as the host's (NVLink
+beside PCIe), and an SSD does a million random reads per second."""
+_FORM = (
+    '{"device": "...", "feature_seconds": {"base": x, "per_byte": y}, "list_seconds": a, "neighbour_seconds": b}, '
+    "in seconds"
+)
+
+
+@dataclass(frozen=True)
+class AccessCosts:
+    """Seconds saved per access: from host memory less from GPU memory, with all accesses of a batch in flight.
+
+    The defaults are arithmetic: a list's begin and end, and each neighbour id, are one scattered sector of 32 B, 2.53
+    ns; a feature row is its bytes at 25 GB/s, 0.0396 ns each, and one sector, because rows begin and end inside
+    sectors. Of each, 99 % is saved.
+    """
+
+    feature_base: float = HOST_SHARE / SECTORS_PER_SECOND
+    """Per feature row, whatever its size."""
+    feature_per_byte: float = HOST_SHARE / WIDE_BYTES_PER_SECOND
+    """Per byte of a feature row."""
+    list_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
+    """Per adjacency list looked up: its begin and end."""
+    neighbour_seconds: float = HOST_SHARE / SECTORS_PER_SECOND
+    """Per neighbour id drawn from a list."""
+    peer_share: float = _ASSUMED["peer_share"]
+    """Share of a feature row's seconds that a peer's memory saves, too."""
+    ssd_seconds: float = _ASSUMED["ssd_seconds"]
+    """Per read of up to `SSD_READ_BYTES` from one SSD: what it costs more than host memory."""
+    source: str = ASSUMED
+    """``assumed``, or ``measured on`` and the device."""
+
+    def feature(self, row_bytes: int) -> float:
+        """Seconds saved by an access to a feature row of `row_bytes` bytes that the GPU holds."""
+        return self.feature_base + self.feature_per_byte * row_bytes
+
+    def saved_by_tiers(self, gpu: Any, shared: Any, before_ssd: Any) -> Any:
+        """Seconds saved by tiers; numbers or arrays.
+
+        Parameters
+        ----------
+        gpu, shared
+            What rows on the GPU, and rows on the GPU and its peers, would save on the GPU beside host memory.
+        before_ssd
+            What rows of these tiers and of host memory save beside SSDs.
+        """
+        return gpu + self.peer_share * (shared - gpu) + before_ssd
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of the file, with ``source`` for ``device``."""
+        return {
+            "source": self.source,
+            "feature_seconds": {"base": self.feature_base, "per_byte": self.feature_per_byte},
+            "list_seconds": self.list_seconds,
+            "neighbour_seconds": self.neighbour_seconds,
+            "peer_share": self.peer_share,
+            "ssd_seconds": self.ssd_seconds,
+        }
+
+
+def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
+    """Read measured figures from a JSON file: ``device``, and seconds as in `AccessCosts.to_json`.
+
+    ``peer_share`` and ``ssd_seconds`` may be missing, and are assumed then.
+
+    Raises
+    ------
+    MissingError
+        If there is no such file.
+    InputError
+        If it is no JSON, a field is missing, unknown or no number of seconds from 0 to 1, or all of them are 0.
+    """
+    file, where = Path(path), f"access costs: {path}"
+    if not file.is_file():
+        raise MissingError(f"{where}: no such file; leave --access-costs out for assumed figures")
+    try:
+        document = json.loads(file.read_text())
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not valid JSON ({error}); expected {_FORM}") from None
+    _check_fields(document, ("device", "feature_seconds", "list_seconds", "neighbour_seconds"), _ASSUMED, where)
+    feature, device = document["feature_seconds"], document["device"]
+    _check_fields(feature, ("base", "per_byte"), {}, f"{where}: feature_seconds")
+    if not isinstance(device, str) or not device.strip():
+        raise InputError(f"{where}: device: expected the name of the device measured, found {device!r}")
+    seconds = {**_ASSUMED, **document, **{f"feature_seconds.{name}": feature[name] for name in feature}}
+    names = ("feature_seconds.base", "feature_seconds.per_byte", "list_seconds", "neighbour_seconds", *_ASSUMED)
+    base, per_byte, lists, neighbours, peers, ssd = (_at_most_one(seconds[name], f"{where}: {name}") for name in names)
+    if not any((base, per_byte, lists, neighbours)):
+        raise InputError(f"{where}: expected seconds above 0 for features or lists, found 0 for all; measure again")
+    return AccessCosts(base, per_byte, lists, neighbours, peers, ssd, f"measured on {device.strip()}")
+
+
+def _check_fields(document: Any, required: Collection[str], optional: Collection[str], where: str) -> None:
+    if not isinstance(document, dict):
+        raise InputError(f"{where}: expected an object {_FORM}, found {document!r}")
+    missing, unknown = [n for n in required if n not in document], sorted({*document} - {*required} - {*optional})
+    if missing or unknown:
+        wrong = f"no {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        raise InputError(f"{where}: expected {', '.join(required)}, found {wrong}; the form is {_FORM}")
+
+
+def _at_most_one(value: Any, where: str) -> float:
+    """A share, or seconds per access, which are far below 1."""
+    share = where.endswith("peer_share")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        what = "a share" if share else "seconds"
+        raise InputError(f"{where}: expected {what}, a finite number of 0 or more, found {value!r}")
+    if value > 1 and share:
+        raise InputError(f"{where}: expected a share, at most 1, found {value!r}")
+    if value > 1:
+        raise InputError(f"{where}: expected seconds per access, far below 1, found {value!r}; are these nanoseconds?")
+    return float(value)

@@ -1,0 +1,218 @@
+"""Divide a GPU's memory between feature rows and adjacency lists (DUCATI's dual cache; Zhang et al., SIGMOD'23).
+
+Either is a prefix: of the line of feature rows, and of the columns of each relation. A prefix is worth the seconds per
+epoch that its accesses would cost more from host memory: expected accesses times `AccessCosts`. Lists are taken
+greedily by seconds per byte, block by block; rows get what they leave; and the best of all these divisions is it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import InputError
+from tiering.formats.adjacency_prefix import AdjacencyPrefix
+from tiering.layout.access_costs import AccessCosts
+from tiering.layout.capacities import Table, longest_prefix
+from tiering.layout.prefix_benefit import Grain, ListBenefit, Lists, LowerTiers, RowBenefit, prefix_sums
+from tiering.units import Size, format_bytes, format_small_seconds
+
+HOST = LowerTiers()
+"""Host memory serves all that the GPU does not hold."""
+GRAIN = Grain()
+"""Its sizes bound the memory of a plan: a block of rows or columns takes `BLOCK_BYTES`, a row or column of a chunk
+`CHUNK_VALUES` values of 8 bytes."""
+BLOCK_BYTES, CHUNK_VALUES = 108, 12
+
+
+@dataclass(frozen=True)
+class CacheBenefit:
+    """What features, or adjacency lists, are read per epoch, and what the GPU serves of it."""
+
+    reads: float
+    """Expected accesses per epoch, of feature rows or of lists."""
+    served: float
+    """Those of them that the GPU's own memory serves."""
+    seconds: float
+    """Seconds per epoch that all would save if the GPU held everything."""
+    saved: float
+    """Seconds per epoch that those served save."""
+
+    @property
+    def share(self) -> float:
+        """Share of the reads that is served; 0 where there are none."""
+        return self.served / self.reads if self.reads else 0.0
+
+
+@dataclass(frozen=True)
+class CacheSplit:
+    """How a GPU's memory is divided."""
+
+    mode: str
+    """``auto``, or the share that was asked for."""
+    budget: int
+    """Bytes that were divided."""
+    rows: dict[str, int]
+    """Feature rows on the GPU, by node type; hottest first."""
+    feature_bytes: int
+    """What they take."""
+    lists: dict[str, AdjacencyPrefix]
+    """Adjacency lists on the GPU, by relation; only relations with any."""
+    features: CacheBenefit
+    """Reads of feature rows."""
+    adjacency: CacheBenefit
+    """Reads of adjacency lists."""
+
+    @property
+    def adjacency_bytes(self) -> int:
+        """What the adjacency lists take."""
+        return sum(prefix.bytes for prefix in self.lists.values())
+
+    @property
+    def saved(self) -> float:
+        """Seconds saved per epoch, of features and lists together: what ``auto`` maximises."""
+        return self.features.saved + self.adjacency.saved
+
+    @property
+    def gpu(self) -> Size | None:
+        """Size of the gpu tier of feature rows; ``None`` if it holds none."""
+        return Size(format_bytes(self.feature_bytes), bytes=self.feature_bytes) if self.feature_bytes else None
+
+    def to_body(self) -> dict[str, Any]:
+        """Fields of a layout's body."""
+        return {
+            "adjacency": {key: prefix.to_json() for key, prefix in self.lists.items()},
+            "split": {
+                "mode": self.mode,
+                "budget_bytes": self.budget,
+                "adjacency_bytes": self.adjacency_bytes,
+                "feature_bytes": self.feature_bytes,
+                "predicted": {"adjacency": vars(self.adjacency).copy(), "features": vars(self.features).copy()},
+            },
+        }
+
+    def __str__(self) -> str:
+        whole = self.features.seconds + self.adjacency.seconds
+        return (
+            f"adjacency cache {self.mode}: of {format_bytes(self.budget)}, adjacency lists take "
+            f"{format_bytes(self.adjacency_bytes)} and serve {100 * self.adjacency.share:.1f} % of the list reads, "
+            f"feature rows take {format_bytes(self.feature_bytes)} and serve {100 * self.features.share:.1f} % of the "
+            f"feature reads; saved per epoch: {format_small_seconds(self.saved)} of {format_small_seconds(whole)}"
+        )
+
+
+def gpu_budget(gpu: Size | None, tables: Sequence[Table], lists: Sequence[Lists]) -> int:
+    """Bytes that are to be divided.
+
+    Parameters
+    ----------
+    gpu
+        As given: bytes, a share of all feature bytes (as without adjacency lists), or ``auto``: everything.
+
+    Raises
+    ------
+    InputError
+        If there are none, or more than all features and lists take.
+    """
+    if gpu is None:
+        raise InputError(
+            "adjacency cache: expected memory to divide; give --gpu SIZE such as 8GiB, or leave --adjacency-cache out"
+        )
+    features = sum(table.rows * table.row_bytes for table in tables)
+    everything = features + sum(each.bytes for each in lists)
+    budget = everything if gpu.auto else gpu.of(features)
+    if not budget:
+        raise InputError(
+            f"gpu: {gpu.text} of {format_bytes(features)} feature data is nothing to divide; give a size such as 1GiB"
+        )
+    if budget > everything:
+        raise InputError(
+            f"gpu: {gpu.text} is larger than all feature data and adjacency lists ({format_bytes(everything)}); "
+            "use `--gpu auto` to place everything there"
+        )
+    return budget
+
+
+def plan_split(
+    asked: Size,
+    budget: int,
+    tables: Sequence[Table],
+    lists: Sequence[Lists],
+    costs: AccessCosts,
+    lower: LowerTiers = HOST,
+    grain: Grain = GRAIN,
+) -> CacheSplit:
+    """Divide `budget` bytes between feature rows and adjacency lists.
+
+    Parameters
+    ----------
+    asked
+        A share: lists, taken greedily (`ListBenefit.of`), as long as they fit into it, rows of features in all that is
+        left. ``auto``: so many of these lists that they and the rows beside them save most seconds per epoch; of equal
+        divisions the one with fewest lists.
+    tables
+        Feature rows, as for `tiering.layout.capacities.plan_tiers`; accesses per epoch as scores.
+    lists
+        Adjacency lists of each relation.
+    lower
+        The tiers behind the gpu tier; they follow its end.
+
+    Notes
+    -----
+    How good ``auto`` is, by its own figures. With one relation every number of columns is tried, and no other pair of
+    prefixes saves more. With several relations the result saves no less than any share of the budget, and no less than
+    the best combination of prefixes less what one run of one relation's blocks saves. With more rows or columns than
+    `Grain.blocks`, whole blocks of them are tried.
+
+    Lists that the GPU does not hold count as read from host memory. A peer's memory counts as reached.
+
+    Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
+    """
+    taken = ListBenefit.of(lists, costs, grain)
+    if asked.fraction is not None:
+        point = int(np.searchsorted(taken.bytes, int(budget * asked.fraction), side="right")) - 1
+    else:
+        reach = int(np.searchsorted(taken.bytes, budget, side="right"))
+        rows = RowBenefit.of(tables, costs, lower, grain).saved(budget - taken.bytes[:reach], lower, costs)
+        point = int(np.argmax(taken.seconds[:reach] + rows))
+    left = budget - int(taken.bytes[point])
+    ends = longest_prefix(tables, left)
+    columns = [taken.columns(relation, point) for relation in range(len(lists))]
+    return CacheSplit(
+        asked.text,
+        budget,
+        {table.node_type: end for table, end in zip(tables, ends, strict=True)},
+        sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
+        {
+            each.relation: AdjacencyPrefix.of(count, int(each.indptr[count]), each.size)
+            for each, count in zip(lists, columns, strict=True)
+            if count
+        },
+        _row_cache(tables, left, costs, lower),
+        CacheBenefit(*(float(sums[at]) for sums in (taken.reads, taken.seconds) for at in (-1, point))),
+    )
+
+
+def split_memory(rows: int, columns: int) -> int:
+    """Bytes that planning a split takes at the most, for numbers of feature rows and lists over all types."""
+    blocks = min(rows, GRAIN.blocks) + min(columns, GRAIN.blocks)
+    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), GRAIN.chunk) + (1 << 20)
+
+
+def _row_cache(tables: Sequence[Table], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers) -> CacheBenefit:
+    """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
+    reach = [longest_prefix(tables, size + more) for size in (0, gpu_bytes) for more in lower.ends]
+    reads = served = seconds = saved = 0.0
+    for index, table in enumerate(tables):
+        each, on_ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
+        *sums, everything = prefix_sums(table.scores, [*(ends[index] for ends in reach), table.rows])
+        without, with_gpu = (
+            costs.saved_by_tiers(each * gpu, each * peer, on_ssd * cpu) for gpu, peer, cpu in (sums[:3], sums[3:])
+        )
+        reads, served = reads + everything, served + sums[3]
+        seconds += (each + on_ssd) * everything - without
+        saved += with_gpu - without
+    return CacheBenefit(reads, served, seconds, saved)

@@ -1,0 +1,245 @@
+"""Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
+
+Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. The gpu
+tier takes the front of the line as far as its size goes, then peer, then cpu; the rest is ssd's. Within a type the line
+runs along the ranks, so each tier is a range of ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering.errors import InputError
+from tiering.formats.layout import TIERS, peer_rows
+from tiering.units import Size, format_bytes, parse_bytes, parse_size
+
+MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
+_PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one node type that are to be placed."""
+
+    node_type: str
+    """Name, for messages."""
+    rows: int
+    """Number of rows."""
+    row_bytes: int
+    """Bytes per row."""
+    scores: np.ndarray[Any, Any]
+    """float64, shape (rows,), by rank: not increasing, not negative."""
+
+
+@dataclass(frozen=True)
+class Capacities:
+    """Sizes of the tiers as the user gave them; ``None`` where he gave none."""
+
+    gpu: Size | None = None
+    """Each GPU's own copy of the hottest rows."""
+    num_peers: int = 0
+    """GPUs that share the peer tier."""
+    peer: Size | None = None
+    """Size of the peer tier on each of them."""
+    cpu: Size | None = None
+    """Host memory."""
+    ssd: bool = False
+    """Whether there is an ssd tier, for all that is left."""
+
+    def room(self, total: int) -> int:
+        """Bytes of all tiers but ssd, for `total` bytes of features."""
+        sizes = ((self.gpu, 1), (self.peer, self.num_peers), (self.cpu, 1))
+        return sum(size.of(total) * parts for size, parts in sizes if size is not None)
+
+
+def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
+    """Parse ``4x8GiB``: number of GPUs, and the size on each.
+
+    Raises
+    ------
+    InputError
+        If it is not of this form, or the number is not 1 to 1024.
+    """
+    match = _PEER.match(str(text))
+    if not match:
+        raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
+    count = int(match.group(1))
+    if not 1 <= count <= 1024:
+        raise InputError(f"{what}: expected 1 to 1024 GPUs, found {count}")
+    return count, parse_size(match.group(2), what)
+
+
+def parse_capacities(
+    gpu: str | int | None = None, peer: str | None = None, cpu: str | int | None = None, *, ssd: bool = False
+) -> Capacities:
+    """Parse the sizes of all tiers; a size of 0 is the same as none."""
+
+    def some(size: Size | None) -> Size | None:
+        return None if size is None or size.bytes == 0 or size.fraction == 0 else size
+
+    num_peers, shared = (0, None) if peer is None or str(peer).strip() == "0" else parse_peer(peer)
+    own = None if gpu is None else parse_size(gpu, "gpu")
+    rest = None if ssd else Size("auto")  # host memory holds what is left, where no ssd tier takes it
+    host = rest if cpu is None else parse_size(cpu, "cpu")
+    return Capacities(some(own), num_peers if some(shared) else 0, some(shared), some(host), ssd)
+
+
+def parse_page(page: str | int) -> int:
+    """Parse the page size: a power of two from 512 B to 64 MiB."""
+    size = parse_bytes(page, "page")
+    if not MIN_PAGE <= size <= MAX_PAGE or size & (size - 1):
+        raise InputError(
+            f"page: expected a power of two from {MIN_PAGE} B to {format_bytes(MAX_PAGE)}, such as 4KiB, found {page!r}"
+        )
+    return size
+
+
+def plan_tiers(
+    tables: Sequence[Table], capacities: Capacities, *, strict: bool = True
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Range of ranks per node type and tier.
+
+    Parameters
+    ----------
+    tables
+        Types in the order in which ties between them are decided.
+    capacities
+        Shares are of the bytes of all rows.
+    strict
+        ``False``, for questions rather than layouts: a tier may stay empty, and rows left over because whole rows do
+        not fill the sizes exactly join the cpu tier.
+
+    Returns
+    -------
+    dict of str to dict
+        For each node type and each of `TIERS` a half-open range; in this order they cover all ranks.
+
+    Raises
+    ------
+    InputError
+        If a size is larger than all data, or rows are left that no tier takes; if `strict`, also if a size is smaller
+        than a row, or a tier that was asked for would stay empty.
+
+    Notes
+    -----
+    Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
+    """
+    total = sum(table.rows * table.row_bytes for table in tables)
+    ends = {"": [0] * len(tables)}
+    taken = [0] * len(tables)
+    for tier, size in (("gpu", capacities.gpu), ("peer", capacities.peer), ("cpu", capacities.cpu)):
+        if size is not None and total:
+            taken = _fill(tables, taken, tier, size, capacities.num_peers, total, strict)
+        ends[tier] = taken
+    left = sum((table.rows - count) * table.row_bytes for table, count in zip(tables, taken, strict=True))
+    if left and not capacities.ssd and not strict and capacities.room(total) >= total:
+        ends["cpu"] = [table.rows for table in tables]
+    elif left and not capacities.ssd:
+        raise InputError(
+            f"{format_bytes(left)} of {format_bytes(total)} feature data have no tier; "
+            "give --ssd DIR, or --cpu auto to keep the rest in host memory"
+        )
+    if capacities.ssd and total and not left and strict:
+        raise InputError(
+            "ssd: the tiers before it hold all feature data, nothing is left for it; leave --ssd out, "
+            "or make the other tiers smaller"
+        )
+    ends["ssd"] = [table.rows for table in tables]
+    names = ("", *TIERS)
+    return {
+        table.node_type: {names[k + 1]: (ends[names[k]][i], ends[names[k + 1]][i]) for k in range(len(TIERS))}
+        for i, table in enumerate(tables)
+    }
+
+
+def longest_prefix(tables: Sequence[Table], nbytes: int) -> list[int]:
+    """Rows of each table at the front of the common line that fit into `nbytes` bytes; cost: as `plan_tiers`."""
+
+    def fits(ends: Sequence[int]) -> bool:
+        return sum(end * table.row_bytes for end, table in zip(ends, tables, strict=True)) <= nbytes
+
+    return _longest_prefix(tables, [0] * len(tables), fits)
+
+
+def _fill(
+    tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
+) -> list[int]:
+    """Ranks at which `tier` ends, given where it begins; checks its size."""
+    parts = num_peers if tier == "peer" else 1
+    if size.auto:
+        return [table.rows for table in tables]
+    each = size.of(total)
+    if size.bytes is not None and each * parts > total:
+        asked, everything = (size.text, "auto") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
+        raise InputError(
+            f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
+            f"use `--{tier} {everything}` to place everything there"
+        )
+    if all(table.rows == start for table, start in zip(tables, begin, strict=True)):
+        if not strict:
+            return begin
+        raise InputError(f"{tier}: the tiers before it hold all feature data; leave --{tier} out, or make them smaller")
+
+    def fits(ends: Sequence[int]) -> bool:
+        rows = (end - start for end, start in zip(ends, begin, strict=True))
+        # The first of the peers holds the most rows of every type: if it has room, all have.
+        used = sum(peer_rows(n, 0, parts) * table.row_bytes for n, table in zip(rows, tables, strict=True))
+        return used <= each
+
+    ends = _longest_prefix(tables, begin, fits)
+    if ends == begin and strict:
+        raise InputError(
+            f"{tier}: {size.text} ({format_bytes(each)}) is less than one row of the next node type "
+            f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"
+        )
+    return ends
+
+
+def _longest_prefix(tables: Sequence[Table], begin: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> list[int]:
+    """Ends of the longest piece of the common line from `begin` on for which `fits` holds.
+
+    The score per byte at which the piece ends is found by bisection over the bit patterns of float64, which for
+    numbers that are not negative are in the order of the numbers.
+    """
+
+    def above(bits: int) -> list[int]:
+        threshold = _from_bits(bits)
+        return [max(start, _count_above(table, threshold)) for table, start in zip(tables, begin, strict=True)]
+
+    high = max((_to_bits(_key(table, start)) for table, start in zip(tables, begin, strict=True)), default=0)
+    bits = bisect_left(range(high + 1), True, key=lambda candidate: bool(fits(above(candidate))))
+    ends = above(bits)
+    for index, table in enumerate(tables):
+        tied = _count_above(table, _from_bits(bits - 1)) if bits else table.rows
+        room = range(ends[index], max(ends[index], tied) + 1)
+
+        def too_many(end: int, index: int = index) -> bool:
+            return not fits([*ends[:index], end, *ends[index + 1 :]])
+
+        ends[index] += max(0, bisect_left(room, True, key=too_many) - 1)
+        if ends[index] < tied:
+            break
+    return ends
+
+
+def _key(table: Table, rank: int) -> float:
+    return float(table.scores[rank]) / table.row_bytes if rank < table.rows else 0.0
+
+
+def _count_above(table: Table, threshold: float) -> int:
+    """Rows whose score per byte is above `threshold`."""
+    return bisect_left(range(table.rows), True, key=lambda rank: _key(table, rank) <= threshold)
+
+
+def _to_bits(value: float) -> int:
+    return int(np.float64(value + 0.0).view(np.int64))
+
+
+def _from_bits(bits: int) -> float:
+    return float(np.int64(bits).view(np.float64))

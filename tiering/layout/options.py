@@ -1,0 +1,154 @@
+"""What a layout is asked to be: sizes of tiers, SSDs, and how a GPU's memory is shared with adjacency lists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tiering.errors import InputError
+from tiering.layout.access_costs import AccessCosts, read_access_costs
+from tiering.layout.capacities import Capacities, parse_capacities, parse_page
+from tiering.progress import note
+from tiering.units import Size, parse_size
+
+Pathlike = str | os.PathLike[str]
+OLD_NAMES = {"split": "adjacency_cache", "gpu_times": "access_costs"}
+"""Names of options in versions before; they are still understood."""
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """Options of a layout, parsed and checked; `of` makes them."""
+
+    capacities: Capacities
+    """Sizes of the tiers."""
+    page_bytes: int
+    """Unit of SSD I/O."""
+    folders: tuple[Path, ...]
+    """One for each SSD, absolute."""
+    cache: Size | None
+    """What adjacency lists get of a GPU's memory, a share or ``auto``; ``None``: it is for feature rows alone."""
+    costs: AccessCosts
+    """What accesses cost; matters with a cache."""
+    recorded: Mapping[str, Any]
+    """The options as the manifest records them."""
+
+    @classmethod
+    def given(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
+        """Options that are given whole, or one by one; not both."""
+        if options is not None and keywords:
+            raise TypeError(f"layout: options are given whole, and {', '.join(keywords)} beside them; give one of both")
+        return cls.of(**keywords) if options is None else options
+
+    @classmethod
+    def of(
+        cls,
+        gpu: str | int | None = None,
+        peer: str | None = None,
+        cpu: str | int | None = None,
+        ssd: Sequence[Pathlike] = (),
+        page: str | int = "4KiB",
+        adjacency_cache: str | int | None = None,
+        access_costs: Pathlike | None = None,
+        **old_names: Any,
+    ) -> LayoutOptions:
+        """Parse options as a user gives them.
+
+        Parameters
+        ----------
+        gpu, cpu
+            Size such as ``8GiB``, ``25%`` of all feature bytes, or ``auto`` for everything left. Without `ssd`, `cpu`
+            is ``auto`` unless given; with `ssd` it is 0.
+        peer
+            ``PxSIZE``: rows interleaved over P GPUs, SIZE on each.
+        ssd
+            Directories, one per SSD; created if missing. The rest of the rows goes there, striped page by page.
+        page
+            Unit of SSD I/O, a power of two.
+        adjacency_cache
+            How `gpu` is divided between feature rows and adjacency lists (the first columns of each relation, without
+            edge data): ``none``, all of it for rows; the share that lists get, such as ``30%``; ``auto``, what saves
+            most time (`tiering.layout.cache_split.plan_split`). With it, `gpu` may be as large as all rows and lists.
+        access_costs
+            With `adjacency_cache`: file of measured costs (`tiering.layout.access_costs.read_access_costs`); assumed
+            ones without.
+        **old_names
+            `OLD_NAMES` of options; a line on standard error names the new one.
+
+        Raises
+        ------
+        MissingError
+            If there is no file `access_costs`.
+        InputError
+            If an option is not of its form, two `ssd` are one directory, or `access_costs` matter for nothing.
+        """
+        if old_names:
+            new = {"adjacency_cache": adjacency_cache, "access_costs": access_costs}
+            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new))
+        folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
+        if cache is None and access_costs is not None:
+            raise InputError(
+                "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
+                "too, or leave them out"
+            )
+        costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
+        capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(page)
+        recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
+        recorded |= {"ssd": [str(folder) for folder in folders], "page_bytes": page_bytes}
+        if cache is not None:
+            # Keys of provenance keep their first names: artifacts of versions before count as made with these options.
+            # The figures themselves are recorded, so that another file of the same name is noticed.
+            recorded |= {"split": cache.text, "gpu_times": costs.to_json()}
+        return cls(capacities, page_bytes, folders, cache, costs, recorded)
+
+
+def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
+    """Absolute paths of the SSD directories; nothing is created.
+
+    Raises
+    ------
+    InputError
+        If two are the same directory, or one is no directory.
+    """
+    folders = [Path(os.path.realpath(folder)) for folder in ssd]
+    for k, folder in enumerate(folders):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"ssd: {ssd[k]}: expected a directory, found a file; give a directory on the SSD")
+        for earlier, other in enumerate(folders[:k]):
+            if folder == other or (folder.exists() and other.exists() and folder.samefile(other)):
+                raise InputError(
+                    f"ssd: {ssd[earlier]} and {ssd[k]} are the same directory ({folder}); give each SSD its own"
+                )
+    return folders
+
+
+def _parse_cache(text: str | int | None) -> Size | None:
+    """Parse ``none`` (also ``None``), ``auto``, or a share such as ``30%``."""
+    if text is None or str(text).strip().lower() == "none":
+        return None
+    try:
+        cache = parse_size(text)
+    except InputError:
+        cache = Size("", bytes=0)
+    if cache.bytes is not None:
+        raise InputError(
+            "adjacency cache: expected none, auto, or the share of --gpu that adjacency lists get, such as 30%; "
+            f"found {text!r}"
+        )
+    return cache
+
+
+def _renamed(given: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`new` with what was given under old names."""
+    for old, value in given.items():
+        if old not in OLD_NAMES:
+            raise TypeError(f"layout has no option {old!r}")
+        name = OLD_NAMES[old]
+        if new[name] is not None:
+            raise InputError(f"{old}: the old name of {name}; give one of them")
+        note(f"note: {old} is called {name} now; the old name still works")
+        new[name] = value
+    return new

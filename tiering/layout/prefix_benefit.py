@@ -1,0 +1,238 @@
+"""What a growing prefix takes and saves: of the common line of feature rows, and of adjacency lists.
+
+Both are cut into blocks, so that graphs of any size take the same memory. Sums run front to back: the same figures on
+every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.formats.adjacency_prefix import ListBytes
+from tiering.formats.layout import ssd_stride
+from tiering.layout.access_costs import SSD_READ_BYTES, AccessCosts
+from tiering.layout.capacities import Capacities, Table
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grain:
+    """How finely prefixes are looked at."""
+
+    blocks: int = 1 << 18
+    """Blocks at the most, and one per node type or relation; with fewer rows (columns) a block is one row (column)."""
+    chunk: int = 1 << 18
+    """Rows or columns read at a time."""
+
+    def step(self, count: int) -> int:
+        """Rows or columns of a block, where there are `count` over all types or relations."""
+        return max(1, -(-count // self.blocks))
+
+
+@dataclass(frozen=True)
+class LowerTiers:
+    """The tiers behind the gpu tier: of fixed size, they move along the line of rows with its end.
+
+    A row that adjacency lists push out of the gpu tier pushes another out of the cpu tier.
+    """
+
+    peer_bytes: int = 0
+    """The peer tier, of all peers together."""
+    cpu_bytes: int | None = None
+    """Host memory; ``None``: all that is left, and no ssd tier."""
+    images: int = 0
+    """SSDs that read side by side; 0 without an ssd tier."""
+
+    @classmethod
+    def of(cls, capacities: Capacities, total: int, images: int) -> LowerTiers:
+        """Of a layout with `total` bytes of features."""
+        peer, cpu = capacities.peer, capacities.cpu
+        peers = 0 if peer is None else min(total, peer.of(total) * capacities.num_peers)
+        if not images or (cpu is not None and cpu.auto):
+            return cls(peers)
+        return cls(peers, 0 if cpu is None else cpu.of(total), images)
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """Bytes from the end of the gpu tier to that of the gpu, peer and cpu tier."""
+        return 0, self.peer_bytes, self.peer_bytes + (self.cpu_bytes or 0)
+
+    def ssd_seconds(self, row_bytes: int, costs: AccessCosts) -> float:
+        """Seconds that an access to a row costs more if it lies on SSD than in host memory; 0 without an ssd tier."""
+        if self.cpu_bytes is None:
+            return 0.0
+        return -(-ssd_stride(row_bytes) // SSD_READ_BYTES) * costs.ssd_seconds / self.images
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Adjacency lists of one relation that are to be placed; columns are ranks of the destination type."""
+
+    relation: str
+    """Its key, ``src:name:dst``."""
+    indptr: Ints
+    """int64, shape (columns + 1,)."""
+    size: ListBytes
+    """What they take in the memory of a GPU."""
+    reads: Callable[[int, int], Floats]
+    """Expected reads per epoch of the lists of columns begin to end: float64, shape (end - begin,)."""
+    places: Callable[[Ints], Floats]
+    """Places that a read looks at in lists of given lengths (`list_read_places`): int64 (n,) to float64 (n,)."""
+
+    @property
+    def columns(self) -> int:
+        """Number of lists."""
+        return int(self.indptr.size) - 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all lists."""
+        return int(self.size.taken(self.columns, int(self.indptr[-1]))) if self.columns else 0
+
+    def benefit(self, costs: AccessCosts, begin: int, end: int) -> tuple[Floats, Floats]:
+        """Seconds saved by each list of a range of columns, and its reads."""
+        reads = self.reads(begin, end)
+        seconds = self.places(np.diff(self.indptr[begin : end + 1]))
+        seconds *= costs.neighbour_seconds
+        seconds += costs.list_seconds
+        seconds *= reads
+        return seconds, reads
+
+
+@dataclass(frozen=True)
+class RowBenefit:
+    """Prefixes of the common line of feature rows, the line along which `plan_tiers` fills the tiers."""
+
+    bytes: Ints
+    """int64, shape (blocks + 1,), from 0 on: what each prefix takes."""
+    seconds: Floats
+    """float64, same shape: seconds per epoch that it saves on the GPU beside host memory."""
+    ssd_seconds: Floats
+    """float64, same shape: seconds per epoch that it saves in host memory beside SSDs."""
+
+    @classmethod
+    def of(cls, tables: Sequence[Table], costs: AccessCosts, lower: LowerTiers, grain: Grain) -> RowBenefit:
+        """The line of all rows: by score per byte, ties by table, then by rank."""
+        step = grain.step(sum(table.rows for table in tables))
+        parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
+        for table in tables:
+            (sums,) = _block_sums(table.rows, step, grain, partial(_part, table.scores))
+            seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
+            sizes = np.diff(_block_ends(table.rows, step), prepend=0) * table.row_bytes
+            parts.append((table.scores[::step] / table.row_bytes, sizes, sums * seconds, sums * ssd))
+        return cls(*map(_up_to, _by_falling_key(parts)))
+
+    def saved(self, nbytes: Ints, lower: LowerTiers, costs: AccessCosts) -> Floats:
+        """Seconds saved by gpu tiers of each number of bytes, whole blocks, with the tiers that follow each."""
+        gpu, peer, cpu = (np.searchsorted(self.bytes, nbytes + more, side="right") - 1 for more in lower.ends)
+        return np.asarray(costs.saved_by_tiers(self.seconds[gpu], self.seconds[peer], self.ssd_seconds[cpu]))
+
+
+@dataclass(frozen=True)
+class ListBenefit:
+    """Prefixes of the relations' adjacency lists, growing by a block of one relation at a time."""
+
+    bytes: Ints
+    """int64, shape (blocks + 1,), from 0 on: what all lists so far take."""
+    seconds: Floats
+    """float64, same shape: seconds per epoch that they save."""
+    reads: Floats
+    """float64, same shape: their reads per epoch."""
+    relation: Ints
+    """int64, shape (blocks,): whose block is added."""
+    end: Ints
+    """int64, shape (blocks,): columns of that relation from then on."""
+
+    @classmethod
+    def of(cls, lists: Sequence[Lists], costs: AccessCosts, grain: Grain) -> ListBenefit:
+        """Blocks taken greedily: that of the relation that saves most seconds per byte comes first, ties by relation.
+
+        A relation's lists need not save less and less, and only prefixes can be held. So its next block counts with the
+        best run of blocks that it begins: by seconds per byte of them together.
+        """
+        step = grain.step(sum(each.columns for each in lists))
+        parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 6]
+        for index, each in enumerate(lists):
+            ends = _block_ends(each.columns, step)
+            seconds, reads = _block_sums(each.columns, step, grain, partial(each.benefit, costs))
+            sizes = np.diff(each.size.taken(ends, each.indptr[ends]), prepend=0)
+            rates = _falling_rates(seconds, sizes) if len(lists) > 1 else np.zeros(ends.size)
+            parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
+        sizes, seconds, reads, relation, ends = _by_falling_key(parts)
+        return cls(_up_to(sizes), _up_to(seconds), _up_to(reads), relation, ends)
+
+    def columns(self, relation: int, point: int) -> int:
+        """Columns of a relation among the first `point` blocks."""
+        return int(self.end[:point][self.relation[:point] == relation].max(initial=0))
+
+
+def _part(values: npt.NDArray[Any], begin: int, end: int) -> tuple[npt.NDArray[Any]]:
+    return (values[begin:end],)
+
+
+def _by_falling_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:
+    """Blocks of several sequences in one line, by their first column; equal ones by sequence, then as they come."""
+    key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    line = np.argsort(-key, kind="stable")
+    return [column[line] for column in columns]
+
+
+def prefix_sums(values: npt.NDArray[Any], ends: Sequence[int]) -> list[float]:
+    """Sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
+    sums, total, begin, chunk = {}, 0.0, 0, Grain().chunk
+    for end in sorted(set(ends)):
+        for first in range(begin, end, chunk):
+            total = float(np.cumsum(np.concatenate([[total], values[first : min(end, first + chunk)]]))[-1])
+        begin, sums[end] = end, total
+    return [sums[end] for end in ends]
+
+
+def _falling_rates(values: Floats, sizes: Ints) -> Floats:
+    """For each block the most per byte that it and blocks behind it bring together: not increasing.
+
+    Neighbours whose rates would rise are pooled until none does (the upper concave hull); cost O(blocks).
+    """
+    pooled: list[tuple[float, int, int]] = []
+    for value, size in zip(values.tolist(), sizes.tolist(), strict=True):
+        run = (value, size, 1)
+        while pooled and run[0] * pooled[-1][1] >= pooled[-1][0] * run[1]:
+            before = pooled.pop()
+            run = (before[0] + run[0], before[1] + run[1], before[2] + run[2])
+        pooled.append(run)
+    rates = np.array([value / size for value, size, _ in pooled])
+    # Rounding must not turn two runs of one relation round: its columns are taken in order.
+    return np.repeat(np.minimum.accumulate(rates), [count for *_, count in pooled])
+
+
+def _block_ends(count: int, step: int) -> Ints:
+    return np.minimum(np.arange(step, count + step, step, dtype=np.int64), count)
+
+
+def _up_to(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sums of the first 0, 1, 2... values; from front to back, whatever the machine."""
+    sums = np.zeros(values.size + 1, values.dtype)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def _block_sums(
+    count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]
+) -> npt.NDArray[np.float64]:
+    """Sums over blocks of `step` of each of the arrays that `read` returns for a range: shape (arrays, blocks)."""
+    sums = []
+    chunk = max(1, grain.chunk // step) * step
+    for begin in range(0, max(count, 1), chunk):
+        columns = read(begin, min(count, begin + chunk))
+        if step > 1:
+            whole = [np.pad(values, (0, -values.size % step)).reshape(-1, step) for values in columns]
+            columns = tuple(np.cumsum(values, axis=1)[:, -1].copy() for values in whole)
+        sums.append(columns)
+    return np.concatenate(sums, axis=1)

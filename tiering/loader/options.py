@@ -1,0 +1,141 @@
+"""What tables and loaders are asked for: groups of options that travel together, passed whole.
+
+`TieredLayout.features` and `TieredLayout.loader` take the fields of these groups as keywords.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tiering import native
+from tiering.errors import InputError
+from tiering.sampling import SamplingOptions
+from tiering.units import parse_device, parse_fanouts
+
+if TYPE_CHECKING:
+    from tiering.loader.rows import Gatherable
+
+_RENAMED = {"most_sms": "max_sms", "peer_lists": "peer_adjacency_cache"}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How rows are read from memory and SSD."""
+
+    engine: str = "auto"
+    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``."""
+    depth: int = native.DEFAULT_DEPTH
+    """SSD reads in flight at most: the default saturates one NVMe SSD."""
+    direct: str = "auto"
+    """O_DIRECT reads: ``auto``, ``on`` or ``off``."""
+    threads: int | str | None = "auto"
+    """Threads that copy rows from memory."""
+    verify: bool = False
+    """Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page of
+    the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency, too, once,
+    when it is made."""
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Where rows and batches arrive."""
+
+    device: Any = "cpu"
+    """``cpu``: in host memory, where all tiers but ssd live. ``cuda``, ``cuda:1``, a ``torch.device``: in the memory of
+    that GPU, where the gpu tier lives; a batch is ready for the stream that torch works on."""
+    max_sms: int | str = "auto"
+    """With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth)."""
+    peers: Any = "auto"
+    """With a GPU: processes of this machine that share the peer tier and hold one copy of what lies in host memory.
+    ``auto``: those of torch's default process group, or those that ``torchrun`` started; ``off``: none; a
+    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`."""
+
+    @property
+    def index(self) -> int | None:
+        """Number of the GPU, -1 for torch's current one; ``None`` for the host."""
+        return parse_device(self.device)
+
+
+@dataclass(frozen=True)
+class SeedOptions:
+    """Which nodes batches start from, and in what order."""
+
+    split: str | None = "train"
+    """Split whose nodes are the seeds."""
+    node_type: str | None = None
+    """Type of the seeds; may be left out where one type has the split."""
+    seeds: Any = None
+    """Ids (ranks) to use instead of a split."""
+    shuffle: bool = True
+    """``False``: seeds in the order given, for validation."""
+    drop_last: bool = False
+    """Leave out a last batch that is short."""
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """How batches are made in the background."""
+
+    workers: int = 2
+    """Threads that sample."""
+    prefetch: int = 2
+    """Batches kept ready beyond those being worked on."""
+    sample_on: str = "auto"
+    """Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches are
+    the same."""
+    peer_adjacency_cache: int | str = 0
+    """Memory on each of the peers' GPUs for adjacency lists that they share, such as ``2GiB``: those next in rank after
+    the ones that the layout puts on every GPU. All processes give the same."""
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("workers", 1), ("prefetch", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < lowest:
+                raise InputError(f"{name}: expected a whole number of at least {lowest}, found {value!r}")
+        if self.sample_on not in ("auto", "cpu", "gpu"):
+            raise InputError(f"sample_on: expected auto, cpu or gpu, found {self.sample_on!r}")
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """All that a loader is asked for."""
+
+    features: str | Gatherable | Mapping[str, Gatherable] | None
+    """Where features come from; see `TieredLayout.loader`."""
+    seeds: SeedOptions
+    sampling: SamplingOptions
+    reading: ReadOptions
+    device: DeviceOptions
+    pipeline: PipelineOptions
+
+    @classmethod
+    def of(cls, features: Any, keywords: dict[str, Any]) -> LoaderOptions:
+        """From the keywords of `TieredLayout.loader`."""
+        keywords = {**keywords, "fanouts": parse_fanouts(keywords.get("fanouts", (10, 10)))}
+        groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions)
+        return cls(features, *grouped("loader", groups, keywords))
+
+
+def grouped(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:
+    """One object of each class, made from the keywords that are its fields.
+
+    Raises
+    ------
+    TypeError
+        If none of them has a field of that name, as calls in Python do.
+    """
+    given: list[dict[str, Any]] = [{} for _ in groups]
+    owners = {field.name: own for group, own in zip(groups, given, strict=True) for field in fields(group)}
+    for name, value in keywords.items():
+        known = _RENAMED.get(name, name)
+        if known not in owners:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+        if known != name:
+            warnings.warn(f"{name} is now called {known}", DeprecationWarning, stacklevel=4)
+        owners[known][known] = value
+    return [group(**own) for group, own in zip(groups, given, strict=True)]

@@ -1,0 +1,112 @@
+"""Sweeps over the edges, which `rpr`, `wrpr` and `vip` make: what they take, and what the core is given for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tiering import native
+from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
+from tiering.memory import Budget, available_memory
+from tiering.scores.memory import SLACK, Need
+from tiering.scores.request import ScoreRequest, TrainSet
+
+Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
+"""Values of the nodes of a type, as the core takes them: of most nodes, of some, and the ascending ids of these."""
+DirectFile: TypeAlias = tuple[str, "Callable[[int, memoryview], None] | None"]
+
+SAMPLED_BLOCKS, BLOCK_COLUMNS = 256, 4096
+"""Columns whose degrees are looked at, spread over all."""
+
+
+def sweep_need(graph: SizedGraph, threads: int) -> Need:
+    """Memory of sweeps over the edges of any graph of these sizes; the core has the formulas (``sum_plan.hpp``)."""
+    minimum, sufficient, _ = native.plan_sweeps(_sizes(graph, sampled=False), threads)
+    return Need(minimum + SLACK, sufficient + SLACK, "", swept=True)
+
+
+def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: Need) -> int:
+    """Bytes of edges that sweeps of this graph keep on disk, about."""
+    if request.budget is None:
+        return 0
+    files = past_the_cache(4 * graph.num_edges(), request.budget, need)
+    memory = request.budget.left() - SLACK // 2 - need.held
+    return native.plan_sweeps(_sizes(graph, sampled=True), request.threads, memory, files)[2]
+
+
+def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str, Any]:
+    """Arguments of the core that all its sweeps take."""
+    types = list(graph.node_types)
+    return {
+        "relations": [(types.index(r[0]), types.index(r[2]), *graph.csc(r)) for r in graph.relations],
+        "num_nodes": [graph.num_nodes(node_type) for node_type in types],
+        "threads": request.threads,
+        "memory": None if request.budget is None else max(0, request.budget.left() - SLACK // 2),
+        "scratch": str(request.scratch),
+        "files": _direct_files(graph, request.budget, need),
+    }
+
+
+def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
+    """Per node type: `value` for the `chosen` nodes, `rest` for the others."""
+    return [(rest, value, _ascending(chosen.get(t, np.empty(0, np.int64)))) for t in graph.node_types]
+
+
+def past_the_cache(nbytes: int, budget: Budget, need: Need) -> bool:
+    """Whether so many bytes of indices are more than a method leaves to the page cache."""
+    return nbytes > max(0, available_memory() - min(need.sufficient, budget.left()))
+
+
+def _sizes(graph: SizedGraph, *, sampled: bool) -> list[tuple[int, int, int, Int64Array]]:
+    """Per relation: nodes of both types, edges, and a sample of the in-degrees if it is asked for."""
+    none = np.empty(0, np.int64)
+    return [
+        (graph.num_nodes(r[0]), graph.num_nodes(r[2]), graph.num_edges(r), _degrees(graph, r) if sampled else none)
+        for r in graph.relations
+    ]
+
+
+def _degrees(graph: SizedGraph, relation: tuple[str, str, str]) -> Int64Array:
+    """In-degrees of some nodes; of a graph that is not there yet, as if every column were like any other."""
+    count = graph.num_nodes(relation[2])
+    if not isinstance(graph, Graph):
+        return np.full(1, -(-graph.num_edges(relation) // max(1, count)))
+    indptr = graph.csc(relation)[0]
+    starts = range(0, max(1, count), max(BLOCK_COLUMNS, count // SAMPLED_BLOCKS))
+    return np.concatenate([np.diff(indptr[start : min(count, start + BLOCK_COLUMNS) + 1]) for start in starts])
+
+
+def _ascending(ids: Int64Array) -> Int64Array:
+    return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
+
+
+def _direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[DirectFile]:
+    """Per relation, the file of its indices where that is better read past the page cache than mapped, else "".
+
+    With it who compares what is read with the file's checksums, if anybody does.
+
+    That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
+    own pages.
+    """
+    if budget is None:
+        return []
+    arrays = [graph.csc(relation)[1] for relation in graph.relations]
+    large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
+    verifiers = [getattr(indices, "verifier", None) for indices in arrays]
+    return [
+        (_whole_file(indices) if large else "", None if verifier is None else verifier.passed)
+        for indices, verifier in zip(arrays, verifiers, strict=True)
+    ]
+
+
+def _whole_file(array: np.ndarray[Any, Any]) -> str:
+    """The file that an array maps from its begin to its end; "" if there is none."""
+    if not isinstance(array, np.memmap) or array.filename is None or array.offset != 0:
+        return ""
+    path = Path(array.filename)
+    return str(path) if path.stat().st_size == array.nbytes else ""
