@@ -224,30 +224,27 @@ def relabel_csc(
 def relabel_indptr(indptr: NDArray[np.int64], dst_old_to_new: IdArray, threads: int = 1) -> NDArray[np.int64]:
     """``indptr`` of that graph. The old one must begin at 0 and never fall."""
 
-def place_relabelled(
+def place_indices(
     indices: IdArray,
     first_entry: int,
     indptr: NDArray[np.int64],
     dst_old_to_new: IdArray,
-    src_old_to_new: IdArray,
-    first_source: int,
     num_src: int,
     first: int,
     first_column: int,
     starts: NDArray[np.int64],
     out: NDArray[np.uint8],
-    space: NDArray[np.uint8],
     threads: int = 1,
 ) -> None:
     """Put a chunk of the old `indices`, entries from `first_entry` on, at their places in a window of the new ones.
 
-    `src_old_to_new` may be a part of the map, from `first_source` on: entries with other sources are passed over.
+    They keep their old ids: see `rename_sources`.
 
     The window `out` holds the new entries from `first` on; `starts` is the new indptr of the columns that have entries
     there, from `first_column` on. `indptr` is the old one, whole.
     """
 
-def place_relabelled_data(
+def place_values(
     values: NDArray[np.uint8],
     first_entry: int,
     indptr: NDArray[np.int64],
@@ -259,6 +256,15 @@ def place_relabelled_data(
     threads: int = 1,
 ) -> None:
     """The same for values that run along the edges: bytes of shape (entries of the chunk, bytes of a value)."""
+
+def rename_sources(
+    entries: NDArray[np.uint8], src_old_to_new: IdArray, first_source: int, num_src: int, threads: int = 1
+) -> None:
+    """Give the entries of a window, once all are placed, their new ids.
+
+    `src_old_to_new` may be a part of the map, from `first_source` on. Parts come one after the other, the last part
+    last: only then are the entries right.
+    """
 
 class ScoreSorter:
     """Orders nodes by descending score, ties by ascending id, from chunks of the scores; NaN is refused.
@@ -281,9 +287,6 @@ class ScoreSorter:
 
 def sort_by_score(scores: NDArray[np.float64], threads: int = 1) -> IdArray:
     """``new_to_old``: ids by descending score, ties by ascending id. NaN is refused."""
-
-def invert_permutation(new_to_old: IdArray, threads: int = 1) -> IdArray:
-    """The inverse, same dtype. `tiering.errors.RefusedError` names an id that is out of range, twice or missing."""
 
 def gather_rows(table: NDArray[np.uint8], ids: IdArray, out: NDArray[np.uint8], threads: int = 1) -> None:
     """Copy row ``table[ids[i]]`` to ``out[i]``: `table` (rows, row_bytes) C-contiguous, `out` with any stride."""

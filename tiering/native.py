@@ -44,11 +44,11 @@ inclusion_probability = _native.inclusion_probability
 # reorder
 relabel_csc = _native.relabel_csc
 relabel_indptr = _native.relabel_indptr
-place_relabelled = _native.place_relabelled
-place_relabelled_data = _native.place_relabelled_data
+place_indices = _native.place_indices
+place_values = _native.place_values
+rename_sources = _native.rename_sources
 sort_by_score = _native.sort_by_score
 ScoreSorter = _native.ScoreSorter
-invert_permutation = _native.invert_permutation
 gather_rows = _native.gather_rows
 scatter_rows = _native.scatter_rows
 
@@ -90,16 +90,16 @@ __all__ = [
     "epoch_order",
     "gather_rows",
     "inclusion_probability",
-    "invert_permutation",
     "out_degrees",
     "page_hashes",
     "place_edge_data",
-    "place_relabelled",
-    "place_relabelled_data",
+    "place_indices",
     "place_sources",
+    "place_values",
     "plan_sweeps",
     "relabel_csc",
     "relabel_indptr",
+    "rename_sources",
     "reverse_pagerank",
     "rmat_edges",
     "scatter_edges",

@@ -66,7 +66,8 @@ class Checkout:
         indptr, indices, _ = native.coo_to_csc(src, dst, n, n, threads)
         degrees = native.out_degrees(indices, n, threads).astype(np.float64)
         order = native.sort_by_score(degrees, threads)
-        ranks = native.invert_permutation(order, threads)
+        ranks = np.empty_like(order)
+        ranks[order] = np.arange(n, dtype=order.dtype)
         relations, start = [(0, 0, indptr, indices)], np.full(n, 1.0 / n)
         hops = [[10], [10], [10]]
         kernels: dict[str, Callable[[], object]] = {

@@ -40,44 +40,47 @@ nb::object relabel_indptr(const AnyArray& indptr, const AnyArray& dst_old_to_new
 }
 
 /// The window whose first entry is `first` and whose bytes are `out`, items of item_bytes.
-tiering::RelabelWindow window_of(int64_t first, int64_t first_column, const AnyArray& starts,
+tiering::RelabelWindow window_of(int64_t first, int64_t first_column, std::span<const int64_t> starts,
                                  const AnyMutableArray& out, int64_t item_bytes) {
   if (!contiguous_1d(out) || out.dtype() != nb::dtype<uint8_t>() ||
       out.shape(0) % static_cast<size_t>(item_bytes) != 0)
     mismatch("out", "contiguous uint8 array of whole items", out);
   const auto size = static_cast<int64_t>(out.shape(0)) / item_bytes;
-  return {first, first + size, first_column, offsets(starts, "starts"), out.data()};
+  return {first, first + size, first_column, starts, out.data()};
 }
 
-void place_relabelled(const AnyArray& indices, int64_t first_entry, const AnyArray& indptr,
-                      const AnyArray& dst_old_to_new, const AnyArray& src_old_to_new, int64_t first_source,
-                      int64_t num_src, int64_t first, int64_t first_column, const AnyArray& starts,
-                      const AnyMutableArray& out, const AnyMutableArray& space, int threads) {
+void place_indices(const AnyArray& indices, int64_t first_entry, const AnyArray& indptr,
+                   const AnyArray& dst_old_to_new, int64_t num_src, int64_t first, int64_t first_column,
+                   const AnyArray& starts, const AnyMutableArray& out, int threads) {
   check_threads(threads);
   const auto ids = id_span(indices, "indices");
-  const tiering::SourceMap sources{id_span(src_old_to_new, "src_old_to_new"), first_source, num_src};
-  if (first_source < 0 || first_source > num_src - sources.old_to_new.size)
-    mismatch("src_old_to_new", "new ids of sources below num_src", src_old_to_new);
   const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
                                   first_entry, first_entry + ids.size};
-  const auto window = window_of(first, first_column, starts, out, tiering::needs_wide_ids(num_src) ? 8 : 4);
-  if (space.ndim() != 1 || space.dtype() != nb::dtype<uint8_t>() ||
-      (space.size() > 0 && space.stride(0) != 1) || reinterpret_cast<uintptr_t>(space.data()) % 8 != 0)
-    mismatch("space", "contiguous uint8 array aligned to 8", space);
-  const std::span lent(static_cast<std::byte*>(space.data()), space.size());
-  without_gil([&] { tiering::place_relabelled(ids, chunk, sources, window, lent, threads); });
+  const auto window = window_of(first, first_column, offsets(starts, "starts"), out,
+                                tiering::needs_wide_ids(num_src) ? 8 : 4);
+  without_gil([&] { tiering::place_indices(ids, num_src, chunk, window, threads); });
 }
 
-void place_relabelled_data(const AnyArray& values, int64_t first_entry, const AnyArray& indptr,
-                           const AnyArray& dst_old_to_new, int64_t first, int64_t first_column,
-                           const AnyArray& starts, const AnyMutableArray& out, int threads) {
+void place_values(const AnyArray& values, int64_t first_entry, const AnyArray& indptr,
+                  const AnyArray& dst_old_to_new, int64_t first, int64_t first_column, const AnyArray& starts,
+                  const AnyMutableArray& out, int threads) {
   check_threads(threads);
   const auto [data, count, item_bytes] = rows_view(values, "values");
   if (item_bytes == 0) mismatch("values", "values of a byte or more", values);
   const tiering::OldEntries chunk{offsets(indptr, "indptr"), id_span(dst_old_to_new, "dst_old_to_new"),
                                   first_entry, first_entry + count};
-  const auto window = window_of(first, first_column, starts, out, item_bytes);
-  without_gil([&] { tiering::place_relabelled_data(data, item_bytes, chunk, window, threads); });
+  const auto window = window_of(first, first_column, offsets(starts, "starts"), out, item_bytes);
+  without_gil([&] { tiering::place_values(data, item_bytes, chunk, window, threads); });
+}
+
+void rename_sources(const AnyMutableArray& entries, const AnyArray& src_old_to_new, int64_t first_source,
+                    int64_t num_src, int threads) {
+  check_threads(threads);
+  const tiering::SourceMap sources{id_span(src_old_to_new, "src_old_to_new"), first_source, num_src};
+  if (first_source < 0 || first_source > num_src - sources.old_to_new.size)
+    mismatch("src_old_to_new", "new ids of sources below num_src", src_old_to_new);
+  const auto window = window_of(0, 0, {}, entries, tiering::needs_wide_ids(num_src) ? 8 : 4);
+  without_gil([&] { tiering::rename_sources(window.out, window.end, sources, threads); });
 }
 
 nb::object sort_by_score(const AnyArray& scores, int threads) {
@@ -103,12 +106,6 @@ void place_scores(BoundSorter& self, const AnyArray& scores) {
 
 nb::object finish_sorting(BoundSorter& self) {
   return to_numpy(without_gil([&] { return self.sorter.finish(); }));
-}
-
-nb::object invert_permutation(const AnyArray& new_to_old, int threads) {
-  check_threads(threads);
-  const auto ids = id_span(new_to_old, "new_to_old");
-  return to_numpy(without_gil([&] { return tiering::invert_permutation(ids, threads); }));
 }
 
 tiering::RowsTarget rows_target(const AnyMutableArray& out, int64_t row_bytes) {
@@ -142,18 +139,18 @@ void bind_reorder(nb::module_& m) {
   m.def("relabel_csc", &relabel_csc, "indptr"_a, "indices"_a, "dst_old_to_new"_a, "src_old_to_new"_a,
         "threads"_a = 1);
   m.def("relabel_indptr", &relabel_indptr, "indptr"_a, "dst_old_to_new"_a, "threads"_a = 1);
-  m.def("place_relabelled", &place_relabelled, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
-        "src_old_to_new"_a, "first_source"_a, "num_src"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a,
-        "space"_a, "threads"_a = 1);
-  m.def("place_relabelled_data", &place_relabelled_data, "values"_a, "first_entry"_a, "indptr"_a,
-        "dst_old_to_new"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
+  m.def("place_indices", &place_indices, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
+        "num_src"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
+  m.def("place_values", &place_values, "values"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a, "first"_a,
+        "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1);
+  m.def("rename_sources", &rename_sources, "entries"_a, "src_old_to_new"_a, "first_source"_a, "num_src"_a,
+        "threads"_a = 1);
   m.def("sort_by_score", &sort_by_score, "scores"_a, "threads"_a = 1);
   nb::class_<BoundSorter>(m, "ScoreSorter")
       .def(nb::init<int64_t, int>(), "size"_a, "threads"_a = 1)
       .def("count", &count_scores, "scores"_a)
       .def("place", &place_scores, "scores"_a)
       .def("finish", &finish_sorting);
-  m.def("invert_permutation", &invert_permutation, "new_to_old"_a, "threads"_a = 1);
   m.def("scatter_rows", &scatter_rows, "table"_a, "places"_a, "first"_a, "out"_a, "threads"_a = 1);
   m.def("gather_rows", &gather_rows, "table"_a, "ids"_a, "out"_a, "threads"_a = 1);
 }

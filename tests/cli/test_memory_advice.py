@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import sys
 from tiering.ranked_rows import plan
-plan.available_memory, plan.CHUNK_BYTES = lambda: 0, int(sys.argv[1]) << 20
+plan.SIZES = plan.RowSizes(int(sys.argv[1]) << 20, free=0)
 from tiering.cli.main import main
 sys.exit(main(sys.argv[2:]))
 """

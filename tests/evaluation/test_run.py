@@ -15,8 +15,7 @@ from tiering.evaluation.run import unseen_epoch
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.layout import parse_capacities
-from tiering.order.by_score import order_nodes
-from tiering.reorder.adjacency import reorder_graph
+from tiering.reorder import order_nodes, reorder_graph
 from tiering.sampling import NeighborSampler, SamplingOptions
 from tiering.scores import score_graph
 

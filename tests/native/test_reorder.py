@@ -32,29 +32,6 @@ def test_nan_scores_are_refused() -> None:
         native.sort_by_score(np.array([0.0, np.nan, np.nan]), 2)
 
 
-@given(st.permutations(range(50)), st.sampled_from([np.int32, np.int64]))
-def test_inverse(order: list[int], dtype: type) -> None:
-    permutation = np.array(order, dtype)
-    for threads in THREADS:
-        inverse = native.invert_permutation(permutation, threads)
-        assert inverse.dtype == dtype
-        np.testing.assert_array_equal(inverse[permutation], np.arange(50))
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([0, 2, 2, 3], "id 2 stands at 1 and again at 2; id 1 is missing"),
-        ([0, 4, 2, 3], r"entry 1 is 4, outside 0\.\.3"),
-        ([0, -1, 2, 3], r"entry 1 is -1, outside 0\.\.3"),
-    ],
-)
-def test_what_is_not_a_permutation_is_explained(entries: list[int], message: str) -> None:
-    for threads in THREADS:
-        with pytest.raises(ValueError, match=message):
-            native.invert_permutation(np.array(entries), threads)
-
-
 def relabelled(
     num_src: int, num_dst: int, edges: int, seed: int
 ) -> tuple[tuple[Any, Any], tuple[Any, Any], tuple[Any, Any], Any]:
@@ -93,7 +70,6 @@ def test_relabel_maps_every_edge_and_keeps_their_order(num_src: int, num_dst: in
 @given(
     **graphs, cuts=st.integers(1, 5), chunk=st.integers(1, 1500), threads=st.sampled_from(THREADS),
     item=st.sampled_from([0, 0, 0, 1, 3, 4, 8, 12, 600]), part_of_map=st.integers(1, 60),
-    by_parts=st.booleans(),
 )  # fmt: skip
 def test_windows_and_chunks_make_the_same(
     num_src: int,
@@ -105,7 +81,6 @@ def test_windows_and_chunks_make_the_same(
     threads: int,
     item: int,
     part_of_map: int,
-    by_parts: bool,
 ) -> None:
     """Item 0 stands for the sources, with parts of the source map; else bytes of a value that runs along the edges."""
     (indptr, indices), (columns, sources), (new_indptr, new_indices), places = relabelled(num_src, num_dst, edges, seed)
@@ -119,15 +94,12 @@ def test_windows_and_chunks_make_the_same(
         for k in range(0, edges, chunk):
             part = slice(k, k + chunk)
             if item:
-                native.place_relabelled_data(values[part], k, indptr, columns, first, low, starts, out, threads)
+                native.place_values(values[part], k, indptr, columns, first, low, starts, out, threads)
             else:
-                for low_source in range(0, num_src, part_of_map):
-                    some = sources[low_source : low_source + part_of_map]
-                    space = np.empty(4 * indices[part].size if by_parts else 0, np.uint8)
-                    native.place_relabelled(
-                        indices[part], k, indptr, columns, some, low_source, num_src, first, low, starts, out, space,
-                        threads,
-                    )  # fmt: skip
+                native.place_indices(indices[part], k, indptr, columns, num_src, first, low, starts, out, threads)
+        for low_source in range(0, 0 if item else num_src, part_of_map):
+            some = sources[low_source : low_source + part_of_map]
+            native.rename_sources(out, some, low_source, num_src, threads)
         if item:
             np.testing.assert_array_equal(out.reshape(-1, item), values[places][first:end])
         else:
@@ -167,31 +139,21 @@ def test_relabel_names_what_does_not_fit() -> None:
 def test_windows_name_what_does_not_fit() -> None:
     indptr, indices = np.array([0, 1, 3]), np.array([0, 1, 2], np.int32)
     columns, sources, starts = np.array([1, 0]), np.array([2, 1, 0]), np.array([0, 2])
-    out, none = np.zeros(12, np.uint8), np.zeros(0, np.uint8)
+    out = np.zeros(12, np.uint8)
     for arguments, message in [
-        (
-            (indices, 1, indptr, columns, sources, 0, 3, 0, 0, starts, out, none),
-            "the chunk ends at entry 4, but indptr at 3",
-        ),
-        (
-            (indices[1:], 1, indptr, columns, sources[:2], 0, 2, 0, 0, starts, out, none),
-            r"indices\[2\] is 2, outside 0\.\.1",
-        ),
-        (
-            (indices, 0, indptr, columns[1:], sources, 0, 3, 0, 0, starts, out, none),
-            "dst_old_to_new has 1 entries for 2 columns",
-        ),
-        (
-            (indices, 0, indptr, columns, sources, 0, 3, 0, 0, starts, out[1:], none),
-            "out: expected contiguous uint8 array of whole",
-        ),
+        ((indices, 1, indptr, columns, 3, 0, 0, starts, out), "the chunk ends at entry 4, but indptr at 3"),
+        ((indices[1:], 1, indptr, columns, 2, 0, 0, starts, out), r"indices\[2\] is 2, outside 0\.\.1"),
+        ((indices, 0, indptr, columns[1:], 3, 0, 0, starts, out), "dst_old_to_new has 1 entries for 2 columns"),
+        ((indices, 0, indptr, columns, 3, 0, 0, starts, out[1:]), "out: expected contiguous uint8 array of whole"),
     ]:
         with pytest.raises(ValueError, match=message):
-            native.place_relabelled(*arguments, 2)
-        with pytest.raises(ValueError, match=message):
-            native.place_relabelled(*arguments[:-1], np.zeros(16, np.uint8), 2)
-    with pytest.raises(ValueError, match="space: expected contiguous uint8 array aligned to 8"):
-        native.place_relabelled(indices, 0, indptr, columns, sources, 0, 3, 0, 0, starts, out, indices, 2)
+            native.place_indices(*arguments, 2)
+    for part in (sources, sources[1:]):
+        entries = np.array([1, 3], np.int32).view(np.uint8)
+        with pytest.raises(ValueError, match="the window holds an entry that is no source"):
+            native.rename_sources(entries, part, 3 - part.size, 3, 2)
+    with pytest.raises(ValueError, match="src_old_to_new: expected new ids of sources below num_src"):
+        native.rename_sources(out, sources, 1, 3, 2)
 
 
 @given(st.integers(1, 40), st.sampled_from([1, 3, 64, 512, 1000]), st.integers(0, 60), st.booleans())

@@ -19,7 +19,7 @@ STOPPED = """
 import sys, time
 from tiering import pipeline
 from tiering.artifacts.writer import ArtifactWriter
-import tiering.layout.rows, tiering.reorder.adjacency
+import tiering.layout.rows, tiering.reorder.graph
 
 def stop(*arguments, **options):
     print("reached", flush=True)
@@ -32,7 +32,7 @@ def stop(*arguments, **options):
 STAGES = {
     "score": ("ArtifactWriter.commit = stop", "pipeline.score({graph!r}, {out!r}, 'wrpr')"),
     "reorder": (
-        "tiering.reorder.adjacency.write_nodes = stop",
+        "tiering.reorder.graph.write_nodes = stop",
         "pipeline.reorder({graph!r}, {scores!r}, {out!r})",
     ),
     "reorder, at the end": (

@@ -15,6 +15,9 @@ import tiering
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.graph import build_graph
+from tiering.reorder import reorder_graph
 
 
 @settings(max_examples=15)
@@ -71,6 +74,22 @@ def test_same_bytes_for_any_number_of_threads(tmp_path: Path) -> None:
         pipeline.reorder(graph, scores, tmp_path / str(threads), features=True, threads=threads)
         trees.append(tree_bytes(tmp_path / str(threads)))
     assert trees[0] == trees[1] == trees[2]
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [([0, 1, 1], "id 2 is missing"), ([0, 3, 1], "id 2 is missing"), ([2, -1, 1], "id 0 is missing"),
+     ([1, 0], r"expected 3 ids, found \(2,\)")],
+)  # fmt: skip
+def test_an_order_that_is_no_permutation_is_refused(tmp_path: Path, entries: list[int], message: str) -> None:
+    data = Dataset(
+        "data", "npy", {"node": NodeData(3)}, [EdgeData(("node", "to", "node"), np.array([0, 1]), np.array([1, 2]))]
+    )
+    graph = build_graph(data, tmp_path / "graph")
+    scores = pipeline.score(graph, tmp_path / "scores", "degree")
+    with pytest.raises(InputError, match=f"order of node type 'node': .*{message}"):
+        reorder_graph(graph, scores, {"node": np.array(entries)}, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_reordered_graph_is_refused(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,6 @@ def _serve() -> None:
     import tiering.datasets
     import tiering.graph
     import tiering.layout
-    import tiering.order
     import tiering.pipeline.run
     import tiering.reorder
     import tiering.scores
@@ -252,10 +252,9 @@ def _no_rings() -> None:
 
 
 def _small_rows() -> None:
-    from tiering.formats import feature_rows
     from tiering.ranked_rows import plan
 
-    feature_rows.CHUNK_BYTES = plan.CHUNK_BYTES = 8192
+    plan.SIZES = plan.RowSizes(chunk=8192)
 
 
 def _windows() -> None:
@@ -295,8 +294,8 @@ def _room(window: int) -> None:
     from tiering.memory import Budget
     from tiering.ranked_rows import plan
 
-    plan.available_memory = lambda: 0
-    Budget.left = lambda self: window + 4 * plan.CHUNK_BYTES  # type: ignore[method-assign]
+    plan.SIZES = replace(plan.SIZES, free=0)
+    Budget.left = lambda self: window + 4 * plan.SIZES.chunk  # type: ignore[method-assign]
     Budget.require = lambda self, needed, what: None  # type: ignore[method-assign]
 
 

@@ -113,11 +113,6 @@ def _available_memory() -> int:
     return int(fields[0][1]) * 1024 if fields else 0
 
 
-def chunk_rows(row_bytes: int, multiple: int = 1) -> int:
-    """Rows in a piece of about `CHUNK_BYTES`, rounded down to a multiple of `multiple`, at least one multiple."""
-    return max(1, CHUNK_BYTES // row_bytes // multiple) * multiple
-
-
 def take(values: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:
     """``values[ids]`` along axis 0 as a new array, in parallel for contiguous input.
 

@@ -27,7 +27,7 @@ from tiering.layout.capacities import Capacities, Table, plan_tiers
 from tiering.layout.options import LayoutOptions
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
-from tiering.ranked_rows import least_memory, predict_rows
+from tiering.ranked_rows import minimum_memory, plan_rows
 from tiering.units import Size
 
 _log = logging.getLogger(__name__)
@@ -116,15 +116,15 @@ class LayoutPlan:
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
         """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-        rows = predict_rows(table, table.row_order == "rank", left)
-        copies = 0 if rows.plan.windows else self._copies(entry)
+        rows = plan_rows(table, table.row_order == "rank", left)
+        copies = 0 if rows.windows else self._copies(entry)
         return Step(
             f"rows of {entry.node_type}",
             rows.how,
-            rows.plan.memory + self.writing_memory() + copies,
-            rows.disk_read,
+            rows.memory + self.writing_memory() + copies,
+            rows.disk_read(table),
             _memory_tier_bytes(entry) + entry.ssd_rows.num_pages * (self.page_bytes + SUM_BYTES),
-            rows.plan.bytes_scratch,
+            rows.bytes_scratch,
             table.rows,
             "row",
         )
@@ -210,7 +210,7 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
 
 def _expected_memory(tables: Mapping[str, FeatureTable], options: LayoutOptions) -> int:
     """Memory that will do for the rows, however they are divided."""
-    minimum = max((least_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
+    minimum = max((minimum_memory(table, table.row_order == "rank") for table in tables.values()), default=0)
     files = max(1, options.capacities.num_peers) + len(options.folders)
     return minimum + files * appending_memory(sum(table.bytes for table in tables.values()))
 

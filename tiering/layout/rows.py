@@ -21,7 +21,7 @@ from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.memory import Budget
 from tiering.progress import Progress, progress
-from tiering.ranked_rows import RankedRows
+from tiering.ranked_rows import PermutedRows
 
 MEMORY_TIERS = ("gpu", "peer", "cpu")
 SCRATCH = "scratch"
@@ -62,7 +62,7 @@ def write_rows(
         for name, entry in plan.entries.items():
             table, left = tables[name], budget.without(-images.held)  # their pieces, reserved before, are there
             maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-            with RankedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
+            with PermutedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
                 for tier in MEMORY_TIERS:
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)
@@ -70,7 +70,7 @@ def write_rows(
                     write_ssd(source, entry, plan.page_bytes, images, bar)
 
 
-def write_range(source: RankedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
+def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -87,7 +87,7 @@ def write_range(source: RankedRows, begin: int, end: int, files: Sequence[FileWr
         bar.update(chunk.nbytes)
 
 
-def write_ssd(source: RankedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
+def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
     """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
     begin, end = entry.ranges["ssd"]
     place = entry.ssd_rows

@@ -116,7 +116,7 @@ def predict_reorder(
 ) -> Forecast:
     """What `tiering.pipeline.reorder` would take."""
     from tiering.formats.feature_rows import checked_tables
-    from tiering.order import check_scores
+    from tiering.reorder import check_scores, plan_reorder
 
     graph, scores = opened(graph, Graph), opened(scores, Scores)
     if graph.order is not None:
@@ -127,19 +127,7 @@ def predict_reorder(
     values = [scores.values(node_type) for node_type in graph.node_types]
     uncached = sum(map(uncached_bytes, values)) / max(1, sum(each.nbytes for each in values))
     shape, budget, target = GraphShape.of_graph(graph), parse_memory(memory), Path(out).absolute()
-    return Forecast((reorder_plan(shape, target, budget, parse_threads(threads), features, uncached),))
-
-
-def reorder_plan(
-    shape: GraphShape, out: Path, budget: Budget, threads: int, features: bool, uncached: float = 0.0
-) -> StagePlan:
-    """Plan of ranking and reorder together; `uncached` is the share of the scores that is not in the page cache."""
-    from tiering.order.predict import predict_order
-    from tiering.reorder.predict import predict_reorder as predict
-
-    ranking = predict_order(shape, budget, threads, uncached)
-    plan = predict(shape, ranking, out, budget, features=features, uncached=uncached)
-    return replace(plan, threads=threads)
+    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached),))
 
 
 def predict_layout(

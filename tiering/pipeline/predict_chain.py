@@ -11,7 +11,7 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.memory import Budget, parse_memory
 from tiering.pipeline.config import ChainConfig, read_config
-from tiering.pipeline.predict import import_plan, layout_plan, reorder_plan, score_plan
+from tiering.pipeline.predict import import_plan, layout_plan, score_plan
 from tiering.pipeline.run import current_import, current_layout, current_reorder, current_score, replaceable
 from tiering.plan import Forecast, StagePlan, held_memory
 from tiering.units import parse_threads
@@ -78,13 +78,15 @@ class _Chain:
         return None, score_plan(graph, out, self._budget, self._threads, self._config.score)
 
     def _reorder(self, graph: Graph | FutureGraph, scores: Scores | None) -> tuple[Graph | None, StagePlan]:
+        from tiering.reorder import plan_reorder
+
         out, features = self._out("reordered"), self._config.features
         if isinstance(graph, Graph) and scores is not None and not self._force:
             found = current_reorder(out, graph, scores, features)
             if found is not None:
                 return found, self._kept("reorder", "reordered")
         shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-        return None, reorder_plan(shape, out, self._budget, self._threads, features)
+        return None, plan_reorder(shape, out, self._budget, self._threads, features)
 
     def _layout(self, graph: Graph | FutureGraph, scores: Scores | None, reordered: Graph | None) -> StagePlan:
         out, sizes = self._out("layout"), self._config.layout

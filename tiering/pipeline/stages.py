@@ -164,8 +164,7 @@ def reorder(
     verify: bool = True,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
-    from tiering.order import order_nodes
-    from tiering.reorder import expected_memory, reorder_graph
+    from tiering.reorder import expected_memory, order_nodes, reorder_graph
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     if graph.order is not None:

@@ -13,24 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.direct_io import ALIGNMENT, padded
+from tiering.artifacts.direct_io import padded
 from tiering.artifacts.segments import SegmentFile
+from tiering.ranked_rows.plan import LINE_BYTES, place_bytes, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
-
-LINE_BYTES = 64
-"""Rows begin at a multiple of this."""
-
-
-def place_bytes(window_rows: int) -> int:
-    """Bytes of a place."""
-    return 4 if window_rows < 2**31 else 8
-
-
-def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
-    """Bytes of so many rows in so many segments, at the most."""
-    return rows * (row_bytes + place_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)
 
 
 class WindowFile:

@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
-from tiering.ranked_rows.plan import RowPlan, piece_rows
-from tiering.ranked_rows.window_file import WindowFile, segment_bytes
+from tiering.ranked_rows.plan import RowPlan, segment_bytes
+from tiering.ranked_rows.window_file import WindowFile
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
@@ -116,7 +116,7 @@ class Windows:
         """Rows and their ranks, of every piece of the table."""
         table = map_rows(self._table, random=False)
         with (
-            Streamed([table, self._old_to_new], piece_rows(self._table)) as stream,
+            Streamed([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)) as stream,
             progress(self._table.bytes, desc, "B", scale=True) as bar,
         ):
             for _, _, (rows, ranks) in stream:
@@ -139,7 +139,7 @@ class Windows:
 
     def _scatter(self) -> None:
         """Send every row to the file of its window, in the table's order; a piece of the table is a segment of each."""
-        step, count = piece_rows(self._table), -(-self._table.rows // self._plan.window_rows)
+        step, count = self._plan.sizes.piece_rows(self._table), -(-self._table.rows // self._plan.window_rows)
         with storage_errors(self._scratch):
             self._scratch.mkdir(parents=True, exist_ok=True)
         for k in range(count):
@@ -148,7 +148,6 @@ class Windows:
             self._files.append(WindowFile(path, size, self._table.row_bytes, min(size, pieces)))
         room = segment_bytes(step, self._table.row_bytes, self._plan.window_rows, min(step, count))
         staging = [aligned_bytes(room) for _ in range(2)]
-        touched = self._reader.submit(self._touch_windows)
         jobs: list[list[Future[None]]] = [[], []]  # of the buffers: one is filled while the other is written
         with ThreadPoolExecutor(_WRITERS) as pool:
             for turn, (rows, ranks) in enumerate(self._stream("scatter rows")):
@@ -160,15 +159,7 @@ class Windows:
                 ]
             for job in jobs[0] + jobs[1]:
                 job.result()
-        touched.result()
         self._buffers = staging  # each has room for any segment
-
-    def _touch_windows(self) -> None:
-        """Take the memory of two windows: meanwhile the disk is busy, later it would wait for that."""
-        for _ in range(2):
-            memory = aligned_bytes(self._plan.window_rows * self._table.row_bytes)
-            memory[::ALIGNMENT] = 0
-            self._unused.append(memory)
 
     def _sort(self, rows: Bytes, ranks: Ids, memory: Bytes) -> Iterator[tuple[WindowFile, Bytes, int]]:
         """The rows of a piece by file: file, segment and its offset, made one after the other in `memory`."""

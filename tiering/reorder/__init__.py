@@ -1,6 +1,8 @@
-"""The reorder stage: relabel a graph so that id = rank, with everything that belongs to nodes and edges."""
+"""The reorder stage: rank nodes by score (rank 0 is the hottest), and relabel a graph so that id = rank."""
 
-from tiering.reorder.adjacency import reorder_graph
-from tiering.reorder.predict import expected_memory
+from tiering.reorder.graph import reorder_graph
+from tiering.reorder.plan import expected_memory, plan_reorder
+from tiering.reorder.rank import check_scores, order_nodes
+from tiering.reorder.sizes import Sizes
 
-__all__ = ["expected_memory", "reorder_graph"]
+__all__ = ["Sizes", "check_scores", "expected_memory", "order_nodes", "plan_reorder", "reorder_graph"]

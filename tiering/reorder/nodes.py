@@ -9,19 +9,14 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tiering import native
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
-from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.memory import Budget
-from tiering.ranked_rows import RankedRows
-from tiering.reorder.arrays import put, whole_rows, write_inverse, write_rows
+from tiering.reorder.arrays import NodeWindows, put
 
 AnyArray = npt.NDArray[Any]
 Orders: TypeAlias = "Mapping[str, AnyArray]"
@@ -54,46 +49,13 @@ class RankMaps:
         return self.old_to_new if self.inverse is None else self.inverse
 
 
-@dataclass(frozen=True)
-class NodeArrays:
-    """Writes arrays that run along the nodes."""
-
-    writer: ArtifactWriter
-    budget: Budget
-    threads: int
-
-    def write(self, to: ArtifactWriter, name: str, source: Artifact, source_name: str, maps: RankMaps) -> None:
-        """Write the array `source_name` of `source` in rank order, within the budget; what is there already stays."""
-        entry = source.manifest.files[source_name]
-        if to.has(name):
-            return
-        rows = entry.shape[0]
-        if entry.bytes == 0:
-            to.put(name, source.manifest.array(source_name), entry.dtype)
-            return
-        if whole_rows(entry.bytes // rows):
-            whole = source.manifest.array(source_name).reshape(rows, -1).view(np.uint8)
-            with to.file(name, entry.dtype, entry.shape) as blocks:
-                write_rows(blocks, whole, maps.random(), self.budget, self.threads)
-            return
-        manifest = source.manifest
-        table = FeatureTable(
-            source.path / source_name, rows, entry.bytes // rows, "uint8", 0, "original", manifest.place(source_name),
-            manifest.verifier(source_name) if manifest.verify else None,
-        )  # fmt: skip
-        scratch = self.writer.path / "scratch"
-        with (
-            RankedRows(
-                table, maps.new_to_old, maps.old_to_new, budget=self.budget, scratch=scratch, threads=self.threads
-            ) as ranked,
-            to.file(name, entry.dtype, entry.shape) as file,
-        ):
-            for _, chunk in ranked.chunks(0, rows):
-                file.append(chunk)
-
-
 def write_order(
-    arrays: NodeArrays, graph: Graph, scores: Scores, new_to_old: Orders, provenance: dict[str, Any]
+    writer: ArtifactWriter,
+    graph: Graph,
+    scores: Scores,
+    new_to_old: Orders,
+    windows: NodeWindows,
+    provenance: dict[str, Any],
 ) -> dict[str, RankMaps]:
     """Write the nested order artifact; return both maps per node type.
 
@@ -104,35 +66,35 @@ def write_order(
     InputError
         If an order is no permutation.
     """
-    part = arrays.writer.part("order", "order")
+    part = writer.part("order", "order")
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
-        maps[node_type] = _write_maps(arrays, part, node_type, graph.num_nodes(node_type), new_to_old)
+        maps[node_type] = _write_maps(part, node_type, graph.num_nodes(node_type), new_to_old, windows)
         if len(graph.node_types) > 1:
             maps[node_type].inverse = None  # relations take turns: each holds its own
-        arrays.write(part, f"nodes/{node_type}/score", scores, f"nodes/{node_type}/feature", maps[node_type])
+        folder = f"nodes/{node_type}/"
+        _write_array(part, f"{folder}score", scores, f"{folder}feature", maps[node_type], windows)
     part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
     return maps
 
 
-def _write_maps(arrays: NodeArrays, part: ArtifactWriter, node_type: str, count: int, orders: Orders) -> RankMaps:
+def _write_maps(part: ArtifactWriter, node_type: str, count: int, orders: Orders, windows: NodeWindows) -> RankMaps:
     """Write an order and its inverse, which proves that it is a permutation."""
     names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
     inverse = None
     try:
-        whole = None if part.has(names[0]) else _write_pieces(part, names[0], node_type, count, orders)
-        order = _mapped(part, names[0], count) if whole is None else whole
+        order = None if part.has(names[0]) else _write_pieces(part, names[0], node_type, count, orders)
+        if order is None:
+            order = _mapped(part, names[0], count)
         if not part.has(names[1]):
-            if order.nbytes <= arrays.budget.left() - BLOCK_BYTES:
-                inverse = native.invert_permutation(order, arrays.threads)
-                put(part, names[1], inverse)
-            else:
-                write_inverse(part, names[1], order, arrays.budget, arrays.threads)
+            with part.file(names[1], order.dtype.name, order.shape) as file:
+                inverse = windows.inverse(file, order)
+        del order
     except TieringError:
         raise
     except ValueError as error:
         raise InputError(f"order of node type {node_type!r}: not a permutation: {error}") from error
-    if inverse is not None and 4 * inverse.nbytes > arrays.budget.left():
+    if inverse is not None and 4 * inverse.nbytes > windows.budget.left():
         inverse = None
     return RankMaps(_mapped(part, names[0], count), _mapped(part, names[1], count), inverse)
 
@@ -161,15 +123,29 @@ def _mapped(part: ArtifactWriter, name: str, count: int) -> AnyArray:
     return open_raw(part.path / name, np.dtype(np.int64 if wide else np.int32), (count,))
 
 
-def write_nodes(arrays: NodeArrays, graph: Graph, node_type: str, maps: RankMaps) -> None:
+def _write_array(
+    to: ArtifactWriter, name: str, source: Artifact, source_name: str, maps: RankMaps, windows: NodeWindows
+) -> None:
+    """Write the array `source_name` of `source` in rank order; what is there already stays."""
+    entry = source.manifest.files[source_name]
+    if to.has(name):
+        return
+    if entry.bytes == 0:
+        to.put(name, source.manifest.array(source_name), entry.dtype)
+        return
+    with to.file(name, entry.dtype, entry.shape) as file:
+        windows.permuted(file, source.manifest.array(source_name), maps.random())
+
+
+def write_nodes(writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows) -> None:
     """Write every array of a node type: splits hold ids, which are mapped in place; all others run along the nodes."""
-    folder, writer = f"nodes/{node_type}/", arrays.writer
+    folder = f"nodes/{node_type}/"
     splits = {f"{folder}split-{name}" for name in graph.splits(node_type)}
     for name in sorted(graph.manifest.files):
         if name in splits:
-            _write_split(writer, name, graph.manifest.array(name), maps.old_to_new, arrays.threads)
+            _write_split(writer, name, graph.manifest.array(name), maps.old_to_new, windows.threads)
         elif name.startswith(folder):
-            arrays.write(writer, name, graph, name, maps)
+            _write_array(writer, name, graph, name, maps, windows)
 
 
 def _write_split(writer: ArtifactWriter, name: str, ids: AnyArray, old_to_new: AnyArray, threads: int) -> None:

@@ -42,17 +42,19 @@ struct SourceMap {
   int64_t count;  ///< all sources
 };
 
-/// Puts `indices`, the entries of the chunk, under their new ids at their places in the window, in 64 bits where
-/// the number of sources needs them. Entries whose source is not in the map are passed over. Throws InputError
-/// naming the first entry of the chunk that is no source at all; the window is then undefined. `space`, if it
-/// has room for an id of each entry of the chunk, aligned, has the source map looked up by parts: faster where that
-/// is larger than the caches.
-void place_relabelled(const IdSpan& indices, const OldEntries& chunk, const SourceMap& sources,
-                      const RelabelWindow& window, std::span<std::byte> space, int threads);
+/// Puts `indices`, the entries of the chunk, at their places in the window, under their old ids, in 64 bits where the
+/// number of sources needs them. Throws InputError naming the first entry of the chunk that is no source; the window is
+/// then undefined.
+void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk,
+                   const RelabelWindow& window, int threads);
 
 /// Puts values that run along the edges of the chunk, item_bytes each, at their places in the window.
-void place_relabelled_data(const void* values, int64_t item_bytes, const OldEntries& chunk,
-                           const RelabelWindow& window, int threads);
+void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk,
+                  const RelabelWindow& window, int threads);
+
+/// Gives the entries of a window, complete under old ids, their new ones. Parts of the source map come one after the
+/// other, the last part last: until then what has its new id is the complement of it.
+void rename_sources(void* entries, int64_t count, const SourceMap& sources, int threads);
 
 /// Orders nodes by descending score, ties by ascending id, from chunks of the scores: all of them counted, then all of
 /// them placed, front to back. Throws InputError naming a NaN.
@@ -73,9 +75,6 @@ class ScoreSorter {
 
 /// Old ids by descending score, ties by ascending id, of scores in memory. Throws InputError naming a NaN.
 IdBuffer sort_by_score(std::span<const double> scores, int threads);
-
-/// inverse[p[i]] = i. Throws InputError unless p holds every id in [0, n) once.
-IdBuffer invert_permutation(const IdSpan& p, int threads);
 
 /// A table of rows of equal length, contiguous from row to row.
 struct RowsView {

@@ -3,7 +3,7 @@
 // Returns:    column dst_old_to_new[v] = the old column v, each entry u replaced by src_old_to_new[u], order kept.
 // Approach:   1. the degrees go to their new columns, 2. prefix sum, 3. the entries as in relabel_windows.cpp, with
 //             one chunk and one window.
-// Memory:     the result, and one small batch per thread.
+// Memory:     the result.
 // Parallelism: the result does not depend on the number of threads.
 #include <algorithm>
 #include <atomic>
@@ -84,10 +84,11 @@ CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const Id
   out.indptr = relabel_indptr(csc.indptr, dst_old_to_new, threads);
   const int64_t num_edges = csc.num_edges();
   auto fill = [&](auto indices) {
-    place_relabelled(
-        csc.indices, {csc.indptr, dst_old_to_new, 0, num_edges}, {src_old_to_new, 0, src_old_to_new.size},
+    place_indices(
+        csc.indices, src_old_to_new.size, {csc.indptr, dst_old_to_new, 0, num_edges},
         {0, num_edges, 0, out.indptr.span().first(static_cast<size_t>(csc.num_columns())), indices.data()},
-        {}, threads);
+        threads);
+    rename_sources(indices.data(), num_edges, {src_old_to_new, 0, src_old_to_new.size}, threads);
     out.indices = std::move(indices);
   };
   if (needs_wide_ids(src_old_to_new.size))

@@ -17,9 +17,8 @@ struct Run {
   int64_t to;  ///< entry of the window
 };
 
-/// Finds the parts of old columns that go to the window. Without kPlaces, `to` is left open: only the first and the last
-/// column of a window may reach beyond it, so nothing is read at random.
-template <typename Column, bool kPlaces = true>
+/// Finds the parts of old columns that go to the window.
+template <typename Column>
 class RunFinder {
  public:
   RunFinder(const OldEntries& chunk, std::span<const Column> places, const RelabelWindow& window,
@@ -57,7 +56,7 @@ class RunFinder {
       const int64_t place = wrapped_difference(places_[column_], window_.first_column);
       const bool inside = static_cast<uint64_t>(place) < columns;
       runs_[found] = {at_, stop - at_, inside ? place : 0};
-      if constexpr (kPlaces) __builtin_prefetch(window_.starts.data() + runs_[found].to);
+      __builtin_prefetch(window_.starts.data() + runs_[found].to);
       found += inside && stop > at_;  // no branch: half the columns may be empty or elsewhere
       at_ = stop;
     }
@@ -66,14 +65,10 @@ class RunFinder {
 
   /// Turns numbers of columns into places, cuts off what lies outside the window, asks for the memory.
   size_t resolve(int found) {
-    const int64_t size = window_.end - window_.first, last = static_cast<int64_t>(window_.starts.size()) - 1;
+    const int64_t size = window_.end - window_.first;
     size_t kept = 0;
     for (int i = 0; i < found; ++i) {
       Run run = runs_[i];
-      if (!kPlaces && run.to != 0 && run.to != last) {
-        runs_[kept++] = {run.from - chunk_.first, run.count, 0};
-        continue;
-      }
       run.to =
           window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
       const int64_t before = std::max<int64_t>(0, -run.to);
@@ -83,7 +78,6 @@ class RunFinder {
       runs_[kept] = run;
       if (run.count <= 0) continue;
       ++kept;
-      if constexpr (!kPlaces) continue;
       const char* const place = static_cast<const char*>(window_.out) + run.to * item_bytes_;
       __builtin_prefetch(place, 1);
       __builtin_prefetch(place + std::min<int64_t>(64, run.count * item_bytes_ - 1), 1);

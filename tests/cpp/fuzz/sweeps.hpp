@@ -102,21 +102,30 @@ inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, con
     if (begin == end) continue;
     const int64_t column = std::upper_bound(first, first + made.size(), begin) - first - 1,
                   last = std::lower_bound(first, first + made.size(), end) - first;
-    std::vector<int64_t> out(static_cast<size_t>(end - begin)),
-        lent(static_cast<size_t>(chunk_end - chunk_first));
+    std::vector<int64_t> out(static_cast<size_t>(end - begin));
     const RelabelWindow window{begin, end, column, made.span().subspan(column, last - column), out.data()};
     const OldEntries chunk{r.indptr, ids_of(columns), chunk_first, chunk_end};
     IdSpan part = r.span();
     part.data = static_cast<const char*>(part.data) + chunk_first * (part.wide ? 8 : 4);
     part.size = chunk_end - chunk_first;
-    const std::span<std::byte> space =
-        luck.once_in(2) ? std::as_writable_bytes(std::span(lent)) : std::span<std::byte>();
-    referee.run("place_relabelled", Expected::either, [&] {
-      place_relabelled(part, chunk, {ids_of(sources), 0, size_of(sources)}, window, space, threads);
-    });
-    const std::vector<int64_t> values(lent.size());
-    referee.run("place_relabelled_data", Expected::either,
-                [&] { place_relabelled_data(values.data(), 8, chunk, window, threads); });
+    const int64_t num_src = size_of(sources);
+    const bool placed = referee.run("place_indices", Expected::either,
+                                    [&] { place_indices(part, num_src, chunk, window, threads); });
+    const int64_t half = luck.below(num_src + 1);
+    const auto rename = [&](int64_t first, int64_t count) {
+      IdSpan map = ids_of(sources);
+      map.data = static_cast<const char*>(map.data) + first * (map.wide ? 8 : 4);
+      map.size = count;
+      rename_sources(out.data(), end - begin, {map, first, num_src}, threads);
+    };
+    if (placed)
+      referee.run("rename_sources", Expected::either, [&] {
+        if (half) rename(0, half);
+        if (half < num_src) rename(half, num_src - half);
+      });
+    const std::vector<int64_t> values(static_cast<size_t>(chunk_end - chunk_first));
+    referee.run("place_values", Expected::either,
+                [&] { place_values(values.data(), 8, chunk, window, threads); });
   }
 }
 
@@ -128,8 +137,6 @@ inline void order_nodes(Referee& referee, const DamagedGraph& graph, int threads
     referee.require(is_permutation({made.data(), made.data() + made.size()}), "sort_by_score lost nodes");
   });
   for (const auto& map : graph.old_to_new) {
-    referee.run("invert_permutation", exactly(is_permutation(map)),
-                [&] { invert_permutation(ids_of(map), threads); });
     const std::vector<std::byte> rows(map.size() * 12);
     std::vector<std::byte> out(map.size() * 12);
     const RowsView table{rows.data(), size_of(map), 12};

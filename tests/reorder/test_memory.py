@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +17,46 @@ from tiering import native, pipeline
 from tiering.artifacts import checksum
 from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, FormatError
-from tiering.formats import feature_rows
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.memory import Budget, own_memory
-from tiering.order import by_score, external
-from tiering.ranked_rows import plan
-from tiering.reorder import arrays, nodes, reorder_graph, windows
-from tiering.reorder.windows import RelabelSizes
+from tiering.ranked_rows import RowSizes
+from tiering.reorder import Sizes, order_nodes, reorder_graph
+from tiering.reorder.adjacency import RelabelSizes
+from tiering.reorder.arrays import NodeWindows
 
 MIB = 1 << 20
 
 
+SMALL = Sizes(
+    block=1024, entries=400, nodes=100, node_bytes=10, scores=12, min_ranked=20, rows=RowSizes(chunk=4096, free=0)
+)
+
+
+@dataclass(frozen=True)
+class Leaves(Budget):
+    """A budget that always leaves as much."""
+
+    def left(self) -> int:
+        return self.limit
+
+    def require(self, needed: int, what: str) -> None:
+        pass
+
+
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Budget]:
-    """Blocks of 1 KiB, chunks of 100 entries and of 4 KiB, no page cache to speak of, so many bytes left."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of blocks of 1 KiB."""
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", SMALL.block)
 
-    def set_up(left: int) -> Budget:
-        for module in (checksum, windows, arrays, nodes):
-            monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
-        monkeypatch.setattr(windows, "CHUNK_BYTES", 400)
-        for module in (arrays, external):
-            monkeypatch.setattr(module, "CHUNK_ENTRIES", 100)
-        monkeypatch.setattr(arrays, "CHUNK_BYTES_PER_ENTRY", 10)
-        monkeypatch.setattr(by_score, "CHUNK_BYTES", 1000)
-        monkeypatch.setattr(by_score, "LEAST_PIECE", 20)
-        for module in (feature_rows, plan):
-            monkeypatch.setattr(module, "CHUNK_BYTES", 4096)
-        monkeypatch.setattr(plan, "available_memory", lambda: 0)
-        monkeypatch.setattr(Budget, "left", lambda self: left)
-        monkeypatch.setattr(Budget, "require", lambda self, needed, what: None)
-        return Budget(left, "test")
 
-    return set_up
+def reordered(graph: Graph, scores: Scores, out: Path, left: int, threads: int = 1, *, features: bool = False) -> Graph:
+    """Reorder in small pieces."""
+    budget = Leaves(left, "test")
+    order = order_nodes(graph, scores, threads, budget, sizes=SMALL)
+    return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, sizes=SMALL)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -61,34 +66,27 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("left", "threads"), [(0, 3), (9_000, 1), (40_000, 3), (1 << 22, 1)])
-def test_same_bytes_for_any_budget(tmp_path: Path, small: Any, left: int, threads: int) -> None:
+def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> None:
     """Several types and relations, parallel edges, self loops, isolated nodes, edge data, labels, splits, features."""
     toy = toy_dataset(tmp_path / "data", 3, min_nodes=200, max_nodes=400, max_edges=3000)
     graph, scores, _ = chain(toy, tmp_path, edge_ids=True)
     pipeline.reorder(graph, scores, tmp_path / "whole", features=True, threads=2)
-    pipeline.reorder(graph, scores, tmp_path / "parts", features=True, threads=threads, memory=small(left))
+    reordered(graph, scores, tmp_path / "parts", left, threads, features=True)
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
-@pytest.mark.parametrize("left", [200_000, 9000])
-def test_a_map_larger_than_the_caches_is_looked_up_by_parts(
-    tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch, left: int
-) -> None:
-    toy = toy_dataset(tmp_path / "data", 5, min_nodes=200, max_nodes=400, max_edges=3000)
-    graph, scores, _ = chain(toy, tmp_path)
-    pipeline.reorder(graph, scores, tmp_path / "direct")
-    place, spaces = native.place_relabelled, []
-
-    def placing(*arguments: Any) -> None:
-        spaces.append(arguments[11].size >= arguments[0].nbytes > 0)
-        place(*arguments)
-
-    monkeypatch.setattr(native, "place_relabelled", placing)
-    monkeypatch.setattr(windows, "LARGE_MAP", 0)
-    pipeline.reorder(graph, scores, tmp_path / "parts", threads=3, memory=small(left))
-    assert spaces and all(spaces)
-    assert files(tmp_path / "direct") == files(tmp_path / "parts")
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("left", [0, 1 << 22])
+@pytest.mark.parametrize("width", [3, 150])
+def test_rows_of_any_length(tmp_path: Path, width: int, left: int) -> None:
+    """Rows of 24 bytes, which run across the ends of blocks, and longer than a block."""
+    random = np.random.default_rng(0)
+    values, order = random.random((500, width)), random.permutation(500)
+    with FileWriter(tmp_path / "file", values.nbytes) as file:
+        NodeWindows(Leaves(left, "test"), SMALL, 3).permuted(file, values, np.argsort(order))
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "file").reshape(values.shape), values[order])
 
 
 def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: Any) -> tuple[Graph, Scores]:
@@ -150,7 +148,8 @@ def test_too_little_memory(tmp_path: Path) -> None:
     assert done.num_edges() == 1_000_000
 
 
-def test_nothing_but_blocks_fits(tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_blocks")
+def test_nothing_but_blocks_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The source map and the places of the columns pass in parts, the order comes in pieces."""
     random = np.random.default_rng(0)
     nodes = {name: NodeData(count) for name, count in (("many", 2000), ("few", 900))}
@@ -163,34 +162,41 @@ def test_nothing_but_blocks_fits(tmp_path: Path, small: Any, monkeypatch: pytest
     graph = build_graph(data, tmp_path / "graph")
     scores = pipeline.score(graph, tmp_path / "scores", "degree")
     whole = pipeline.reorder(graph, scores, tmp_path / "whole")
-    place, sort, seen = native.place_relabelled, native.sort_by_score, set()
+    place, rename, sort = native.place_indices, native.rename_sources, native.sort_by_score
+    columns: set[int] = set()
+    parts: set[int] = set()
 
     def placing(*arguments: Any) -> None:
-        seen.add((arguments[5], arguments[8]))
+        columns.add(arguments[6])
         place(*arguments)
+
+    def renaming(*arguments: Any) -> None:
+        parts.add(arguments[2])
+        rename(*arguments)
 
     def sorting(scores: Any, threads: int) -> Any:
         assert scores.size <= 20 or np.unique(scores).size == 1
         return sort(scores, threads)
 
-    monkeypatch.setattr(native, "place_relabelled", placing)
+    monkeypatch.setattr(native, "place_indices", placing)
+    monkeypatch.setattr(native, "rename_sources", renaming)
     monkeypatch.setattr(native, "sort_by_score", sorting)
-    parts = pipeline.reorder(graph, scores, tmp_path / "parts", memory=small(0))
-    assert files(whole.path) == files(parts.path)
-    assert {0, 256, 512, 1792} <= {source for source, _ in seen}, "parts of 1 KiB of the source map"
-    assert len({column for _, column in seen}) > 8, "parts of 1 KiB of the places"
+    made = reordered(graph, scores, tmp_path / "parts", 0)
+    assert files(whole.path) == files(made.path)
+    assert {0, 100, 200, 1900} <= parts, "parts of 400 bytes of the source map"
+    assert len(columns) > 8, "parts of 1 KiB of the places"
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("stop", [1, 2, 5])
 def test_an_interrupted_run_goes_on_from_the_missing_block(
-    tmp_path: Path, small: Any, monkeypatch: pytest.MonkeyPatch, stop: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
     pairs = np.random.default_rng(0).integers(0, 100, (2, 2000))
     data = Dataset("data", "npy", {"node": NodeData(100)}, [EdgeData(("node", "to", "node"), *pairs)])
     graph = build_graph(data, tmp_path / "graph")
     scores = pipeline.score(graph, tmp_path / "scores", "degree")
     whole = pipeline.reorder(graph, scores, tmp_path / "whole")
-    budget = small(0)
     written: list[int] = []
     write = FileWriter.write
 
@@ -203,11 +209,11 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
 
     monkeypatch.setattr(FileWriter, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
-        pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
+        reordered(graph, scores, tmp_path / "out", 0)
     assert written == list(range(stop))
     stop = 1000
     monkeypatch.setattr(native, "ScoreSorter", None)  # the order is there already
-    pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
+    reordered(graph, scores, tmp_path / "out", 0)
     assert written == list(range(8)), "each block once"
     assert files(tmp_path / "out") == files(whole.path)
 

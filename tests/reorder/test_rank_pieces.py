@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tiering import native
-from tiering.order import external
-from tiering.order.external import ScoreRanges, descending_keys
+from tiering.reorder.rank_pieces import ScoreRanges, descending_keys
+from tiering.reorder.sizes import Sizes
 
 any_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False))
 few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, 1e-300]))
@@ -19,11 +19,7 @@ few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_fro
 @settings(max_examples=80)
 @given(scores=st.one_of(any_scores, few_scores), piece=st.integers(1, 80), bins=st.sampled_from([2, 7, 4096]))
 def test_pieces_are_the_order(scores: np.ndarray, piece: int, bins: int) -> None:
-    chunk, external.BINS = external.BINS, bins
-    try:
-        pieces = list(ScoreRanges(scores, piece, 2).pieces())
-    finally:
-        external.BINS = chunk
+    pieces = list(ScoreRanges(scores, piece, 2, Sizes(score_bins=bins)).pieces())
     found = np.concatenate([np.empty(0, np.int32), *pieces])
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, native.sort_by_score(scores, 2))
@@ -37,11 +33,10 @@ def test_keys_ascend_as_scores_fall(scores: np.ndarray) -> None:
     np.testing.assert_array_equal(order, native.sort_by_score(scores, 1))
 
 
-def test_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(external, "CHUNK_ENTRIES", 100)
+def test_chunks() -> None:
     scores = np.random.default_rng(0).zipf(1.5, 3000).astype(float)
-    found = np.concatenate(list(ScoreRanges(scores, 200, 1).pieces()))
-    np.testing.assert_array_equal(found, native.sort_by_score(scores, 1))
+    ranges = ScoreRanges(scores, 200, 1, Sizes(scores=100))
+    np.testing.assert_array_equal(np.concatenate(list(ranges.pieces())), native.sort_by_score(scores, 1))
     scores[2345] = np.nan
     with pytest.raises(ValueError, match="the score of node 2345 is NaN"):
-        list(ScoreRanges(scores, 200, 1).pieces())
+        list(ranges.pieces())

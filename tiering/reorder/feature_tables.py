@@ -10,9 +10,9 @@ from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.memory import Budget
 from tiering.progress import Progress, progress
-from tiering.ranked_rows import RankedRows
+from tiering.ranked_rows import PermutedRows
+from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.nodes import RankMaps
 
 
@@ -30,8 +30,7 @@ def write_features(
     tables: Mapping[str, FeatureTable],
     maps: Mapping[str, RankMaps],
     provenance: dict[str, Any],
-    budget: Budget,
-    threads: int,
+    windows: NodeWindows,
 ) -> None:
     """Write a features artifact with the rows of every table in rank order.
 
@@ -49,11 +48,11 @@ def write_features(
             for node_type, table in tables.items()
         }
         for node_type, table in tables.items():
-            order, scratch = maps[node_type], writer.path / "scratch"
-            left = budget.without(appending_memory(table.bytes))
-            with RankedRows(
-                table, order.new_to_old, order.old_to_new, budget=left, scratch=scratch, threads=threads
-            ) as rows:
+            order, left = maps[node_type], windows.budget.without(appending_memory(table.bytes))
+            with PermutedRows(
+                table, order.new_to_old, order.old_to_new, budget=left, scratch=writer.path / "scratch",
+                threads=windows.threads, sizes=windows.sizes.rows,
+            ) as rows:  # fmt: skip
                 _append(files[node_type], rows, bar)
             entries[node_type] = {
                 "rows": table.rows,
@@ -66,7 +65,7 @@ def write_features(
     part.commit({"tables": entries}, provenance)
 
 
-def _append(file: FileWriter, rows: RankedRows, bar: Progress) -> None:
+def _append(file: FileWriter, rows: PermutedRows, bar: Progress) -> None:
     """Write the rows of a table that are not there yet."""
     row_bytes = rows.table.row_bytes
     start = file.done // row_bytes

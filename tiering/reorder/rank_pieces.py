@@ -11,17 +11,12 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.streaming import Streamed
+from tiering.reorder.sizes import SIZES, Sizes
 
 Ids = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint64]
 Scores = npt.NDArray[np.float64]
 
-BINS = 1 << 12
-"""Parts a range of scores is counted in."""
-CHUNK_ENTRIES = 1 << 18
-"""Scores of a chunk."""
-CHUNK_BYTES = CHUNK_ENTRIES * 80
-"""What a chunk takes: two being read, and keys, bins and masks of one."""
 _SIGN = np.uint64(1 << 63)
 
 
@@ -39,6 +34,7 @@ class ScoreRanges:
     piece: int
     """Most nodes sorted together."""
     threads: int
+    sizes: Sizes = SIZES
 
     def pieces(self) -> Iterator[Ids]:
         """Ids, one piece after the other; every node once.
@@ -59,28 +55,28 @@ class ScoreRanges:
 
     def _range(self, low: int, high: int, count: int) -> Iterator[Ids]:
         """Ids of the nodes, `count` of them, whose key is in [low, high)."""
-        if count <= self.piece or high - low == 1:
-            yield from self._sorted(low, high, count) if count <= self.piece else self._same(low)
+        if count <= self.piece:
+            yield self._sorted(low, high, count)
             return
-        width = -(-(high - low) // BINS)
-        counts = np.zeros(BINS, np.int64)
+        if high - low == 1:
+            yield from self._same(low)
+            return
+        bins = self.sizes.score_bins
+        width = -(-(high - low) // bins)
+        counts = np.zeros(bins, np.int64)
         for _, scores in self._stream():
             keys = descending_keys(scores)
             keys = keys[self._inside(keys, low, high)] - np.uint64(low)
-            counts += np.bincount((keys // np.uint64(width)).astype(np.int64), minlength=BINS)
-        group: list[int] = []  # bins, empty ones left out
-        for each in np.flatnonzero(counts).tolist():
-            if group and counts[group].sum() + counts[each] > self.piece:
-                yield from self._bins(low, width, group, counts)
-                group = []
-            group.append(each)
-        yield from self._bins(low, width, group, counts)
+            counts += np.bincount((keys // np.uint64(width)).astype(np.int64), minlength=bins)
+        begin = end = nodes = 0  # bins, and their nodes, that come together
+        for full in np.flatnonzero(counts).tolist():
+            if nodes and nodes + counts[full] > self.piece:
+                yield from self._range(low + begin * width, low + end * width, nodes)
+                nodes = 0
+            begin, end, nodes = begin if nodes else full, full + 1, nodes + int(counts[full])
+        yield from self._range(low + begin * width, min(high, low + end * width), nodes)
 
-    def _bins(self, low: int, width: int, group: list[int], counts: npt.NDArray[np.int64]) -> Iterator[Ids]:
-        """Ids of the nodes in bins of a range."""
-        return self._range(low + group[0] * width, low + (group[-1] + 1) * width, int(counts[group].sum()))
-
-    def _sorted(self, low: int, high: int, count: int) -> Iterator[Ids]:
+    def _sorted(self, low: int, high: int, count: int) -> Ids:
         ids, scores = np.empty(count, self._dtype()), np.empty(count)
         done = 0
         for first, part in self._stream():
@@ -88,7 +84,7 @@ class ScoreRanges:
             ids[done : done + inside.size] = inside + first
             scores[done : done + inside.size] = part[inside]
             done += inside.size
-        yield ids[native.sort_by_score(scores, self.threads)]
+        return ids[native.sort_by_score(scores, self.threads)]
 
     def _same(self, key: int) -> Iterator[Ids]:
         """Ids of the nodes with one score."""
@@ -99,7 +95,7 @@ class ScoreRanges:
         return np.dtype(np.int64 if self.scores.size >= 2**31 else np.int32)
 
     def _stream(self) -> Iterator[tuple[int, Scores]]:
-        with Streamed([self.scores], CHUNK_ENTRIES) as stream:
+        with Streamed([self.scores], self.sizes.scores) as stream:
             for first, _, (scores,) in stream:
                 yield first, scores
 

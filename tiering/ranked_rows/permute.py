@@ -12,18 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.random_rows import open_rows
-from tiering.formats.feature_rows import chunk_rows, map_rows
+from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
-from tiering.ranked_rows.plan import plan_rows
+from tiering.ranked_rows.plan import RowSizes, plan_rows
 from tiering.ranked_rows.windows import Windows
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
 
 
-class RankedRows:
+class PermutedRows:
     """Rows by rank; a context manager that removes its scratch files.
 
     Parameters
@@ -39,6 +38,8 @@ class RankedRows:
         Directory for files that are needed for a while; made and removed here.
     threads
         Threads that copy rows; the rows are the same for any number.
+    sizes
+        How much moves at a time.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class RankedRows:
         budget: Budget,
         scratch: Path,
         threads: int,
+        sizes: RowSizes | None = None,
     ) -> None:
         none = np.empty(0, np.int64)
         self.table, self._in_order = table, new_to_old is None or old_to_new is None
         self._new_to_old = none if new_to_old is None else new_to_old
         self._old_to_new = none if old_to_new is None else old_to_new
-        self.plan = plan_rows(table, self._in_order, budget)
+        self.plan = plan_rows(table, self._in_order, budget, sizes)
         """How the rows are brought into order."""
         self._threads = threads
         self._windows = Windows(table, self.plan, self._old_to_new, scratch, threads) if self.plan.windows else None
@@ -67,7 +69,7 @@ class RankedRows:
         """
         if begin == end:
             return
-        step = chunk_rows(self.table.row_bytes, multiple)
+        step = self.plan.sizes.rows(self.table.row_bytes, multiple)
         fill = self._filler()
         shape = (min(step, end - begin), self.table.row_bytes)
         buffers = [np.empty(shape, np.uint8) for _ in range(2 if end - begin > step else 1)]
@@ -87,16 +89,6 @@ class RankedRows:
         """A function that returns the rows from a rank on: the chunk that it is given, or where they lie."""
         if self._windows is not None:
             return self._windows.rows
-        if self.plan.strategy == "random":
-            if self.table.verifier is not None:
-                self.table.verifier.read = True
-            rows = open_rows(Path(self.table.place), self.table.offset, self.table.row_bytes)
-
-            def read(first: int, chunk: Bytes, _: int) -> Bytes:
-                rows.read(self._new_to_old[first : first + chunk.shape[0]], chunk)
-                return chunk
-
-            return read
         table = map_rows(self.table, random=not self._in_order)
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
@@ -116,7 +108,7 @@ class RankedRows:
         if self._windows is not None:
             self._windows.close()
 
-    def __enter__(self) -> RankedRows:
+    def __enter__(self) -> PermutedRows:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:

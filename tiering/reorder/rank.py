@@ -1,4 +1,4 @@
-"""Order nodes by falling score; ties by original id."""
+"""Rank nodes by falling score, ties by original id: in memory, or a range of scores after the other."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from tiering.artifacts.streaming import Streamed
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
+from tiering.formats.shape import GraphShape
 from tiering.memory import Budget, parse_memory
-from tiering.order.external import CHUNK_BYTES, ScoreRanges
+from tiering.plan import Step
+from tiering.reorder.rank_pieces import ScoreRanges
+from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count, parse_threads
 
 Ids = npt.NDArray[Any]
 
 CHUNK_SCORES = 1 << 21
-"""Scores read at a time."""
+"""Scores read at a time, where all are ranked together."""
 SORT_SPACE, THREAD_SPACE = 4 << 20, 10 << 20
 """Bytes that the sort holds beside nodes: buckets by their first bits; counts and lines of each thread."""
 NODES_PER_THREAD, LARGE = 1 << 20, 1 << 19
 """Nodes that a thread sorts at the least, and of the largest bucket that one thread sorts."""
-LEAST_PIECE = 1 << 16
-"""Nodes that are sorted together at the least, where memory is short."""
 PIECE_BYTES = 104
 """Of a node of a piece: score and id, these twice in the sort, a bucket, the result, that of the piece before."""
 
@@ -39,6 +40,8 @@ def order_nodes(
     scores: Scores,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
+    *,
+    sizes: Sizes = SIZES,
 ) -> NodeOrders:
     """Rank the nodes of every type.
 
@@ -56,7 +59,7 @@ def order_nodes(
         When an order is asked for whole, if `sort_bytes` of the node type are not left.
     """
     check_scores(graph, scores)
-    return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory))
+    return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), sizes)
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
@@ -72,33 +75,42 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
     )
 
 
-def sorted_ids(scores: npt.NDArray[np.float64], threads: int) -> Ids:
-    """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
-    sorter = native.ScoreSorter(scores.shape[0], threads)
-    for take in (sorter.count, sorter.place):
-        with Streamed([scores], CHUNK_SCORES) as stream:
-            for _, _, (part,) in stream:
-                take(part)
-    return sorter.finish()
-
-
-def require_sort(node_type: str, num_nodes: int, budget: Budget, threads: int) -> None:
-    """Raise `BudgetError` unless `sort_bytes` are left."""
-    what = f"ranking {format_count(num_nodes)} nodes of type {node_type!r}, score and id of each, twice,"
-    budget.require(sort_bytes(num_nodes, threads), what)
-
-
-def least_sort(node_type: str, budget: Budget) -> int:
-    """Nodes of a piece of an order that comes in pieces.
+def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
+    """Nodes that are ranked at a time: all of them, or as many as the budget has room for.
 
     Raises
     ------
     BudgetError
-        If there is no memory to sort `LEAST_PIECE` nodes.
+        If there is no memory to rank `Sizes.min_ranked` nodes.
     """
-    fixed = CHUNK_BYTES + SORT_SPACE + THREAD_SPACE
-    budget.require(fixed + LEAST_PIECE * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
-    return max(LEAST_PIECE, (budget.left() - fixed) // PIECE_BYTES)
+    if sort_bytes(num_nodes, threads) <= budget.left():
+        return num_nodes
+    fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
+    budget.require(fixed + sizes.min_ranked * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
+    return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
+
+
+def plan_ranking(shape: GraphShape, budget: Budget, threads: int, uncached: float = 0.0) -> list[Step]:
+    """Steps in which the nodes of each type are ranked.
+
+    Parameters
+    ----------
+    uncached
+        Share of the scores that the page cache does not hold.
+
+    Raises
+    ------
+    BudgetError
+        Where ranking would.
+    """
+    steps = []
+    for name, node in shape.nodes.items():
+        count, memory, passes, how = node.num_nodes, sort_bytes(node.num_nodes, threads), 2, "in memory"
+        if (together := ranked_together(name, count, threads, budget)) < count:
+            pieces = -(-count // together)
+            memory, passes, how = budget.left(), 2 + pieces, f"{pieces} pieces"
+        steps.append(Step(f"rank {name}", how, memory, round(passes * 8 * count * uncached), 0, 0, count, "node"))
+    return steps
 
 
 @dataclass(frozen=True)
@@ -109,29 +121,42 @@ class NodeOrders(Mapping[str, Ids]):
     scores: Scores
     threads: int
     budget: Budget
+    sizes: Sizes = SIZES
 
     def __getitem__(self, node_type: str) -> Ids:
         if node_type not in self.graph.node_types:
             raise KeyError(node_type)
-        require_sort(node_type, self.graph.num_nodes(node_type), self.budget, self.threads)
+        count = self.graph.num_nodes(node_type)
+        what = f"ranking {format_count(count)} nodes of type {node_type!r}, score and id of each, twice,"
+        self.budget.require(sort_bytes(count, self.threads), what)
         with self._named(node_type):
-            return sorted_ids(self.scores.values(node_type), self.threads)
+            return self._sorted(self.scores.values(node_type))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
-        """The order in one piece, or in as many as it takes to sort within the budget.
+        """The order in one piece, or in as many as it takes to rank within the budget.
 
         Raises
         ------
         BudgetError
-            If there is no memory to sort `LEAST_PIECE` nodes.
+            If there is no memory to rank `Sizes.min_ranked` nodes.
         """
         count = self.graph.num_nodes(node_type)
-        if sort_bytes(count, self.threads) <= self.budget.left():
-            yield self[node_type]
-            return
-        piece = least_sort(node_type, self.budget)
+        together = ranked_together(node_type, count, self.threads, self.budget, self.sizes)
         with self._named(node_type):
-            yield from ScoreRanges(self.scores.values(node_type), piece, self.threads).pieces()
+            values = self.scores.values(node_type)
+            if together >= count:
+                yield self._sorted(values)
+            else:
+                yield from ScoreRanges(values, together, self.threads, self.sizes).pieces()
+
+    def _sorted(self, scores: npt.NDArray[np.float64]) -> Ids:
+        """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
+        sorter = native.ScoreSorter(scores.shape[0], self.threads)
+        for take in (sorter.count, sorter.place):
+            with Streamed([scores], CHUNK_SCORES) as stream:
+                for _, _, (part,) in stream:
+                    take(part)
+        return sorter.finish()
 
     @contextmanager
     def _named(self, node_type: str) -> Iterator[None]:
@@ -155,12 +180,11 @@ class NodeOrders(Mapping[str, Ids]):
 def check_scores(graph: Graph, scores: Scores) -> None:
     """Refuse scores that were computed on another graph."""
     for node_type in graph.node_types:
-        found = scores.values(node_type).size if node_type in scores.node_types else None
-        if found != graph.num_nodes(node_type):
-            held = "none" if found is None else f"{found}"
+        size = scores.values(node_type).size if node_type in scores.node_types else None
+        if size != graph.num_nodes(node_type):
             raise InputError(
                 f"{scores.path}: expected scores of the {graph.num_nodes(node_type)} nodes of type {node_type!r} of "
-                f"{graph.path}, found {held}; run `tiering score {graph.path}`"
+                f"{graph.path}, found {'none' if size is None else size}; run `tiering score {graph.path}`"
             )
     if scores.graph_digest != graph.digest:
         raise InputError(

@@ -13,7 +13,7 @@ from toy_datasets import toy_dataset
 
 from tiering.errors import InputError
 from tiering.graph import build_graph
-from tiering.order import order_nodes
+from tiering.reorder import order_nodes
 from tiering.scores import score_graph
 
 

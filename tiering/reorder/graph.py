@@ -1,0 +1,120 @@
+"""Reorder a graph: adjacency, edge data, labels and splits under new ids, so that id = rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.manifest import Relation
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import InputError
+from tiering.formats.feature_rows import checked_tables, table_states
+from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.refusals import graph_errors
+from tiering.formats.scores import Scores
+from tiering.memory import Budget, parse_memory
+from tiering.progress import progress
+from tiering.reorder.adjacency import OldRelation, write_relation
+from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.feature_tables import refer_features, write_features
+from tiering.reorder.nodes import RankMaps, write_nodes, write_order
+from tiering.reorder.sizes import SIZES, Sizes
+from tiering.units import parse_threads
+from tiering.version import __version__
+
+
+def reorder_graph(
+    graph: Graph,
+    scores: Scores,
+    new_to_old: Mapping[str, np.ndarray[Any, Any]],
+    out: str | os.PathLike[str],
+    *,
+    features: bool = False,
+    threads: int | str | None = None,
+    memory: str | int | Budget | None = None,
+    force: bool = False,
+    sizes: Sizes = SIZES,
+) -> Graph:
+    """Write `graph` with the nodes of each type renumbered by rank.
+
+    The list of a column keeps its order and splits keep theirs, so that a sampler keyed by original ids draws the
+    same batches from both graphs.
+
+    Parameters
+    ----------
+    graph
+        A graph in original ids.
+    scores
+        Scores of `graph`; stored by rank with the order, for whoever places rows later.
+    new_to_old
+        Original id of each rank per node type, such as `tiering.reorder.order_nodes` gives. Each is asked for once.
+    out
+        Directory to create.
+    features
+        Also write the feature tables in rank order. Otherwise the source files are referred to, in original order:
+        the layout permutes rows while it places them.
+    memory
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
+    threads, force
+        As in every stage.
+    sizes
+        How much is read, held and written at a time.
+
+    Raises
+    ------
+    InputError
+        If the graph is reordered already, an order is no permutation, or a feature file changed since the import.
+    FormatError
+        If the graph is damaged: an offset or an id is out of range.
+    BudgetError
+        If the memory is less than `tiering.reorder.adjacency.RelabelSizes.minimum` of a relation.
+
+    Notes
+    -----
+    Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
+    once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
+    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.ranked_rows` says.
+    """
+    budget, workers = parse_memory(memory), parse_threads(threads)
+    if graph.order is not None:
+        raise InputError(
+            f"{graph.path}: this graph is reordered already; reorder the graph it was made from "
+            "(its digest is in the provenance)"
+        )
+    tables = checked_tables(graph) if features else {}
+    provenance: dict[str, Any] = {
+        "stage": "reorder",
+        "options": {"features": features},
+        "inputs": {"graph": graph.digest, "scores": scores.digest},
+    }
+    inputs = {**provenance["inputs"], **table_states(tables)}
+    identity = {**provenance, "inputs": inputs, "package": __version__}
+    with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
+        windows = NodeWindows(budget, sizes, workers)
+        maps = write_order(writer, graph, scores, new_to_old, windows, provenance)
+        with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
+            for relation in graph.relations:
+                _write_relation(writer, graph, relation, maps, windows)
+                bar.update(graph.num_edges(relation))
+        for node_type in graph.node_types:
+            maps[node_type].inverse = None  # its memory is for rows now
+            write_nodes(writer, graph, node_type, maps[node_type], windows)
+        if features and tables:
+            write_features(writer, tables, maps, provenance, windows)
+        elif graph.features is not None:
+            refer_features(writer, graph, provenance)
+        writer.commit(dict(graph.manifest.body), provenance)
+    return Graph.open(writer.out)
+
+
+def _write_relation(
+    writer: ArtifactWriter, graph: Graph, relation: Relation, maps: Mapping[str, RankMaps], windows: NodeWindows
+) -> None:
+    source, _, destination = relation
+    places = maps[destination].random(), maps[source].random()
+    old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
+    with graph_errors(graph, relation):
+        write_relation(writer, relation_folder(relation), old, windows)
