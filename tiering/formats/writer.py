@@ -15,7 +15,7 @@ from tiering.errors import FormatError, InputError, InternalError
 from tiering.formats.artifact import Artifact
 from tiering.formats.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
 from tiering.formats.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
-from tiering.io.appended import AppendedFile
+from tiering.io.appended import PIECE_BYTES, AppendedFile
 from tiering.io.atomic import OutputDirectory
 from tiering.io.blocks import BlockFile
 from tiering.io.checksum import DIGEST_BYTES, digest_bytes
@@ -95,10 +95,10 @@ class ArtifactWriter:
         self._forget(name)
         return AssembledFile(self, name, dtype, tuple(int(extent) for extent in shape))
 
-    def appended(self, name: str, dtype: str, shape: tuple[int, ...]) -> AppendedEntry:
+    def appended(self, name: str, dtype: str, shape: tuple[int, ...], piece: int = PIECE_BYTES) -> AppendedEntry:
         """Begin a large file that is written front to back, from where an earlier run stopped; as `blocks` else."""
         self._forget(name)
-        return AppendedEntry(self, name, dtype, tuple(int(extent) for extent in shape))
+        return AppendedEntry(self, name, dtype, tuple(int(extent) for extent in shape), piece)
 
     def _forget(self, name: str) -> None:
         """A file that is begun anew is not there, whatever an earlier run has recorded."""
@@ -240,10 +240,10 @@ class AssembledFile(BlockFile):
 class AppendedEntry(AppendedFile):
     """A file of an artifact being written front to back in blocks; recorded in the manifest as `AssembledFile` is."""
 
-    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...], piece: int) -> None:
         self._owner, self._name = owner, name
         self._entry = FileEntry(dtype, shape, "")
-        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name)
+        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name, piece)
 
     def __enter__(self) -> AppendedEntry:
         return self

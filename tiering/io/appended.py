@@ -27,9 +27,9 @@ _UNSEALED = 8
 """Blocks that may wait for their seal: those that wait share one sync."""
 
 
-def appending_memory(nbytes: int) -> int:
-    """Memory that a file of `nbytes` takes while it is written."""
-    return min(_PIECES * PIECE_BYTES, nbytes)
+def appending_memory(nbytes: int, piece: int = PIECE_BYTES) -> int:
+    """Memory that a file of `nbytes` takes while it is written in pieces."""
+    return min(_PIECES * piece, nbytes)
 
 
 class AppendedFile(BlockFile):
@@ -41,19 +41,23 @@ class AppendedFile(BlockFile):
     ----------
     path, nbytes, journal, key
         As of `BlockFile`.
+    piece
+        Bytes written at once: a power of two.
 
     Notes
     -----
     Memory: `appending_memory`, from the first byte to the last.
     """
 
-    def __init__(self, path: Path, nbytes: int, journal: Journal | None = None, key: str = "") -> None:
+    def __init__(
+        self, path: Path, nbytes: int, journal: Journal | None = None, key: str = "", piece: int = PIECE_BYTES
+    ) -> None:
         super().__init__(path, nbytes, journal, key)
         missing = self.missing()
         self.done = self.span(missing[0])[0] if missing else nbytes
         """Bytes from the front that need not come again."""
         self._end, self._filled = self.done, 0
-        self._piece = min(PIECE_BYTES, self.block_bytes)
+        self._piece = min(piece, self.block_bytes)
         self._buffers: list[npt.NDArray[np.uint8]] = []
         self._writes: list[Future[None] | None] = [None] * _PIECES
         self._unsealed: list[Future[None]] = []
