@@ -10,7 +10,7 @@ from tiering.units import format_bytes, format_count, format_small_seconds
 from .output import print_fields, print_json, print_table, share
 
 if TYPE_CHECKING:
-    from tiering.formats.artifact import Artifact
+    from tiering.artifacts.artifact import Artifact
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 

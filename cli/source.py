@@ -133,7 +133,7 @@ def generate_command(
     json: JsonOption = False,
 ) -> None:
     """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
-    from tiering.sources.synthetic import generate
+    from tiering.datasets.synthetic import generate
 
     made = generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype,

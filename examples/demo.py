@@ -24,11 +24,11 @@ from train_graphsage import train
 
 from tiering import pipeline
 from tiering.cli.output import print_table
+from tiering.datasets.synthetic import generate
 from tiering.evaluation import Evaluation, evaluate, named_scores, plot
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
 from tiering.formats.scores import Scores
-from tiering.sources.synthetic import generate
 from tiering.units import format_bytes, format_count
 
 SEED = 0

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import tiering
-from tiering.runtime import Batch, Block, Loader, TieredLayout
+from tiering.loader import Batch, Block, Loader, TieredLayout
 from tiering.sampling import SAMPLERS
 from tiering.units import parse_fanouts
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from tiering.artifacts.checksum import file_digests
+from tiering.artifacts.manifest import External
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import SsdRows
-from tiering.formats.manifest import External
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.checksum import file_digests
 
 PAPER = np.arange(4 * 3, dtype=np.float32).reshape(4, 3)
 RANK = {"author": [1, 0], "paper": [2, 0, 1, 3]}

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tiering.artifacts import random_rows
 from tiering.errors import BudgetError, StorageError
 from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
-from tiering.io import random_rows
 from tiering.ranked_rows import RankedRows, plan, plan_rows
 
 MIB = 1 << 20

@@ -13,8 +13,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from sealed import edit_manifest
 
+from tiering.artifacts.document import KINDS, document_problems, schema
 from tiering.errors import FormatError
-from tiering.formats.document import KINDS, document_problems, schema
 from tiering.formats.registry import check_artifact, open_artifact
 
 ROOT = Path(__file__).resolve().parent.parent

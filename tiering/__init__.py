@@ -13,7 +13,7 @@ from tiering.version import __version__
 __all__ = ["__version__", "check", "open"]
 
 if TYPE_CHECKING:
-    from tiering.formats.problems import Problem
+    from tiering.artifacts.problems import Problem
 
 
 def open(path: str | os.PathLike[str]) -> Any:
@@ -37,7 +37,7 @@ def open(path: str | os.PathLike[str]) -> Any:
 
     artifact = open_artifact(path)
     if isinstance(artifact, Layout):
-        from tiering.runtime.layout import TieredLayout
+        from tiering.loader.layout import TieredLayout
 
         return TieredLayout(artifact)
     return artifact

@@ -21,11 +21,11 @@ import numpy as np
 
 from tiering import native, pipeline
 from tiering.bench.machine import describe_machine
+from tiering.datasets.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.placement import parse_capacities
 from tiering.sampling import SamplingOptions
-from tiering.sources.synthetic import generate
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARES = (0.01, 0.05, 0.1, 0.2)

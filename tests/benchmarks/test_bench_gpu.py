@@ -210,7 +210,7 @@ def test_ids_come_once_and_follow_the_power_law():
 
 def test_torch_sampler_draws_sets_of_neighbours_evenly(gpu):
     from tiering.bench.gpu_torch_sampler import TorchSampler
-    from tiering.runtime.gpu import device
+    from tiering.loader.gpu import device
 
     degrees = np.array([6, 3, 0, 2])
     indptr = np.concatenate([[0], np.cumsum(degrees)])

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tiering import native, pipeline
-from tiering.io.verify import Verifier
+from tiering.artifacts.verify import Verifier
 
 DIM = 32
 

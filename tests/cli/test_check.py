@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiering.io import checksum
+from tiering.artifacts import checksum
 
 NODES, DIM = 1600, 1024  # 6.25 MiB: more than the 64 samples of 64 KiB cover
 

@@ -27,7 +27,7 @@ run()
 # Runs a command that stops when everything but the manifest is written; {deaf}: and sleeps on when it is told to end.
 STOPPED = """
 import contextlib, sys, time
-from tiering.formats.writer import ArtifactWriter
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.cli.main import run
 
 def stop(*arguments, **options):
@@ -104,6 +104,6 @@ def test_nothing_is_kept_where_nothing_was_done(tiering_cli, tmp_path, tiny_data
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tiering.sources.open_dataset", interrupt)
+    monkeypatch.setattr("tiering.datasets.open_dataset", interrupt)
     result = tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph")
     assert (result.code, result.err) == (130, "interrupted\n")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph, two_types
 
+from tiering.artifacts.manifest import relation_key
+from tiering.datasets.synthetic import generate
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, list_read_bytes, list_read_places, make_sampler
-from tiering.sources.synthetic import generate
 
 
 @pytest.fixture(scope="module")

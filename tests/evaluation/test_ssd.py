@@ -13,12 +13,12 @@ from judged_graphs import import_graph, two_types
 
 import tiering
 from tiering import pipeline
+from tiering.datasets.synthetic import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.ssd import SsdReads, SsdUnits, span_reads
 from tiering.formats.layout import SsdRows
 from tiering.placement import parse_capacities
-from tiering.sources.synthetic import generate
 
 
 def walk(begins: list[int], ends: list[int], units: SsdUnits) -> SsdReads:

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import native
+from tiering.artifacts import blocks, checksum
+from tiering.artifacts.blocks import BlockFile
 from tiering.execution import LOCAL, Budget, Window
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CscSizes
 from tiering.graph.windows import Windows, count_columns
-from tiering.io import blocks, checksum
-from tiering.io.blocks import BlockFile
 
 
 class Scattered:

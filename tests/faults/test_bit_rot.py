@@ -19,12 +19,11 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering import pipeline
+from tiering.artifacts import checksum, manifest, streaming
 from tiering.errors import FormatError, TieringError
 from tiering.evaluation import evaluate, named_scores
-from tiering.formats import manifest
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.io import checksum, streaming
 from tiering.sampling import SamplingOptions
 
 Stage = Callable[[Path, Path], object]
@@ -143,7 +142,7 @@ def test_nothing_is_laundered_often(inputs: Path, tmp_path: Path, name: str, mem
 
 def test_every_block_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are compared as they pass by; those that did not are read before the end."""
-    from tiering.io.verify import Verifier
+    from tiering.artifacts.verify import Verifier
 
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 16)
     data = random.Random(0).randbytes(100)
@@ -184,7 +183,7 @@ def test_what_the_core_reads_past_the_cache_is_compared(
     inputs: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Indices larger than memory are compared as the core streams them: they are not read once more at the end."""
-    from tiering.io.verify import Verifier
+    from tiering.artifacts.verify import Verifier
     from tiering.scores import memory
 
     monkeypatch.setattr(manifest, "available_memory", lambda: 0)

@@ -20,8 +20,8 @@ import pytest
 from sealed import edit_manifest
 
 import tiering
+from tiering.artifacts.artifact import Artifact
 from tiering.errors import TieringError
-from tiering.formats.artifact import Artifact
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "data_specs" / "examples"
 VALUES: list[Any] = [

@@ -14,10 +14,10 @@ import pytest
 from toy_datasets import chain, toy_dataset
 
 from tiering import pipeline
+from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.datasets.synthetic import generate
 from tiering.errors import InputError, StorageError
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.journal import JOURNAL, Journal
-from tiering.sources.synthetic import generate
 
 # Prints what was opened for reading below a directory; libraries in C are not seen.
 WATCHED = """

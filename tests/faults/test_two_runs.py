@@ -15,7 +15,7 @@ import tiering
 # Runs a command that stops when everything but the manifest is written.
 STOPPED = """
 import sys, time
-from tiering.formats.writer import ArtifactWriter
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.cli.main import main
 
 def stop(*arguments, **options):

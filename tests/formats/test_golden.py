@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tiering
-from tiering.formats.artifact import Artifact
-from tiering.formats.manifest import CHECKSUMS
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import CHECKSUMS
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[1] / "data_specs" / "examples"

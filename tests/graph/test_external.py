@@ -15,6 +15,7 @@ from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
 from tiering import native
+from tiering.artifacts import appending, blocks, checksum
 from tiering.errors import BudgetError, InputError
 from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
@@ -22,7 +23,6 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph, external, windows
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CscSizes
-from tiering.io import appending, blocks, checksum
 
 MIB = 1 << 20
 

@@ -14,11 +14,11 @@ from plain_reader import read_rows
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
+from tiering.artifacts import blocks, checksum
+from tiering.artifacts.journal import Journal
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
-from tiering.formats.writer import ArtifactWriter
-from tiering.io import blocks, checksum
-from tiering.io.journal import Journal
 from tiering.layout import write_layout
 
 OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}

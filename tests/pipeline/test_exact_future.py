@@ -10,10 +10,10 @@ import pytest
 
 import tiering
 from tiering import pipeline
+from tiering.datasets.synthetic import generate
 from tiering.evaluation import evaluate
 from tiering.formats.graph import Graph
 from tiering.sampling import SamplingOptions
-from tiering.sources.synthetic import generate
 
 HETERO = [
     {"cites": 6, "written_by": 4, "rev_written_by": 3, "topic": 2, "rev_topic": 2}

@@ -18,7 +18,7 @@ from tiering.errors import MissingError
 STOPPED = """
 import sys, time
 from tiering import pipeline
-from tiering.formats.writer import ArtifactWriter
+from tiering.artifacts.writer import ArtifactWriter
 import tiering.layout.writer, tiering.reorder.adjacency
 
 def stop(*arguments, **options):

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tiering import native, pipeline
+from tiering.artifacts.outside import OWNER
+from tiering.datasets.synthetic import generate
 from tiering.errors import BudgetError, InputError
 from tiering.execution import own_memory
 from tiering.execution.rates import Rates
-from tiering.io.outside import OWNER
-from tiering.sources.synthetic import generate
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB

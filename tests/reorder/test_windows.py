@@ -14,6 +14,7 @@ from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 from tiering import native, pipeline
+from tiering.artifacts import blocks, checksum
 from tiering.errors import BudgetError, FormatError
 from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
@@ -21,7 +22,6 @@ from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
-from tiering.io import blocks, checksum
 from tiering.order import by_score, external
 from tiering.ranked_rows import plan
 from tiering.reorder import arrays, nodes, reorder_graph, windows

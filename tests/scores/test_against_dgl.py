@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tiering import pipeline
+from tiering.datasets.synthetic import generate
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.sources.synthetic import generate
 
 Counts = dict[str, np.ndarray]
 SHARES = (0.01, 0.05, 0.10, 0.20)

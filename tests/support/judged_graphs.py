@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tiering.datasets.detect import open_dataset
 from tiering.formats.graph import Graph
 from tiering.graph.build import build_graph
-from tiering.sources.detect import open_dataset
 
 
 def import_graph(folder: Path, out: Path) -> Graph:

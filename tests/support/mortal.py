@@ -95,19 +95,19 @@ class Mortal:
 
 
 def _serve() -> None:
-    import tiering.io.checksum
+    import tiering.artifacts.checksum
 
-    tiering.io.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
+    tiering.artifacts.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
     import tqdm  # noqa: F401
     import typer
 
+    import tiering.datasets
     import tiering.graph
     import tiering.layout
     import tiering.order
     import tiering.pipeline.run
     import tiering.reorder
     import tiering.scores
-    import tiering.sources
     from tiering.cli.commands import app
     from tiering.cli.main import main
 
@@ -149,7 +149,7 @@ def _trial(order: dict[str, Any]) -> dict[str, Any]:
     if order.get("program") == "train":
         import torch  # noqa: F401
 
-        import tiering.runtime.loader  # noqa: F401
+        import tiering.loader.loader  # noqa: F401
     shared = mmap.mmap(-1, 16 + MOST_CALLS)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = os.fork()
@@ -198,9 +198,9 @@ class _Fault:
         self._shared, self._lock, self._count = shared, threading.Lock(), 0
 
     def arm(self) -> None:
-        from tiering.io import atomic
-        from tiering.io.journal import Journal
-        from tiering.io.storage import RawWriter
+        from tiering.artifacts import atomic
+        from tiering.artifacts.journal import Journal
+        from tiering.artifacts.storage import RawWriter
 
         for name in CALLS["os"]:
             self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
@@ -334,7 +334,7 @@ def _tiering(argv: list[str]) -> int:
 def _train(argv: list[str]) -> int:
     """Go through an epoch of a layout; `argv` are its directory and the loader's options as JSON."""
     from tiering.errors import TieringError
-    from tiering.runtime.layout import open_layout
+    from tiering.loader.layout import open_layout
 
     options = json.loads(argv[1])
     verify = {} if "verify" not in inspect.signature(open_layout).parameters else {"verify": False}

@@ -18,7 +18,7 @@ import numpy as np
 def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
     """Run ``program(connection, *arguments)`` in a process of its own."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tiering.runtime.gpu.batches", "simulated_gpu", "peer_programs"])
+    context.set_forkserver_preload(["torch", "tiering.loader.gpu.batches", "simulated_gpu", "peer_programs"])
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(program, there, arguments, environment or {}))
     process.start()
@@ -66,7 +66,7 @@ def _run(program: Callable[..., Any], line: Any, arguments: tuple[Any, ...], env
 
 def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, size: int, peers: str) -> None:
     """Gather rows of all tiers, say where they were and what is left afterwards."""
-    from tiering.runtime import PeerGroup, open_layout
+    from tiering.loader import PeerGroup, open_layout
 
     group = PeerGroup(rank, size, folder, timeout=20) if peers == "group" else peers
     layout = open_layout(layout_path)
@@ -83,7 +83,7 @@ def gather(line: Any, simulator: Any, layout_path: str, folder: str, rank: int, 
 def outlive(line: Any, simulator: Any, layout_path: str, folder: str, rank: int) -> None:
     """Rank 1 waits to be killed; rank 0 gathers before and after, and says what it was told."""
     from tiering.errors import TieringError
-    from tiering.runtime import PeerGroup, open_layout
+    from tiering.loader import PeerGroup, open_layout
 
     features = open_layout(layout_path).features(device="cuda", peers=PeerGroup(rank, 2, folder, timeout=20))
     ids = np.arange(len(features))
@@ -105,7 +105,7 @@ def sample(
     """Sample with lists over peers, and say whether the batches are the host's."""
     from tiering.formats.adjacency_prefix import AdjacencyPrefix
     from tiering.formats.layout import Layout
-    from tiering.runtime import PeerGroup, open_layout
+    from tiering.loader import PeerGroup, open_layout
 
     Layout.adjacency_prefix = lambda self, relation=None: AdjacencyPrefix(20, 0, 0, True)  # type: ignore[method-assign]
     group = PeerGroup(rank, size, folder, timeout=30)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tiering.formats.document import MANIFEST, write_document
-from tiering.formats.manifest import CHECKSUMS
-from tiering.io.checksum import combine_digests, digest_bytes, file_digests
+from tiering.artifacts.checksum import combine_digests, digest_bytes, file_digests
+from tiering.artifacts.document import MANIFEST, write_document
+from tiering.artifacts.manifest import CHECKSUMS
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

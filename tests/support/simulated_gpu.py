@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tiering import cuda
+from tiering.artifacts.manifest import Relation
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import Relation
-from tiering.runtime.gpu import device as device_module
-from tiering.runtime.gpu.device import Device, rounded_up
+from tiering.loader.gpu import device as device_module
+from tiering.loader.gpu.device import Device, rounded_up
 
 
 class SimulatedDevice(Device):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tiering import pipeline
+from tiering.artifacts.manifest import storage_dtype
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import storage_dtype
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph

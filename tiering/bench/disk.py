@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tiering.io.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
-from tiering.io.storage import reserve, storage_errors
+from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
+from tiering.artifacts.storage import reserve, storage_errors
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.manifest import storage_dtype
 from tiering.bench.gpu_layouts import CLASSES, Layouts, layouts
 from tiering.bench.gpu_side import GpuSide
 from tiering.bench.gpu_tensors import CopiedRows, host_tensor, same_bytes, torch_threads
@@ -16,8 +17,7 @@ from tiering.bench.peers import expect
 from tiering.bench.sampling_task import FANOUTS
 from tiering.bench.sizes import Sizes
 from tiering.formats.layout import TIERS
-from tiering.formats.manifest import storage_dtype
-from tiering.runtime import Loader, TieredLayout, open_layout
+from tiering.loader import Loader, TieredLayout, open_layout
 
 ON_GPU, IN_HOST = "10%", "40%"
 """Rows in the memory of the GPU; beside them, where there is an ssd tier, those in host memory."""

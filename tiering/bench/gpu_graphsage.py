@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tiering.runtime.batch import Batch
+from tiering.loader.batch import Batch
 
 HIDDEN = 256
 

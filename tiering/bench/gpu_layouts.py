@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.manifest import Relation
 from tiering.bench.sampling_task import FANOUTS
 from tiering.bench.sizes import Sizes
 from tiering.bench.stages import bench_folder, graph_nodes, run_tiering, write_edges, write_rows
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
-from tiering.formats.manifest import Relation
 
 CLASSES = 16
 _TRAIN_SHARE = 0.01

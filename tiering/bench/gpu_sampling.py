@@ -19,7 +19,7 @@ from tiering.bench.peers import expect
 from tiering.bench.sampling import expect_as_many
 from tiering.bench.sampling_task import FANOUTS, SamplingTask
 from tiering.bench.sizes import Sizes
-from tiering.runtime.gpu.sampler import GpuSampler
+from tiering.loader.gpu.sampler import GpuSampler
 from tiering.sampling import NeighborSampler, SamplingOptions
 
 SHARES = (0.0, 0.1, 1.0)

@@ -15,9 +15,9 @@ from tiering import cuda
 from tiering.bench.harness import Comparison, compare, time_once
 from tiering.bench.sizes import Sizes, Work
 from tiering.errors import CapabilityError, InputError
-from tiering.runtime.gpu import device as devices
-from tiering.runtime.gpu.locked import locked_address
-from tiering.runtime.memory import ResidentRows, anonymous
+from tiering.loader.gpu import device as devices
+from tiering.loader.gpu.locked import locked_address
+from tiering.loader.memory import ResidentRows, anonymous
 
 _TURN_SECONDS = 0.2
 """Least length of a turn: launches and the wait at its end are some microseconds each."""
@@ -142,7 +142,7 @@ def locked_rows(nbytes: int, seed: int) -> LockedRows:
 
 
 def _bound(asked: int | str, multiprocessors: int) -> int:
-    """``auto``: what `tiering.runtime.gpu.features.GpuFeatures` takes by itself."""
+    """``auto``: what `tiering.loader.gpu.features.GpuFeatures` takes by itself."""
     if asked == "auto":
         return max(1, multiprocessors // 10)
     if isinstance(asked, str) or not 0 <= asked <= multiprocessors:

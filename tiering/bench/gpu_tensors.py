@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.runtime.gpu.device import Device
-from tiering.runtime.gpu.locked import pinned
+from tiering.loader.gpu.device import Device
+from tiering.loader.gpu.locked import pinned
 
 if TYPE_CHECKING:
     import torch

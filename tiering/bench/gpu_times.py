@@ -11,6 +11,7 @@ import json
 from statistics import median
 
 from tiering import cuda
+from tiering.artifacts.storage import storage_errors
 from tiering.bench.access_fit import fit_access_times, times_document
 from tiering.bench.gpu_layouts import layouts
 from tiering.bench.gpu_rows import ROW_BYTES, Gathers, RowTask
@@ -20,7 +21,6 @@ from tiering.bench.gpu_tensors import empty_rows, host_rows, random_rows_there
 from tiering.bench.harness import Comparison
 from tiering.bench.peers import expect
 from tiering.bench.sizes import Sizes
-from tiering.io.storage import storage_errors
 from tiering.units import format_bytes
 
 HOST = "the same from host memory"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from tiering.bench.sizes import Csc
-from tiering.runtime.gpu.device import Device
+from tiering.loader.gpu.device import Device
 
 
 class TorchSampler:

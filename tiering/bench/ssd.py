@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.storage import open_raw, reserve, storage_errors
 from tiering.bench.harness import Comparison, Peer
 from tiering.bench.sizes import Sizes
 from tiering.errors import CapabilityError, InputError
-from tiering.io.storage import open_raw, reserve, storage_errors
 from tiering.units import format_bytes, parse_bytes
 
 _PAGE = 4096

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.storage import reserve
 from tiering.bench.disk import forget, read_seconds, write_seconds
 from tiering.bench.harness import Comparison, Peer, touch_memory
 from tiering.bench.memory_group import memory_group
 from tiering.bench.sizes import Sizes
 from tiering.errors import InternalError
 from tiering.execution.memory import total_memory
-from tiering.io.storage import reserve
 from tiering.units import parse_size
 
 _PART = 1 << 25

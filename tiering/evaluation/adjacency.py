@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.rows import CHUNK
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import relation_key
 from tiering.sampling import AccessCounts, SamplingOptions, list_read_bytes, resolve_fanouts
 
 

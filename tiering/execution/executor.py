@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiering.io.blocks import BlockFile
-from tiering.io.checksum import BLOCK_BYTES
+from tiering.artifacts.blocks import BlockFile
+from tiering.artifacts.checksum import BLOCK_BYTES
 
 
 class Executor(Protocol):

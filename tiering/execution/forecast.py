@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.storage import disk_free
 from tiering.errors import StorageError
 from tiering.execution.plan import StagePlan
 from tiering.execution.rates import Rates
-from tiering.io.storage import disk_free
 from tiering.units import format_bytes
 
 

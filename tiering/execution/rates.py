@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from tiering import native
-from tiering.io.blocks import aligned_bytes, open_direct, write_all
-from tiering.io.storage import disk_free, storage_errors
-from tiering.io.streaming import SAMPLE_BYTES, read_rate
+from tiering.artifacts.blocks import aligned_bytes, open_direct, write_all
+from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.artifacts.streaming import SAMPLE_BYTES, read_rate
 
 Clock: TypeAlias = Callable[[], float]
 MIB = 1 << 20

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tiering.artifacts.manifest import Relation, id_bytes, relation_key, storage_dtype
+from tiering.artifacts.problems import Problem
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import Relation, id_bytes, relation_key, storage_dtype
-from tiering.formats.problems import Problem
 
 INDPTR_BYTES = 8
 """Bytes of an entry of ``indptr``."""

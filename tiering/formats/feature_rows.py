@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.checksum import file_state, sampled_digest
+from tiering.artifacts.manifest import External, verified
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import External, verified
-from tiering.io.checksum import file_state, sampled_digest
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
@@ -50,7 +50,7 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
 
 
 def table_states(tables: Mapping[str, FeatureTable]) -> dict[str, str]:
-    """State of every file the tables lie in (`tiering.io.checksum.file_state`), for the identity of a run."""
+    """State of every file the tables lie in (`tiering.artifacts.checksum.file_state`), for the identity of a run."""
     return {str(path): file_state(path) for path in sorted({table.path for table in tables.values()})}
 
 

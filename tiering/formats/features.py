@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.problems import Problem
+from tiering.artifacts.storage import open_raw
+from tiering.artifacts.verify import Verifier
 from tiering.errors import MissingError
-from tiering.formats.artifact import Artifact
-from tiering.formats.manifest import storage_dtype
-from tiering.formats.problems import Problem
-from tiering.io.storage import open_raw
-from tiering.io.verify import Verifier
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import Relation, id_bytes, relation_key, valid_name
+from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
-from tiering.formats.artifact import Artifact
 from tiering.formats.features import Features, FeatureTable
-from tiering.formats.manifest import Relation, id_bytes, relation_key, valid_name
 from tiering.formats.order import Order
-from tiering.formats.problems import Problem
 
 
 def relation_folder(relation: Relation) -> str:

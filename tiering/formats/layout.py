@@ -13,12 +13,12 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
-from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import Relation, relation_key, storage_dtype
-from tiering.formats.problems import Problem
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
-from tiering.formats.artifact import Artifact
-from tiering.formats.manifest import id_bytes
-from tiering.formats.problems import Problem
 
 
 class Order(Artifact):

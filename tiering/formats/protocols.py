@@ -1,4 +1,4 @@
-"""What crosses from `tiering.sources` to the graph stage: a dataset described, big arrays still on disk.
+"""What crosses from `tiering.datasets` to the graph stage: a dataset described, big arrays still on disk.
 
 Stages never import each other; they meet in these types. A source fills a `Dataset`; the graph stage reads it
 and closes it. Arrays may be memory maps of the user's files: treat them as read-only.
@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.checksum import sampled_digest
+from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.errors import InputError, MissingError
-from tiering.formats.manifest import Relation, relation_key, storage_dtype
-from tiering.io.checksum import sampled_digest
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Fingerprint:
     bytes: int
     """Size of the file."""
     sampled: str
-    """`tiering.io.checksum.sampled_digest` of the file."""
+    """`tiering.artifacts.checksum.sampled_digest` of the file."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -183,7 +183,7 @@ class EdgeData:
 
 @dataclass
 class Dataset:
-    """A dataset opened by `tiering.sources.open_dataset`. Use as a context manager, or call `close`."""
+    """A dataset opened by `tiering.datasets.open_dataset`. Use as a context manager, or call `close`."""
 
     name: str
     format: str

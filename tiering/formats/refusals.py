@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import FormatError, RefusedError
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import Relation, relation_key
 
 
 @contextmanager

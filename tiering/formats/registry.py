@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
+from tiering.artifacts.problems import Problem, raise_problems
 from tiering.errors import FormatError
-from tiering.formats.artifact import Artifact
-from tiering.formats.coverage import Coverage
-from tiering.formats.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.order import Order
-from tiering.formats.problems import Problem, raise_problems
 from tiering.formats.scores import Scores
 
 TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores, Order, Layout)}
@@ -59,7 +59,7 @@ def check_artifact(
     level
         ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
     sample, coverage
-        As of `tiering.formats.artifact.Artifact.problems`.
+        As of `tiering.artifacts.artifact.Artifact.problems`.
     """
     where = Path(path)
     kind, problems = _kind(where)

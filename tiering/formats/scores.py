@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
-from tiering.formats.artifact import Artifact
 from tiering.formats.graph import relation_folder
-from tiering.formats.manifest import Relation, relation_key
-from tiering.formats.problems import Problem
 
 ADJACENCY = "adjacency"
 """Name of the column per relation."""

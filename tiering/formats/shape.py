@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
+from tiering.artifacts.streaming import uncached_bytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import FileEntry, Relation, id_bytes
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
-from tiering.io.streaming import uncached_bytes
 
 
 @dataclass(frozen=True)

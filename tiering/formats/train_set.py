@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tiering.artifacts.regular import is_there
 from tiering.errors import InputError, MissingError
 from tiering.formats.graph import Graph
-from tiering.io.regular import is_there
 from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"

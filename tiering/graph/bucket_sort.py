@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.appended import AppendedFile
+from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes
+from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.streaming import Streamed, open_stream
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.protocols import EdgeData
-from tiering.formats.writer import ArtifactWriter
 from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, SortSizes, bucket_shift, input_bytes, line_up
-from tiering.io.appended import AppendedFile
-from tiering.io.blocks import ALIGNMENT, aligned_bytes
-from tiering.io.segments import SegmentFile, padded
-from tiering.io.storage import open_raw, storage_errors
-from tiering.io.streaming import Streamed, open_stream
 from tiering.progress import progress
 
 AnyArray = npt.NDArray[Any]
@@ -194,7 +194,16 @@ class _BucketSort:
                 begin, target = file.add(cuts[-1]), self._next_output()
             parts = [target[start:stop] for start, stop in pairwise(cuts)]
             native.scatter_edges(
-                chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread, first, parts
+                chunk.src,
+                chunk.dst,
+                chunk.values,
+                chunk.first,
+                self.csc.num_src,
+                len(columns),
+                shift,
+                by_thread,
+                first,
+                parts,
             )
             if file is not None and not held[number]:
                 self._submit(file.write, target[: padded(cuts[-1])], begin)

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.checksum import file_digests, file_state
+from tiering.artifacts.manifest import External, relation_key, valid_name
+from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import External, relation_key, valid_name
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
-from tiering.formats.writer import ArtifactWriter
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import CscSizes, SortSizes, least_memory, plan_relation
-from tiering.io.checksum import file_digests, file_state
-from tiering.io.storage import storage_errors
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__

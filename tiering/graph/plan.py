@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.appended import PIECE_BYTES, appending_memory
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.segments import padded
+from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk
 from tiering.execution import Budget
-from tiering.formats.manifest import id_bytes
 from tiering.formats.protocols import EdgeData
-from tiering.io.appended import PIECE_BYTES, appending_memory
-from tiering.io.segments import padded
-from tiering.io.streaming import buffer_bytes, bytes_on_disk
 from tiering.units import format_count
 
 LINE = 64
@@ -134,9 +134,7 @@ class BucketPlan:
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def plan_relation(
-    csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes, what: str
-) -> BucketPlan | None:
+def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes, what: str) -> BucketPlan | None:
     """How a relation is converted: ``None`` is in memory.
 
     A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,

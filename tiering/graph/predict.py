@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
 from tiering.execution import Budget
 from tiering.execution.costs import kernel_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
 from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
-from tiering.formats.manifest import relation_key
 from tiering.formats.protocols import Dataset, EdgeData
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.graph.external import best_in_memory, require_windows
@@ -17,8 +19,6 @@ from tiering.graph.scatter import SLOW_TOUCH
 from tiering.graph.scatter_plan import ScatterPlan, plan_scatter
 from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
 from tiering.graph.windows import chunk_edges
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.streaming import bytes_on_disk, uncached_bytes
 
 
 def predict_import(

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.manifest import Relation, id_bytes
 from tiering.formats.protocols import EdgeData
 from tiering.formats.refusals import graph_errors
 from tiering.formats.shape import value_bytes
-from tiering.formats.writer import ArtifactWriter
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import CscSizes, SortSizes, plan_relation
 from tiering.progress import progress

@@ -6,7 +6,7 @@ name have the same bytes: a layout that is replaced keeps its own until the new 
 made again replaces each image by its equal.
 
 What is made and replaced here is noted in the layout's journal, which clears it away if the run is given up
-(`tiering.io.outside`), and knows the blocks that a killed run has finished.
+(`tiering.artifacts.outside`), and knows the blocks that a killed run has finished.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 from tiering import native
+from tiering.artifacts import outside
+from tiering.artifacts.appended import AppendedFile, appending_memory
+from tiering.artifacts.atomic import make_folders, missing_folders
+from tiering.artifacts.checksum import combine_digests, digest_bytes
+from tiering.artifacts.journal import Journal
+from tiering.artifacts.manifest import External
+from tiering.artifacts.storage import fsync_directory, storage_errors
 from tiering.errors import InputError
 from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
-from tiering.formats.manifest import External
-from tiering.io import outside
-from tiering.io.appended import AppendedFile, appending_memory
-from tiering.io.atomic import make_folders, missing_folders
-from tiering.io.checksum import combine_digests, digest_bytes
-from tiering.io.journal import Journal
-from tiering.io.storage import fsync_directory, storage_errors
 
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.appended import AppendedFile
 from tiering.formats.layout import TypeLayout
-from tiering.io.appended import AppendedFile
 from tiering.layout.images import ImageSet
 from tiering.progress import Progress
 from tiering.ranked_rows import RankedRows

@@ -10,20 +10,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
+from tiering.artifacts.manifest import External
+from tiering.artifacts.storage import require_space
+from tiering.artifacts.writer import AppendedEntry, ArtifactWriter
 from tiering.errors import FormatError, MissingError
 from tiering.execution import Budget, parse_memory
-from tiering.formats.document import document_problems, open_directory, parse_document, read_document
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout, TypeLayout, page_sums, peer_rows, tier_file
-from tiering.formats.manifest import External
 from tiering.formats.order import Order
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
-from tiering.formats.writer import AppendedEntry, ArtifactWriter
-from tiering.io.checksum import digest_bytes
-from tiering.io.storage import require_space
 from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.layout.split import order_of, parse_request, split_gpu

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.io.streaming import Streamed
+from tiering.artifacts.streaming import Streamed
 
 Ids = npt.NDArray[Any]
 Keys = npt.NDArray[np.uint64]

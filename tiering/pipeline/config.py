@@ -116,8 +116,8 @@ def _stage_keys(section: str) -> tuple[str, ...]:
         from tiering.scores.options import OPTIONS
 
         return ("method", "train", "seed", *OPTIONS)
+    from tiering.datasets.options import SourceOptions
     from tiering.pipeline.stages import CHECKSUM_FEATURES
-    from tiering.sources.options import SourceOptions
 
     return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(SourceOptions)))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tiering.artifacts.streaming import uncached_bytes
 from tiering.errors import InputError
 from tiering.execution import Budget, parse_memory
 from tiering.execution.forecast import Forecast
@@ -22,7 +23,6 @@ from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.formats.train_set import Train
-from tiering.io.streaming import uncached_bytes
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
 from tiering.units import Size, parse_threads
 
@@ -63,8 +63,8 @@ def import_plan(
     options: Mapping[str, Any],
 ) -> tuple[StagePlan, GraphShape, Rates]:
     """Plan of an import, the sizes of the graph it would make, and the rates behind the plan."""
+    from tiering.datasets import open_dataset  # noqa: F401 - loaded now, so that opening alone is timed
     from tiering.graph.predict import predict_import as predict
-    from tiering.sources import open_dataset  # noqa: F401 - loaded now, so that opening alone is timed
 
     begun = time.perf_counter()
     with dataset_for(source, out, format, budget, options) as dataset:

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.checksum import digest_bytes
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.execution import Budget, parse_memory
-from tiering.formats.artifact import Artifact
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
-from tiering.io.checksum import digest_bytes
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"
@@ -49,7 +49,7 @@ def import_dataset(
     memory
         What to stay within; see `tiering.graph.build_graph`.
     **options
-        Of the source: see `tiering.sources.options.SourceOptions`. ``checksum_features=True``: feature files are read
+        Of the source: see `tiering.datasets.options.SourceOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are.
     """
@@ -67,7 +67,7 @@ def import_dataset(
 
 def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
     """The dataset of an import; temporary files go to the disk that has room for the graph."""
-    from tiering.sources import open_dataset
+    from tiering.datasets import open_dataset
 
     scratch = {"work_dir": _existing_parent(out), **options}
     scratch.pop(CHECKSUM_FEATURES, None)
@@ -81,7 +81,7 @@ def _existing_parent(path: Path) -> Path:
 
 def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
     """What an import is asked to do, as recorded; defaults are left out, the file names seen are in."""
-    from tiering.sources.options import given_options
+    from tiering.datasets.options import given_options
 
     path = Path(source).absolute()
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}

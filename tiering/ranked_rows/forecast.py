@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tiering.artifacts.random_rows import measure_rows
+from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
 from tiering.execution import Budget
 from tiering.execution.costs import kernel_seconds, read_seconds, write_seconds
 from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.random_rows import measure_rows
-from tiering.io.streaming import bytes_on_disk, uncached_bytes
 from tiering.ranked_rows.plan import RowPlan, plan_rows
 
 

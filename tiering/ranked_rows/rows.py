@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.random_rows import open_rows
 from tiering.execution import Budget
 from tiering.formats.feature_rows import chunk_rows, map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.random_rows import open_rows
 from tiering.ranked_rows.plan import plan_rows
 from tiering.ranked_rows.windows import Windows
 

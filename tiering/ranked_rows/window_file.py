@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.io.blocks import ALIGNMENT
-from tiering.io.segments import SegmentFile, padded
+from tiering.artifacts.blocks import ALIGNMENT
+from tiering.artifacts.segments import SegmentFile, padded
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes
+from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
-from tiering.io.blocks import ALIGNMENT, aligned_bytes
-from tiering.io.storage import storage_errors
-from tiering.io.streaming import Streamed
 from tiering.progress import progress
 from tiering.ranked_rows.plan import RowPlan, piece_rows
 from tiering.ranked_rows.window_file import WindowFile, segment_bytes

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.storage import open_raw
+from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.execution import LOCAL, Budget
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.storage import open_raw
-from tiering.io.streaming import Streamed
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from tiering.artifacts.appended import AppendedFile, appending_memory
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.execution import Budget
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.appended import AppendedFile, appending_memory
 from tiering.progress import Progress, progress
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.nodes import RankMaps

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.storage import open_raw
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.execution import Budget
-from tiering.formats.artifact import Artifact
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.storage import open_raw
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.arrays import put, whole_rows, write_inverse, write_rows
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from tiering.artifacts.appended import appending_memory
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import relation_key
 from tiering.execution import Budget
 from tiering.execution.costs import (
     SYNCS_OF_STAGE,
@@ -19,10 +22,7 @@ from tiering.execution.executor import count_windows
 from tiering.execution.plan import StagePlan, Step, held_memory
 from tiering.execution.rates import Rates
 from tiering.formats.features import FeatureTable
-from tiering.formats.manifest import relation_key
 from tiering.formats.shape import EdgeShape, GraphShape
-from tiering.io.appended import appending_memory
-from tiering.io.checksum import BLOCK_BYTES
 from tiering.ranked_rows import least_memory, predict_rows
 from tiering.reorder.arrays import small_chunk, whole_rows
 from tiering.reorder.windows import BUFFERS, LARGE_MAP, RelabelSizes, require_relabel, widened

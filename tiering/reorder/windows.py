@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.blocks import BlockFile, aligned_bytes
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.storage import open_raw
+from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.execution import LOCAL, Budget, Executor, Window
-from tiering.formats.manifest import id_bytes
-from tiering.formats.writer import ArtifactWriter
-from tiering.io.blocks import BlockFile, aligned_bytes
-from tiering.io.checksum import BLOCK_BYTES
-from tiering.io.storage import open_raw
-from tiering.io.streaming import Streamed
 from tiering.progress import progress
 from tiering.reorder.arrays import held, put, write_offsets
 from tiering.units import format_count

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import Relation, relation_key
 from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
 from tiering.sampling import list_read_bytes

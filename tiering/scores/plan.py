@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
 from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import relation_key
 from tiering.formats.train_set import Train, resolve_train
-from tiering.io.checksum import digest_bytes
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.memory import Need
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by

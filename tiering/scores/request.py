@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tiering.artifacts.manifest import Relation
 from tiering.errors import InternalError
 from tiering.execution import Budget
 from tiering.formats.graph import Graph
-from tiering.formats.manifest import Relation
 from tiering.sampling import SamplingOptions
 from tiering.scores.options import ScoreOptions
 

@@ -1,0 +1,249 @@
+"""Output directories are whole or absent: errors, kills, other writers, replaced outputs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tiering.artifacts import atomic
+from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.journal import JOURNAL
+from tiering.artifacts.storage import RawWriter, exchange
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import BusyError, ExistsError, InputError, MissingError, StorageError
+from tiering.formats.scores import Scores
+
+BODY = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}
+
+
+def write_scores(out, values, **options):
+    with ArtifactWriter(out, "scores", **options) as writer:
+        writer.put("nodes/node/feature", np.asarray(values, np.float64))
+        writer.commit(BODY, {"stage": "score"})
+    return Scores.open(out)
+
+
+def test_commit_leaves_only_the_output(tmp_path):
+    write_scores(tmp_path / "S", [1.0, 2.0])
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+
+
+def test_same_content_same_digest(tmp_path):
+    assert write_scores(tmp_path / "a", [1.0]).digest == write_scores(tmp_path / "b", [1.0]).digest
+    assert write_scores(tmp_path / "c", [2.0]).digest != write_scores(tmp_path / "d", [1.0]).digest
+
+
+def test_an_error_leaves_nothing(tmp_path):
+    with pytest.raises(RuntimeError), ArtifactWriter(tmp_path / "S", "scores") as writer:
+        writer.put("nodes/node/feature", np.zeros(4))
+        raise RuntimeError("boom")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_output_is_kept_without_force_and_replaced_with_it(tmp_path):
+    write_scores(tmp_path / "S", [1.0])
+    with pytest.raises(ExistsError, match="--force"):
+        write_scores(tmp_path / "S", [2.0])
+    assert Scores.open(tmp_path / "S").values()[0] == 1.0
+    with pytest.raises(RuntimeError), ArtifactWriter(tmp_path / "S", "scores", force=True):
+        raise RuntimeError("boom")
+    assert Scores.open(tmp_path / "S").values()[0] == 1.0
+    assert write_scores(tmp_path / "S", [3.0], force=True).values()[0] == 3.0
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+
+
+def test_a_second_writer_is_refused_and_told_who_writes(tmp_path):
+    with OutputDirectory(tmp_path / "S"), pytest.raises(BusyError, match=str(os.getpid())):
+        OutputDirectory(tmp_path / "S")
+    OutputDirectory(tmp_path / "S").discard()
+
+
+def test_a_killed_writer_leaves_nothing_that_opens(tmp_path):
+    code = (
+        "import sys, time, numpy as np\n"
+        "from tiering.artifacts.writer import ArtifactWriter\n"
+        "w = ArtifactWriter(sys.argv[1], 'scores')\n"
+        "w.put('nodes/node/feature', np.zeros(1000))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "S")], stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    with pytest.raises(MissingError):
+        Scores.open(tmp_path / "S")
+    time.sleep(0.01)
+    write_scores(tmp_path / "S", [1.0])
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+
+
+def test_a_writer_that_wrote_too_little_is_caught(tmp_path):
+    raw = RawWriter(tmp_path / "x", 16)
+    raw.write(np.zeros(1))
+    with pytest.raises(StorageError, match="8 bytes were written where 16"):
+        raw.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_a_full_disk_says_what_is_needed_and_free_and_leaves_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode:
+        pytest.skip(f"no tmpfs here: {mount.stderr.decode().strip()}")
+    try:
+        with pytest.raises(StorageError, match=r"no space left: 7.629 MiB needed, .* free"):
+            write_scores(disk / "S", np.zeros(1_000_000))
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+IDENTITY = {"stage": "score", "options": {"method": "m"}, "inputs": {"graph": "xxh3-128:1"}, "package": "1"}
+
+
+def write_two(out, error=None, identity=IDENTITY, **options):
+    """Write two files, with an error between them; return which were there already."""
+    names = ("nodes/node/feature", "nodes/other/feature")
+    with ArtifactWriter(out, "scores", identity=identity, **options) as writer:
+        had = [writer.has(name) for name in names]
+        for name, there in zip(names, had, strict=True):
+            if not there:
+                writer.put(name, np.arange(3.0))
+            if error is not None:
+                raise error
+        writer.commit({**BODY, "node_types": ["node", "other"]}, {"stage": "score"})
+    return had
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageError(28, "disk full"), MemoryError()])
+def test_the_same_run_goes_on(tmp_path, error):
+    with pytest.raises(type(error)):
+        write_two(tmp_path / "S", error)
+    assert [path.name for path in tmp_path.iterdir()] == [".S.partial"]
+    with pytest.raises(MissingError):
+        Scores.open(tmp_path / "S")
+    assert write_two(tmp_path / "S") == [True, False]
+    assert write_two(tmp_path / "T") == [False, False]
+    assert [sorted(p.name for p in tmp_path.iterdir())] == [["S", "T"]]
+    assert Scores.open(tmp_path / "S").digest == Scores.open(tmp_path / "T").digest
+    assert Scores.open(tmp_path / "S").problems("full") == []
+
+
+@pytest.mark.parametrize("error", [InputError("bad"), RuntimeError("a bug"), AssertionError()])
+def test_errors_of_input_and_bugs_leave_nothing(tmp_path, error):
+    with pytest.raises(type(error)):
+        write_two(tmp_path / "S", error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_run_begins_anew(tmp_path):
+    for k, identity in enumerate(({**IDENTITY, "options": {"method": "n"}}, {**IDENTITY, "package": "2"}, None)):
+        with pytest.raises(KeyboardInterrupt):
+            write_two(tmp_path / str(k), KeyboardInterrupt())
+        assert write_two(tmp_path / str(k), identity=identity) == [False, False]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"]
+
+
+def test_a_changed_input_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    changed = {**IDENTITY, "inputs": {"graph": "xxh3-128:2"}}
+    with pytest.raises(InputError, match=r"graph: changed since .*expected xxh3-128:1, found xxh3-128:2.*--force"):
+        write_two(tmp_path / "S", identity=changed)
+    with pytest.raises(InputError, match="expected no such input, found xxh3-128:3"):
+        write_two(tmp_path / "S", identity={**IDENTITY, "inputs": {**IDENTITY["inputs"], "also": "xxh3-128:3"}})
+    assert write_two(tmp_path / "S") == [True, False], "a refusal loses nothing"
+
+
+def test_force_with_a_changed_input_begins_anew(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    assert write_two(tmp_path / "S", identity={**IDENTITY, "inputs": {}}, force=True) == [False, False]
+
+
+def test_a_file_that_was_cut_since_is_made_again(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        write_two(tmp_path / "S", KeyboardInterrupt())
+    os.truncate(tmp_path / ".S.partial/nodes/node/feature", 8)
+    assert write_two(tmp_path / "S") == [False, False]
+
+
+def test_a_file_half_made_again_is_not_believed(tmp_path):
+    """Two files that belong together: one went, so both are made again, and that is stopped."""
+    names = ("nodes/node/feature", "nodes/other/feature")
+    with pytest.raises(KeyboardInterrupt), ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        for name in names:
+            writer.put(name, np.arange(3.0))
+        raise KeyboardInterrupt
+    (tmp_path / ".S.partial" / names[1]).unlink()
+    with pytest.raises(KeyboardInterrupt), ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        assert not writer.has(*names)
+        writer.put(names[1], np.arange(3.0))
+        with writer.stream(names[0], "float64", (3,)):
+            raise KeyboardInterrupt
+    with ArtifactWriter(tmp_path / "S", "scores", identity=IDENTITY) as writer:
+        assert not writer.has(*names)
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_replaced_with_and_without_a_swap(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr(atomic, "exchange", lambda first, second: False)
+    write_scores(tmp_path / "S", [1.0])
+    assert write_scores(tmp_path / "S", [2.0], force=True, identity=IDENTITY).values()[0] == 2.0
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+
+
+def test_a_swap(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    if not exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this file system swaps no names")
+    assert (tmp_path / "a" / "b").exists() and (tmp_path / "b" / "a").exists()
+    with pytest.raises(OSError, match="No such file"):
+        exchange(tmp_path / "a", tmp_path / "c")
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_stopped_when_it_had_its_name(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr(atomic, "exchange", lambda first, second: False)
+    write_scores(tmp_path / "S", [1.0])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(OutputDirectory, "_end", raise_interrupt)
+        write_scores(tmp_path / "S", [2.0], force=True, identity=IDENTITY)
+    assert Scores.open(tmp_path / "S").values()[0] == 2.0
+    assert len(list(tmp_path.iterdir())) == 2, "what was replaced is still there, hidden"
+    with pytest.raises(ExistsError):
+        write_scores(tmp_path / "S", [3.0], identity=IDENTITY)
+    assert [path.name for path in tmp_path.iterdir()] == ["S"]
+    assert sorted(path.name for path in (tmp_path / "S").iterdir()) == ["checksums", "manifest.json", "nodes"]
+
+
+def raise_interrupt(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_settling(tmp_path, monkeypatch):
+    OutputDirectory.settle(tmp_path / "S")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(OutputDirectory, "_end", raise_interrupt)
+        write_scores(tmp_path / "S", [2.0], identity=IDENTITY)
+    assert (tmp_path / "S" / JOURNAL).exists()
+    OutputDirectory.settle(tmp_path / "S")
+    assert not (tmp_path / "S" / JOURNAL).exists()
+    (tmp_path / "S").rename(tmp_path / ".S.old")  # a kill between two renames
+    OutputDirectory.settle(tmp_path / "S")
+    assert Scores.open(tmp_path / "S").values()[0] == 2.0
+    with OutputDirectory(tmp_path / "T"), pytest.raises(BusyError):
+        OutputDirectory.settle(tmp_path / "T")

@@ -1,0 +1,64 @@
+"""Archives of arrays are refused by every door, and the advice works."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tiering.datasets import open_dataset
+from tiering.errors import InputError
+
+
+@pytest.fixture
+def edges() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 40, (2, 200))
+
+
+def test_a_sparse_matrix(tmp_path: Path, edges: np.ndarray) -> None:
+    matrix = sp.coo_matrix((np.ones(200), edges), (40, 40)).tocsr()
+    sp.save_npz(tmp_path / "adj.npz", matrix)
+    with pytest.raises(InputError, match=r"adj.npz: .* found a scipy sparse matrix .* such as (.*)") as told:
+        open_dataset(tmp_path / "adj.npz")
+    advice = str(told.value).split("such as ")[1]
+    subprocess.run([sys.executable, "-c", f"import numpy, scipy.sparse; {advice}"], cwd=tmp_path, check=True)
+    with open_dataset(tmp_path) as dataset:
+        assert dataset.edges[0].num_edges == matrix.nnz
+
+
+@pytest.mark.parametrize(("save", "found"), [(np.savez, "an archive"), (np.savez_compressed, "a compressed archive")])
+def test_arrays_in_an_archive(tmp_path, edges, save, found):
+    save(tmp_path / "edges.npz", edge_index=edges)
+    with pytest.raises(InputError, match=re.escape(f"found {found} (npz) of edge_index; what is in an archive")):
+        open_dataset(tmp_path / "edges.npz")
+
+
+@pytest.mark.parametrize("name", ["edge_index.npz", "node_feat.npz", "train_idx.npz"])
+def test_an_archive_beside_or_in_place_of_a_numpy_file(tmp_path, edges, name):
+    if name != "edge_index.npz":
+        np.save(tmp_path / "edge_index.npy", edges)
+    np.savez(tmp_path / name, x=np.ones((40, 3)))
+    with pytest.raises(InputError, match=rf"{name}: expected a numpy file .*, found an archive \(npz\) of x"):
+        open_dataset(tmp_path)
+
+
+def test_a_renamed_archive(tmp_path, edges):
+    np.save(tmp_path / "edge_index.npy", edges)
+    np.savez_compressed(tmp_path / "x.npz", x=np.ones((40, 3)))
+    (tmp_path / "x.npz").rename(tmp_path / "node_feat.npy")
+    with pytest.raises(InputError, match=r"node_feat.npy: .* found a compressed archive"):
+        open_dataset(tmp_path, num_nodes=40)
+
+
+def test_other_archives_are_nobodys_business(tmp_path, edges):
+    np.save(tmp_path / "edge_index.npy", edges)
+    np.savez(tmp_path / "results.npz", x=edges)
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04nothing")
+    with open_dataset(tmp_path) as dataset:
+        assert len(dataset.notes["ignored_files"]) == 2
+    (tmp_path / "broken.npz").rename(tmp_path / "node_feat.npz")
+    with pytest.raises(InputError, match="damaged zip archive"):
+        open_dataset(tmp_path)

@@ -1,0 +1,124 @@
+"""Numpy headers: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tiering.datasets.npy_file import read_header
+from tiering.errors import InputError, MissingError
+
+
+def saved(path: Path, array: np.ndarray, **options: object) -> Path:
+    np.save(path, array, **options)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "int64", "uint16", "bool"])
+@pytest.mark.parametrize("shape", [(0,), (7,), (3, 4), (0, 4), (2, 0)])
+def test_round_trip(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    header = read_header(saved(tmp_path / "a.npy", array))
+    assert header.shape == shape
+    assert header.dtype == array.dtype
+    assert np.array_equal(header.open(), array)
+
+
+def test_fortran_order_is_seen(tmp_path: Path) -> None:
+    array = np.asfortranarray(np.arange(12).reshape(3, 4))
+    header = read_header(saved(tmp_path / "a.npy", array))
+    assert header.fortran_order
+    assert np.array_equal(header.open(), array)
+
+
+def test_aligned_header_of_graphbolt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules.get("numpy.lib._format_impl", np.lib.format)  # where numpy 2 and numpy 1 have it
+    monkeypatch.setattr(module, "ARRAY_ALIGN", 4096)
+    header = read_header(saved(tmp_path / "a.npy", np.arange(5)))
+    assert header.offset == 4096
+    assert np.array_equal(header.open(), np.arange(5))
+
+
+def test_a_header_of_python_2(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = saved(tmp_path / "a.npy", np.arange(3))
+    path.write_bytes(path.read_bytes().replace(b"(3,), }  ", b"(3L,), } "))
+    assert read_header(path).shape == (3,)
+    assert not recwarn.list
+
+
+def test_missing(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"a\.npy: expected edges, found nothing"):
+        read_header(tmp_path / "a.npy", "edges")
+    with pytest.raises(InputError, match="expected edges, a regular file, found a directory"):
+        read_header(tmp_path, "edges")
+
+
+def test_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(b"")
+    with pytest.raises(InputError, match=r"empty file \(0 bytes\)"):
+        read_header(tmp_path / "a.npy")
+
+
+def test_headerless_says_what_the_size_suggests(tmp_path: Path) -> None:
+    np.arange(10, dtype=np.float32).tofile(tmp_path / "a.npy")
+    with pytest.raises(InputError, match=r"40 bytes without one .*10 x float32 or 5 x int64"):
+        read_header(tmp_path / "a.npy")
+
+
+def test_truncated_and_oversized(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npy", np.arange(10))
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    with pytest.raises(InputError, match=r"truncated: .*int64 \(10,\), 208 bytes in all, found 205"):
+        read_header(path)
+    path.write_bytes(data + b"x")
+    with pytest.raises(InputError, match=r"oversized: .*208 bytes in all, found 209"):
+        read_header(path)
+
+
+class Trap:
+    """Runs code when unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("the file was unpickled",))
+
+
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npy", np.array([Trap()], object), allow_pickle=True)
+    with pytest.raises(InputError, match="pickled Python objects, which are never loaded"):
+        read_header(path)
+    path.write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(InputError, match="looks like a Python pickle"):
+        read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(3).astype(">i8"), r"big-endian >i8.*astype\('<i8'\)"),
+        (np.array(["a", "b"]), "expected a plain numeric array, found dtype <U1"),
+        (np.zeros(2, [("a", "i4")]), "expected a plain numeric array"),
+        (np.zeros(2, complex), "expected a plain numeric array, found dtype complex128"),
+        (np.zeros(2, "datetime64[s]"), "expected a plain numeric array"),
+    ],
+)
+def test_refused_dtypes(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_header(saved(tmp_path / "a.npy", array))
+
+
+@pytest.mark.parametrize("cut", range(6, 128, 7))
+def test_damaged_headers_are_input_errors(tmp_path: Path, cut: int) -> None:
+    path = saved(tmp_path / "a.npy", np.arange(3))
+    data = bytearray(path.read_bytes())
+    path.write_bytes(data[:cut])
+    with pytest.raises(InputError, match=r"a\.npy: "):
+        read_header(path)
+    data[cut] = 0
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.npy: "):
+        read_header(path)

@@ -1,0 +1,193 @@
+"""The generator: exact sizes, the same bytes, and labels that only a model with neighbours finds."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiering.datasets import generate, open_dataset, synthetic
+from tiering.datasets.communities import EDGE_BLOCK
+from tiering.datasets.shuffle import Shuffle
+from tiering.errors import ExistsError, InputError, StorageError
+
+
+@settings(max_examples=50)
+@given(size=st.integers(1, 300), seed=st.integers(0, 2**64 - 1))
+def test_shuffle_is_a_bijection(size: int, seed: int) -> None:
+    shuffle = Shuffle(size, (seed, 1))
+    values = np.arange(size)
+    image = shuffle.forward(values)
+    assert sorted(image.tolist()) == list(range(size))
+    assert np.array_equal(shuffle.backward(image), values)
+
+
+def test_shuffle_at_large_sizes() -> None:
+    size = 2**40 + 12345
+    values = np.random.default_rng(0).integers(0, size, 10_000)
+    shuffle = Shuffle(size, (7, 7))
+    image = shuffle.forward(values)
+    assert image.min() >= 0
+    assert image.max() < size
+    assert np.array_equal(shuffle.backward(image), values)
+    assert abs(np.corrcoef(values, image)[0, 1]) < 0.05
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+def test_same_seed_same_bytes(tmp_path: Path, hetero: bool) -> None:
+    options: dict[str, Any] = {"nodes": 3000, "edges": 9001, "dim": 7, "classes": 3, "hetero": hetero}
+    generate(tmp_path / "a", seed=5, **options)
+    generate(tmp_path / "b", seed=5, **options)
+    generate(tmp_path / "c", seed=6, **options)
+    first = digests(tmp_path / "a")
+    assert first == digests(tmp_path / "b")
+    other = digests(tmp_path / "c")
+    assert first.keys() == other.keys()
+    assert not {k for k in first if first[k] == other[k]}
+
+
+def test_golden_bytes(tmp_path: Path) -> None:
+    """The bytes are a promise across versions and machines: change them knowingly."""
+    generate(tmp_path / "g", nodes=1000, edges=4000, dim=16, classes=4, seed=1)
+    whole = hashlib.sha256("".join(f"{k}{v}" for k, v in digests(tmp_path / "g").items()).encode()).hexdigest()
+    assert whole == GOLDEN
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_exact_sizes_over_several_blocks(tmp_path: Path, dtype: str) -> None:
+    nodes, edges = 70_001, 2 * EDGE_BLOCK + 17
+    summary = generate(tmp_path / "g", nodes=nodes, edges=edges, dim=33, classes=5, seed=3, dtype=dtype)
+    assert summary["num_nodes"] == {"paper": nodes}
+    assert summary["num_edges"] == {"paper__cites__paper": edges}
+    with open_dataset(tmp_path / "g") as data:
+        paper, cites = data.nodes["paper"], data.edges[0]
+        src, dst = np.array(cites.src), np.array(cites.dst)
+        assert cites.num_edges == edges
+        assert src.min() >= 0 and max(src.max(), dst.max()) < nodes
+        assert not (src == dst).any()
+        assert paper.features is not None
+        assert (paper.features.rows, paper.features.dim, paper.features.dtype) == (nodes, 33, dtype)
+        assert paper.labels is not None
+        assert np.bincount(paper.labels).tolist() == [nodes * (k + 1) // 5 - nodes * k // 5 for k in range(5)]
+        assert {k: len(v) for k, v in paper.splits.items()} == {"train": 7000, "val": 3500, "test": 7000}
+        assert "warnings" not in data.notes
+        assert 0.7 < (paper.labels[src] == paper.labels[dst]).mean() < 0.8
+        for ids in (src, dst):
+            degrees = np.sort(np.bincount(ids, minlength=nodes))[::-1]
+            assert degrees[: nodes // 100].sum() > 0.08 * edges, "power law"
+            assert abs(np.corrcoef(np.arange(nodes), np.bincount(ids, minlength=nodes))[0, 1]) < 0.02
+
+
+def test_hetero(tmp_path: Path) -> None:
+    generate(tmp_path / "g", nodes=5000, edges=20_003, dim=8, classes=4, seed=2, hetero=True, featureless=["fos"])
+    with open_dataset(tmp_path / "g") as data:
+        assert {k: v.num_nodes for k, v in data.nodes.items()} == {
+            "author": 2000,
+            "fos": 400,
+            "institute": 100,
+            "paper": 2500,
+        }
+        assert sum(e.num_edges for e in data.edges) == 20_003
+        assert data.nodes["fos"].features is None
+        assert data.nodes["author"].features is not None
+        assert "inferred" not in data.notes
+        assert list(data.nodes["author"].splits) == []
+        for edge in data.edges:
+            assert edge.src.max() < data.nodes[edge.relation[0]].num_nodes
+            assert edge.dst.max() < data.nodes[edge.relation[2]].num_nodes
+        forward, back = data.edge(("paper", "topic", "fos")), data.edge(("fos", "rev_topic", "paper"))
+        assert np.array_equal(forward.src, back.dst)
+        assert np.array_equal(forward.dst, back.src)
+
+
+def ridge_accuracy(x: np.ndarray, labels: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    """Accuracy of a linear classifier by regularised least squares on one-hot labels."""
+    x = np.hstack([x, np.ones((len(x), 1), x.dtype)])
+    target = np.eye(labels.max() + 1)[labels[train]]
+    weights = np.linalg.solve(x[train].T @ x[train] + 10 * np.eye(x.shape[1]), x[train].T @ target)
+    return float(((x[test] @ weights).argmax(1) == labels[test]).mean())
+
+
+def test_neighbours_beat_features_alone(tmp_path: Path) -> None:
+    generate(tmp_path / "g", nodes=20_000, edges=200_000, dim=64, classes=8, seed=1, split=(0.3, 0, 0.3))
+    with open_dataset(tmp_path / "g") as data:
+        paper, cites = data.nodes["paper"], data.edges[0]
+        assert paper.features is not None and paper.labels is not None
+        x = np.array(paper.features.open(), np.float64)
+        mean = np.zeros_like(x)
+        np.add.at(mean, np.array(cites.dst), x[np.array(cites.src)])
+        mean /= np.maximum(np.bincount(cites.dst, minlength=len(x)), 1)[:, None]
+        train, test = paper.splits["train"], paper.splits["test"]
+        alone = ridge_accuracy(x, paper.labels, train, test)
+        aggregated = ridge_accuracy(np.hstack([x, mean]), paper.labels, train, test)
+        assert alone < 0.6
+        assert aggregated > 0.8
+
+
+def test_existing_output(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"nodes": 100, "edges": 100, "dim": 2, "classes": 2}
+    generate(tmp_path / "g", seed=0, **options)
+    before = digests(tmp_path / "g")
+    with pytest.raises(ExistsError, match="already exists"):
+        generate(tmp_path / "g", seed=1, **options)
+    assert digests(tmp_path / "g") == before
+    generate(tmp_path / "g", seed=1, force=True, **options)
+    assert digests(tmp_path / "g") != before
+    shutil.rmtree(tmp_path / "g" / "processed")
+    (tmp_path / "g" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ExistsError, match="holds something that tiering generate did not write"):
+        generate(tmp_path / "g", seed=1, force=True, **options)
+    assert (tmp_path / "g" / "thesis.tex").exists()
+
+
+def test_full_disk_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic, "disk_free", lambda path: 1000)
+    with pytest.raises(StorageError, match=r"not enough room: .*needed, 1000 B free"):
+        generate(tmp_path / "g", nodes=1000, edges=1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("stop")
+
+    monkeypatch.setattr(synthetic, "draw_edges", fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        generate(tmp_path / "g", nodes=1000, edges=1000)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"nodes": 1}, "nodes: expected 2 to"),
+        ({"edges": -1}, "edges: expected 0 to"),
+        ({"dim": 0}, "dim: expected 1 to"),
+        ({"classes": 0}, "classes: expected 1 to"),
+        ({"classes": 60}, "nodes: 100 paper nodes are too few for 60 classes"),
+        ({"hetero": True}, "nodes: 2 institute nodes are too few for 2 classes"),
+        ({"seed": -1}, "seed: expected 0 to"),
+        ({"dtype": "int8"}, "dtype: expected float32, float16, bfloat16, found 'int8'"),
+        ({"split": (0.001, 0, 0)}, "leaves the train set empty"),
+        ({"split": (0.6, 0.6, 0)}, "split: expected three shares"),
+        ({"featureless": ["fos"]}, "featureless: expected some of none without hetero, found 'fos'"),
+    ],
+)
+def test_bad_parameters(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        generate(tmp_path / "g", **{"nodes": 100, "edges": 100, "dim": 2, "classes": 2, **options})
+    assert list(tmp_path.iterdir()) == []
+
+
+GOLDEN = "9224a156b36225ff60e7c856fc2128e192734f8b450f6daa24ade15e1cd0e997"

@@ -1,0 +1,308 @@
+"""Formats edgelist and parquet: streamed edges as numbers in columns."""
+
+from __future__ import annotations
+
+import gzip
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tiering.datasets import detect, edge_list, open_dataset
+from tiering.datasets.tables import TableSink
+from tiering.errors import InputError, MissingError
+
+PAIRS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=30)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pairs=PAIRS,
+    delimiter=st.sampled_from(["\t", " ", "  ", " \t ", ",", ";", "|"]),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    header=st.booleans(),
+    comments=st.booleans(),
+    zipped=st.booleans(),
+    last_newline=st.booleans(),
+    block=st.integers(16, 200),
+)
+def test_text_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    pairs: list[tuple[int, int]],
+    delimiter: str,
+    ending: str,
+    header: bool,
+    comments: bool,
+    zipped: bool,
+    last_newline: bool,
+    block: int,
+) -> None:
+    lines = [f"{u}{delimiter}{v}" for u, v in pairs]
+    if header:
+        lines.insert(0, f"src{delimiter}dst")
+    if comments:
+        lines = ["# Nodes: 13 Edges: 5", "% more", *lines[:2], "# between", *lines[2:]]
+    text = (ending.join(lines) + (ending if last_newline else "")).encode()
+    folder = tmp_path_factory.mktemp("text")
+    path = folder / ("edges.txt.gz" if zipped else "edges.txt")
+    path.write_bytes(gzip.compress(text) if zipped else text)
+    monkeypatch.setattr(edge_list, "BLOCK_BYTES", block)
+    assert detect(path) == "edgelist"
+    with open_dataset(path, work_dir=folder, num_nodes=13) as data:
+        edges = data.edges[0]
+        assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
+        assert data.notes["text"]["header"] == header
+        assert data.nodes["node"].num_nodes == 13
+    assert list(folder.iterdir()) == [path], "temporary files are gone"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_columns_weights_and_leading_blanks(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.csv", "time,weight,source,target\n9,0.5,1,2\n8,2,0,1\n")
+    data = open_dataset(path)
+    assert data.edges[0].src.tolist() == [1, 0]
+    assert data.edges[0].dst.tolist() == [2, 1]
+    assert data.edges[0].data["weight"].tolist() == [0.5, 2.0]
+    assert data.notes["text"]["ignored_columns"] == ["time"]
+    assert data.notes["inferred"]["node num_nodes"]["value"] == 3
+    other = open_dataset(path, src_column="target", dst_column=2, num_nodes=3)
+    assert other.edges[0].src.tolist() == [2, 1]
+    blanks = write(tmp_path / "b.txt", "  0 1  \n\n 1\t 2 \n2  0\n")
+    assert open_dataset(blanks).edges[0].src.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "edges"),
+    [
+        (b"\xef\xbb\xbfsrc,dst\n0,1\n", {}, [(0, 1)]),
+        (b"\xef\xbb\xbf0,1\n2,1\n", {}, [(0, 1), (2, 1)]),
+        (b'"src","dst","what, why"\n"0","1","a"\n"1","2","b, c"\n', {}, [(0, 1), (1, 2)]),
+        (b"x,0,1\ny,1,2\n", {"src_column": 1, "dst_column": 2}, [(0, 1), (1, 2)]),
+        (b",src,dst\n0,5,6\n1,6,5\n", {}, [(5, 6), (6, 5)]),
+        (b"info,inflow\n0,1\n", {}, [(0, 1)]),
+        (b"src,dst,hash\n0,1,0xFF\n1,2,0x1\n", {}, [(0, 1), (1, 2)]),
+        (b"007,1\r\n1,2\r", {}, [(7, 1), (1, 2)]),
+        (b"a,a,b\n9,0,1\n", {"src_column": 1, "dst_column": "b"}, [(0, 1)]),
+    ],
+)
+def test_odd_texts_that_are_fine(
+    tmp_path: Path, text: bytes, options: dict[str, Any], edges: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_bytes(text)
+    with open_dataset(path, num_nodes=10, **options) as data:
+        assert list(zip(data.edges[0].src.tolist(), data.edges[0].dst.tolist(), strict=True)) == edges
+
+
+def test_more_parquet_files_than_may_be_open(tmp_path: Path) -> None:
+    for k in range(60):
+        pa_parquet.write_table(table([(k, k + 1)]), tmp_path / f"{k:02}.parquet")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 30, limits[1]))
+    try:
+        with open_dataset(tmp_path) as data:
+            assert data.edges[0].src.tolist() == list(range(60))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_row_group_passes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some KiB may hold more rows than fit in memory."""
+    rows = 1 << 23
+    ids = pa.array(np.zeros(rows, np.int64))
+    pa_parquet.write_table(pa.table({"src": ids, "dst": ids}), tmp_path / "e.parquet", row_group_size=rows)
+    del ids
+    assert (tmp_path / "e.parquet").stat().st_size < 1 << 20
+    held, append = [pa.total_allocated_bytes()], TableSink.append
+
+    def watched(*arguments: Any) -> None:
+        held.append(pa.total_allocated_bytes())
+        append(*arguments)
+
+    monkeypatch.setattr(TableSink, "append", watched)
+    with open_dataset(tmp_path / "e.parquet") as data:
+        assert data.edges[0].num_edges == rows
+    assert max(held) - held[0] < rows * 16 // 2
+
+
+def test_what_lies_beside_parquet_files(tmp_path: Path) -> None:
+    pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
+    pa_parquet.write_table(table([(1, 2)]), tmp_path / "B.PARQUET")
+    (tmp_path / "_SUCCESS").touch()
+    with open_dataset(tmp_path) as data:
+        assert data.edges[0].num_edges == 2
+        assert data.notes["ignored_files"] == [str(tmp_path / "_SUCCESS")]
+    pa_parquet.write_table(table([(2, 3), (4, -5)]), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c\.parquet: column dst: edge 3: destination id -5 is negative"):
+        open_dataset(tmp_path)
+
+
+def test_sparse_ids(tmp_path: Path) -> None:
+    path = write(tmp_path / "e.txt", "5 700\n700 5\n9000000000 5\n")
+    with pytest.raises(
+        InputError, match=r"e\.txt: edge 2: source id 9000000000 is the largest id, but 3 edges .* --compact-ids"
+    ):
+        open_dataset(path)
+    with open_dataset(path, compact_ids=True) as data:
+        assert data.edges[0].src.tolist() == [0, 1, 2]
+        assert data.edges[0].dst.tolist() == [1, 0, 0]
+        assert data.nodes["node"].extra["original_id"].tolist() == [5, 700, 9000000000]
+        assert data.notes["compact_ids"] == {"nodes": 3, "largest": 9000000000}
+    with pytest.raises(InputError, match="with --compact-ids nodes without edges do not exist"):
+        open_dataset(path, compact_ids=True, num_nodes=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "expected edges, found none"),
+        ("# only\n# comments\n", {}, "expected edges, found none"),
+        ("src,dst\n", {}, "expected edges, found none"),
+        ("0 1\n# c\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; map names"),
+        ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
+        ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
+        ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),
+        ("a,b\n0,1\n\nc,2\n", {}, "line 4: expected a whole number as source id, found 'c'"),
+        ("0 1\n99999999999999999999 2\n", {}, "line 2: expected a whole number as source id"),
+        ("0 1\n-1 2\n", {}, r"edge 1: source id -1 is negative"),
+        ("0 1\n5 2\n", {"num_nodes": 5}, r"num-nodes says 5, ids 0\.\.4, but id 5 occurs"),
+        ("17\n18\n", {}, "expected two ids per line"),
+        ("0 1\n", {"delimiter": "ab"}, "expected one character, tab or space"),
+        ("0,1\n", {"src_column": "from"}, "src-column from: no such column; there are: 0, 1"),
+        ("0,1\n", {"src_column": 1}, "source and destination are the same column"),
+        ("0,1\n", {"weight_column": 2}, r"weight-column 2: no such column; there are: positions 0\.\.1"),
+        ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
+        ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
+        ("%%MatrixMarket matrix\n1 1 1\n", {}, "Matrix Market"),
+        ("0\0 1\n", {}, "expected text, found binary data"),
+        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for format edgelist; it is for npy, igb"),
+    ],
+)
+def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
+    path = write(tmp_path / "e.txt", text)
+    with pytest.raises(InputError, match=message):
+        open_dataset(path, work_dir=tmp_path, **options)
+    assert list(tmp_path.iterdir()) == [path], "temporary files are gone"
+
+
+def test_cut_gzip(tmp_path: Path) -> None:
+    data = gzip.compress(b"".join(b"%d %d\n" % (i, i * 7 % 1000) for i in range(1000)))
+    (tmp_path / "e.txt.gz").write_bytes(data[:-20])
+    with pytest.raises(InputError, match="damaged or cut gzip data"):
+        open_dataset(tmp_path / "e.txt.gz")
+
+
+def table(pairs: list[tuple[int, int]], kind: Any = None) -> pa.Table:
+    kind = kind or pa.int64()
+    return pa.table({"src": pa.array([u for u, _ in pairs], kind), "dst": pa.array([v for _, v in pairs], kind)})
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=PAIRS, files=st.integers(1, 3), group=st.integers(1, 9), kind=st.sampled_from([pa.int32(), pa.uint64()]))
+def test_parquet_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], files: int, group: int, kind: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("parquet")
+    for i in range(files):
+        part = pairs[len(pairs) * i // files : len(pairs) * (i + 1) // files]
+        pa_parquet.write_table(table(part, kind), folder / f"part-{i}.parquet", row_group_size=group)
+    assert detect(folder) == "parquet"
+    with open_dataset(folder) as data:
+        edges = data.edges[0]
+        assert list(zip(edges.src.tolist(), edges.dst.tolist(), strict=True)) == pairs
+        assert len(data.files) == files
+
+
+def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
+    columns = {"weight": [1, 2], "to": [1, 0], "from": [0, 1], "note": ["a", "b"]}
+    pa_parquet.write_table(pa.table(columns), tmp_path / "e.parquet")
+    data = open_dataset(tmp_path / "e.parquet")
+    assert data.edges[0].src.tolist() == [0, 1]
+    assert data.edges[0].data["weight"].tolist() == [1.0, 2.0]
+    assert data.notes["columns"] == {"src": "from", "dst": "to", "weight": "weight"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"src": [0, None, 2], "dst": [1, 1, 1]},
+            "column src: expected a number in each row, found null at edge 1",
+        ),
+        (
+            {"src": ["a", "b"], "dst": ["b", "a"]},
+            "column src: expected ids as whole numbers, found (large_)?string; map",
+        ),
+        ({"src": [0.0, 1.0], "dst": [1, 1]}, "column src: expected ids as whole numbers, found double"),
+        ({"src": [0, -1], "dst": [1, 1]}, "edge 1: source id -1 is negative"),
+        ({"src": pa.array([2**63], pa.uint64()), "dst": [1]}, r"expected ids below 2\^63, found 9223372036854775808"),
+        ({"src": [0]}, "expected two or more columns"),
+        ({"src": [0], "dst": [1], "weight": ["x"]}, "expected numbers as weights, found (large_)?string"),
+        ({"src": [0], "dst": [1], "weight": [float("nan")]}, "found nan at edge 0"),
+        ({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}, "expected edges, found none in e.parquet"),
+    ],
+)
+def test_bad_parquet(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    pa_parquet.write_table(pa.table(columns), tmp_path / "e.parquet")
+    with pytest.raises(InputError, match=message):
+        open_dataset(tmp_path / "e.parquet")
+
+
+def test_parquet_files_that_do_not_match(tmp_path: Path) -> None:
+    pa_parquet.write_table(table([(0, 1)]), tmp_path / "a.parquet")
+    pa_parquet.write_table(pa.table({"x": [1], "y": [2]}), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet: expected column src as in the first file, found x, y"):
+        open_dataset(tmp_path)
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 damaged")
+    with pytest.raises(InputError, match=r"b\.parquet: expected a parquet file, found it damaged"):
+        open_dataset(tmp_path)
+
+
+def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("x")
+    with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
+        detect(tmp_path)
+    with pytest.raises(InputError, match=r"looked for parquet .* and text .*; name the --format"):
+        detect(tmp_path / "notes.md")
+    np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
+    with pytest.raises(InputError, match="give the directory that holds it"):
+        detect(tmp_path / "edge_index.txt.npy")
+    with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
+        open_dataset(tmp_path, "parquet")
+    with pytest.raises(InputError, match="format: expected auto, npy, igb, edgelist, parquet, found 'ogb'"):
+        open_dataset(tmp_path, "ogb")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": 1}, "option colour: unknown; sources take num_nodes"),
+        ({"num_nodes": "x"}, "num-nodes: expected a whole number, found 'x'"),
+        ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
+        ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),
+        ({"feature_dim": 0}, "feature-dim: expected 1 or more"),
+        ({"feature_dtype": "float33"}, "feature-dtype: expected one of float16"),
+        ({"split": "0.6,0.6,0.2"}, "split: expected three shares"),
+        ({"split": "a,b"}, "split: expected three shares"),
+        ({"split": (0, 0.5, 0.5)}, "split: expected three shares"),
+        ({"label": "20"}, "label: expected 19 or 2K"),
+        ({"self_loops": "maybe"}, "self-loops: expected keep, remove, add"),
+        ({"header": True}, "--header: has no meaning for format npy; it is for edgelist"),
+        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb"),
+        ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
+    ],
+)
+def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        open_dataset(npy_dir, **options)

@@ -1,0 +1,124 @@
+"""Changes to edges, against plain Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tiering import native
+from tiering.datasets import open_dataset, reading, scratch, transforms
+from tiering.errors import InputError
+from tiering.execution import own_memory
+
+Edge = tuple[int, int, float]
+
+
+def expected(edges: list[Edge], nodes: int, self_loops: str, reverse: bool, deduplicate: bool) -> list[Edge]:
+    """The same changes, one edge at a time."""
+    if self_loops == "remove":
+        edges = [e for e in edges if e[0] != e[1]]
+    if reverse:
+        edges = edges + [(v, u, w) for u, v, w in edges if u != v]
+    if deduplicate:
+        first: dict[tuple[int, int], Edge] = {}
+        for e in edges:
+            first.setdefault(e[:2], e)
+        edges = list(first.values())
+    if self_loops == "add":
+        have = {u for u, v, _ in edges if u == v}
+        edges = edges + [(u, u, 1.0) for u in range(nodes) if u not in have]
+    return edges
+
+
+@pytest.mark.parametrize("bucket", [3, 1 << 25])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
+    self_loops=st.sampled_from(["keep", "remove", "add"]),
+    reverse=st.booleans(),
+    deduplicate=st.booleans(),
+)
+def test_against_plain_python(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    bucket: int,
+    pairs: list[tuple[int, int]],
+    self_loops: str,
+    reverse: bool,
+    deduplicate: bool,
+) -> None:
+    monkeypatch.setattr(transforms, "LARGEST_BUCKET", bucket)
+    monkeypatch.setattr(scratch, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
+    monkeypatch.setattr(transforms, "chunks", lambda size: reading.chunks(size, 4))
+    folder = tmp_path_factory.mktemp("npy")
+    np.save(folder / "edge_index.npy", np.array(pairs, np.int32).reshape(-1, 2).T)
+    weights = np.arange(len(pairs), dtype=np.float32) + 2
+    np.save(folder / "edge_weight.npy", weights)
+    np.save(folder / "edge_id.npy", np.arange(len(pairs)) + 2)
+    options = {"self_loops": self_loops, "reverse_edges": reverse, "deduplicate": deduplicate}
+    edges = [(u, v, float(w)) for (u, v), w in zip(pairs, weights, strict=True)]
+    wanted = expected(edges, 6, self_loops, reverse, deduplicate)
+    with open_dataset(folder, num_nodes=6, work_dir=folder, **options) as data:
+        found = data.edges[0]
+        columns = (found.src.tolist(), found.dst.tolist(), found.data["weight"].tolist())
+        assert list(zip(*columns, strict=True)) == wanted
+        assert found.src.dtype == np.int32
+        assert found.edge_ids is not None
+        assert found.edge_ids.tolist() == [int(w) if w > 1 else -1 for _, _, w in wanted]
+        steps = [c["step"] for c in data.notes.get("changes", [])]
+        assert len(steps) == (self_loops != "keep") + reverse + deduplicate
+        if steps:
+            assert data.notes["changes"][-1]["edges_after"] == len(wanted)
+
+
+def test_between_types_a_relation_is_added(igb_dir: Path) -> None:
+    data = open_dataset(igb_dir, reverse_edges=True)
+    assert data.relations[3:] == [("fos", "rev_topic", "paper"), ("author", "rev_written_by", "paper")]
+    forward, back = data.edge(("paper", "topic", "fos")), data.edge(("fos", "rev_topic", "paper"))
+    assert back.src.tolist() == forward.dst.tolist()
+    assert back.dst.tolist() == forward.src.tolist()
+    assert data.edges[0].num_edges == 6  # cites, in place
+
+
+def test_existing_reverse_relations_are_left(igb_dir: Path) -> None:
+    (igb_dir / "fos__rev_topic__paper").mkdir()
+    np.save(igb_dir / "fos__rev_topic__paper/edge_index.npy", np.array([[5, 0]]))
+    data = open_dataset(igb_dir, reverse_edges=True)
+    assert data.edge(("fos", "rev_topic", "paper")).num_edges == 1
+    assert len(data.notes["warnings"]) == 2
+
+
+def test_types_of_added_loops(npy_dir: Path) -> None:
+    np.save(npy_dir / "edge_type.npy", np.arange(6, dtype=np.uint8))
+    types = open_dataset(npy_dir, self_loops="add").edges[0].data["type"]
+    assert types.tolist() == [0, 1, 2, 3, 4, 5, -1, -1, -1, -1]
+
+
+def test_ids_out_of_range(npy_dir: Path) -> None:
+    np.save(npy_dir / "edge_index.npy", np.array([[0, 1], [0, 9], [1, 2]]))
+    with pytest.raises(InputError, match=r"edge 1: destination id 9 is outside 0\.\.4 \(5 node nodes\)"):
+        open_dataset(npy_dir, deduplicate=True)
+
+
+def test_pairs_too_large_for_one_number() -> None:
+    src, dst = np.array([2**40, 1, 2**40, 1]), np.array([2**40, 0, 2**40, 1])
+    assert sorted(transforms._firsts(src, dst, 2**41)) == [0, 1, 3]
+
+
+def test_changes_stay_within_the_budget(tmp_path, peak_memory):
+    """4 M edges with every change: 300 MB in memory; what does not fit goes to temporary files."""
+    edges = np.stack(native.rmat_edges(18, 4_000_000, 5)).astype(np.int64)
+    np.save(tmp_path / "edge_index.npy", edges)
+    changes = {"self_loops": "add", "reverse_edges": True, "deduplicate": True}
+    with open_dataset(tmp_path, work_dir=tmp_path, **changes) as dataset:
+        expected = [np.array(dataset.edges[0].src), np.array(dataset.edges[0].dst)]
+    with peak_memory() as peak:
+        budget = own_memory() + (100 << 20)
+        with open_dataset(tmp_path, work_dir=tmp_path, memory=budget, **changes) as dataset:
+            assert peak.bytes < budget
+            np.testing.assert_array_equal(dataset.edges[0].src, expected[0])
+            np.testing.assert_array_equal(dataset.edges[0].dst, expected[1])

@@ -1,0 +1,137 @@
+"""Gathering by a GPU: rows of all tiers, as NumPy finds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError
+
+
+def table_of(kit, build, row_bytes, tiers, rows=700, **options):
+    """A layout of one type whose rows are random bytes, and the rows by rank."""
+    rng = np.random.default_rng(row_bytes)
+    table = rng.integers(0, 256, (rows, row_bytes), dtype=np.uint8)
+    data = kit.Dataset({"paper": kit.Nodes(rows, table, "uint8", tiers=tiers)}, **options)
+    layout = build(data)
+    return layout, table[data.order("paper")]
+
+
+@pytest.mark.parametrize("row_bytes", [1, 12, 100, 512, 602, 1536, 4096, 5000])
+@pytest.mark.parametrize(
+    "tiers", [(100, 151, 249), (700, 0, 0), (0, 700, 0), (0, 0, 700), (0, 0, 0), (10, 0, 20), (0, 33, 0)]
+)
+def test_rows_of_all_tiers(gpu, kit, build, row_bytes, tiers):
+    layout, rows = table_of(kit, build, row_bytes, tiers, peers=3)
+    rng = np.random.default_rng(1)
+    with layout.features(device="cuda", threads=2) as features:
+        for count in (0, 1, 3000):
+            ids = rng.integers(0, 700, count)
+            np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
+        shares = {t: features.counters.tiers[t].rows for t in ("gpu", "peer", "cpu", "ssd")}
+        assert sum(shares.values()) == 3001
+        for tier, size in zip(("gpu", "peer", "cpu"), tiers, strict=True):
+            assert (shares[tier] > 0) == (size > 0)
+        assert (features.counters.ssd_reads > 0) == (sum(tiers) < 700)
+
+
+def test_ids_out_of_range(gpu, kit, build):
+    layout, rows = table_of(kit, build, 64, (100, 100, 100))
+    with layout.features(device="cuda") as features:
+        for bad in (-1, 700, 2**40):
+            with pytest.raises(InputError, match=rf"ids\[2\] is {bad}; expected ranks 0 .. 699"):
+                features.gather(np.array([1, 2, bad, 3]))
+        out = torch.full((4, 64), 9, dtype=torch.uint8)
+        features.gather(np.array([5, -1, 700, 650]), out=out, checked=False)
+        np.testing.assert_array_equal(out[0].numpy(), rows[5])
+        np.testing.assert_array_equal(out[3].numpy(), rows[650])
+        assert (out[1:3] == 9).all()
+
+
+def test_out_is_checked(gpu, kit, build):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    with layout.features(device="cuda") as features:
+        with pytest.raises(InputError, match=r"out: expected a contiguous torch.uint8 tensor of shape \(1, 64\)"):
+            features.gather(np.array([1]), out=torch.empty((2, 64), dtype=torch.uint8))
+        with pytest.raises(InputError, match="ids: expected one dimension"):
+            features.gather(np.array([[1]]))
+
+
+def test_small_staging_takes_turns(gpu, kit, build):
+    """More rows of the ssd tier than a buffer holds: many turns, same rows."""
+    from tiering.loader.gpu.device import open_device
+    from tiering.loader.gpu.features import GpuFeatures
+
+    layout, rows = table_of(kit, build, 602, (10, 0, 20))
+    features = GpuFeatures(layout.artifact, "paper", open_device(0), staging_bytes=7 * 602, most_sms=0)
+    ids = np.random.default_rng(3).integers(0, 700, 1000)
+    for _ in range(3):
+        np.testing.assert_array_equal(features.gather(ids).numpy(), rows[ids])
+    features.close()
+
+
+def test_too_little_memory_leaves_nothing(gpu, kit, build):
+    layout, _ = table_of(kit, build, 4096, (300, 0, 400))
+    free = gpu.live("bytes")
+    gpu.set_memory(free + 300 * 4096 - 1)
+    with pytest.raises(
+        BudgetError, match=r"gpu tier: memory of the GPU.*1.172 MiB wanted; 1.172 MiB are free; make the"
+    ):
+        layout.features(device="cuda")
+    assert gpu.live("bytes") == free
+    gpu.set_memory(1 << 30)
+    gpu.set_registrable(4096)
+    with pytest.raises(BudgetError, match=r"cpu tier: page-locking host memory.*wanted; lock less"):
+        layout.features(device="cuda")
+    assert gpu.live("bytes") == free
+
+
+def test_closed_features_refuse(gpu, kit, build):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    features = layout.features(device="cuda")
+    assert "cuda:0" in repr(features)
+    assert features.placement()["cpu"]["where"] == "locked host memory"
+    features.close()
+    features.close()
+    assert "closed" in repr(features)
+    with pytest.raises(InputError, match="were closed"):
+        features.gather(np.array([1]))
+
+
+def test_same_arguments_same_table(gpu, kit, build):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    with layout:
+        assert layout.features(device="cuda") is layout.features(device="cuda")
+        assert layout.features(device="cuda") is not layout.features()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:-1", 0])
+def test_no_device(gpu, kit, build, device):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    with pytest.raises(InputError, match="device: expected cpu, cuda or cuda:N"):
+        layout.features(device=device)
+
+
+def test_a_gpu_that_is_not_there(gpu, kit, build):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    with pytest.raises(CapabilityError, match=r"cuda:7.*no such GPU; this process sees 1 GPU \(number 0\)"):
+        layout.features(device="cuda:7")
+
+
+@pytest.mark.parametrize("most_sms", [-1, "many", True, 1.5])
+def test_bad_most_sms(gpu, kit, build, most_sms):
+    layout, _ = table_of(kit, build, 64, (100, 100, 100))
+    with pytest.raises(InputError, match="most_sms: expected auto"):
+        layout.features(device="cuda", most_sms=most_sms)
+
+
+def test_damaged_pages(gpu, kit, build):
+    layout, rows = table_of(kit, build, 512, (10, 10, 10))
+    with layout.features(device="cuda", verify=True) as features:
+        np.testing.assert_array_equal(features.gather(np.arange(700)).numpy(), rows)
+        with layout.artifact.images[0].open("r+b") as file:
+            file.seek(4096 * 7)
+            file.write(bytes(rows[30 + 7 * 8, :1] ^ 1))
+        with pytest.raises(FormatError, match=r"page 7 .* of ssd image 0 is damaged: .* 'paper'"):
+            features.gather(np.arange(700))

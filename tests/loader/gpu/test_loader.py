@@ -1,0 +1,165 @@
+"""The loader on a GPU: the very batches of the host's loader, wherever lists and rows lie."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from simulated_gpu import held_share
+
+from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.formats.layout import Layout
+from tiering.loader.pipeline import StageError
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def assert_same(found, expected):
+    """Every tensor of two batches is the same, bit for bit."""
+    assert (found.epoch, found.index, found.seed_type, found.num_nodes) == (
+        expected.epoch,
+        expected.index,
+        expected.seed_type,
+        expected.num_nodes,
+    )
+    pairs = [(found.nodes, expected.nodes), (found.features, expected.features)]
+    pairs += list(zip(found.hops, expected.hops, strict=True)) + list(zip(found.weights, expected.weights, strict=True))
+    for ours, theirs in pairs:
+        assert list(ours) == list(theirs)
+        for key, tensor in theirs.items():
+            assert ours[key].dtype == tensor.dtype and ours[key].shape == tensor.shape
+            assert bits(ours[key]).equal(bits(tensor)), key
+    assert (found.y is None) == (expected.y is None)
+    assert found.y is None or found.y.equal(expected.y)
+
+
+def hold_columns(monkeypatch, share):
+    """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
+    monkeypatch.setattr(Layout, "adjacency_prefix", held_share(share, weights=True))
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize(
+    ("sampler", "fanouts"),
+    [("uniform", "4,3,2"), ("replacement", "5,4"), ("weighted", "4,3"), ("full", "-1,-1"), ("uniform", "60,2")],
+)
+@pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
+def test_same_batches(gpu, kit, build, monkeypatch, share, frontier, sampler, fanouts, data):
+    hold_columns(monkeypatch, share)
+    layout = build(getattr(kit, data)())
+    options = {"fanouts": fanouts, "batch_size": 32, "seed": 9, "frontier": frontier, "sampler": sampler}
+    here, there = layout.loader(**options), layout.loader(device="cuda", **options)
+    for epoch in range(2):
+        pairs = list(zip(there.epoch(epoch), here.epoch(epoch), strict=True))
+        assert len(pairs) == len(here)
+        for found, expected in pairs:
+            assert_same(found, expected)
+
+
+@pytest.mark.parametrize(("sampler", "fanouts"), [("pinsage", "3,2"), ("ladies", "20,20"), ("uniform", "4,3")])
+def test_sampled_by_the_host(gpu, kit, build, sampler, fanouts):
+    layout = build(kit.small_graph())
+    options = {"fanouts": fanouts, "batch_size": 32, "sampler": sampler}
+    there = layout.loader(device="cuda", sample_on="cpu", **options)
+    for found, expected in zip(there, layout.loader(**options), strict=True):
+        assert_same(found, expected)
+
+
+@pytest.mark.parametrize("features", ["memory", None])
+def test_features_from_elsewhere(gpu, kit, build, features):
+    layout = build(kit.small_graph())
+    options = {"fanouts": "4,3", "batch_size": 50, "features": features}
+    for found, expected in zip(layout.loader(device="cuda", **options), layout.loader(**options), strict=True):
+        assert_same(found, expected)
+
+
+def test_seeds_that_come_twice(gpu, kit, build):
+    layout = build(kit.small_graph())
+    seeds = np.array([5, 7, 5, 9, 7, 5, 11, 0, 299, 0])
+    options = {"fanouts": "4,3", "batch_size": 5, "seeds": seeds, "shuffle": False}
+    for found, expected in zip(layout.loader(device="cuda", **options), layout.loader(**options), strict=True):
+        assert_same(found, expected)
+
+
+def test_batches_that_grow(gpu, kit, build):
+    """Tables and lists are made larger in the midst of a batch, and kept."""
+    layout = build(kit.small_graph())
+    ids = np.arange(300)
+    there = layout.loader(device="cuda", fanouts="-1,-1", batch_size=300, seeds=ids, shuffle=False)
+    held = []
+    for size in (1, 2, 300, 3):
+        options = {"fanouts": "-1,-1", "batch_size": size, "seeds": ids[:300], "shuffle": False}
+        loader = layout.loader(device="cuda", **options)
+        found, expected = next(iter(loader)), next(iter(layout.loader(**options)))
+        assert_same(found, expected)
+        held.append(loader._batches.sampler.device_bytes)
+    assert next(iter(there)).num_nodes[-1]["node"] == 300
+    assert held[2] > held[0]
+
+
+def test_counters(gpu, kit, build):
+    layout = build(kit.small_graph())
+    options = {"fanouts": "4,3", "batch_size": 32}
+    here, there = layout.loader(**options), layout.loader(device="cuda", **options)
+    for _ in zip(here, there, strict=True):
+        pass
+    ours, theirs = there.counters()["node"], here.counters()["node"]
+    for tier in ("gpu", "peer", "cpu", "ssd"):
+        assert ours["tiers"][tier]["rows"] == theirs["tiers"][tier]["rows"] > 0
+        assert ours["tiers"][tier]["bytes"] == theirs["tiers"][tier]["bytes"]
+    assert ours["gathers"] == theirs["gathers"] == len(here)
+    assert ours["ssd_reads"] > 0
+
+
+def test_adjacency_that_is_not_sound(gpu, kit, build):
+    layout = build(kit.small_graph())
+    path = layout.graph.path / "relations" / "node__to__node" / "indices"
+    indices = np.fromfile(path, np.int32)
+    indices[::7] = 300
+    indices.tofile(path)
+    loader = layout.loader(device="cuda", fanouts="-1,-1", batch_size=32)
+    with pytest.raises(StageError, match=r"sampling failed: .*source id 300 is outside 0..299"):
+        list(loader)
+
+
+def test_too_little_memory_for_a_batch(gpu, kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(device="cuda", fanouts="50,50,50", batch_size=100)
+    gpu.set_memory(gpu.live("bytes") + 10_000)
+    with pytest.raises(StageError, match="use smaller batches or fanouts") as caught:
+        list(loader)
+    assert isinstance(caught.value.__cause__, BudgetError)
+    gpu.set_memory(1 << 30)
+    expected = list(layout.loader(fanouts="50,50,50", batch_size=100))
+    for found, each in zip(loader.epoch(0), expected, strict=True):  # the loader is as good as new
+        assert_same(found, each)
+
+
+def test_stopping_midway_leaves_no_threads(gpu, kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(device="cuda", fanouts="4,3", batch_size=8)
+    for batch in loader:
+        if batch.index == 2:
+            break
+    assert not [t for t in threading.enumerate() if t.name.startswith("tiering-")]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
+        ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "not with sampler 'ladies'"),
+        ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
+        ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
+        ({"peers": "some"}, InputError, "peers: expected auto, off or a PeerGroup"),
+    ],
+)
+def test_bad_options(gpu, kit, build, options, error, words):
+    layout = build(kit.small_graph())
+    with pytest.raises(error, match=words):
+        layout.loader(**{"device": "cuda", "fanouts": "4,3", **options})

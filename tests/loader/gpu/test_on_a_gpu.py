@@ -1,0 +1,152 @@
+"""What only a GPU can show; skipped where there is none. `make gpu-test` runs these."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tiering import cuda
+
+pytestmark = pytest.mark.gpu
+
+PEER = """
+import sys
+import numpy as np
+from tiering.loader import PeerGroup, open_layout
+layout = open_layout(sys.argv[1])
+group = PeerGroup(int(sys.argv[3]), 2, sys.argv[2], timeout=60)
+features = layout.features(device="cuda:0", peers=group)
+whole = layout.features()
+ids = np.random.default_rng(group.rank).integers(0, len(features), 2000)
+assert features.gather(ids).cpu().equal(whole.gather(ids))
+assert features.placement()["peer"]["where"] == "GPU of peer 0, GPU of peer 1"
+features.close()
+"""
+
+
+@pytest.fixture(autouse=True)
+def real_gpu():
+    if reason := cuda.unavailable():
+        pytest.skip(reason)
+    if not torch.cuda.is_available():
+        pytest.skip("torch was built without CUDA")
+
+
+def on_host(value):
+    return {key: tensor.cpu() for key, tensor in value.items()}
+
+
+def assert_same(found, expected):
+    assert found.num_nodes == expected.num_nodes
+    pairs = [(found.nodes, expected.nodes), (found.features, expected.features)]
+    for ours, theirs in [*pairs, *zip(found.hops, expected.hops, strict=True)]:
+        there = on_host(ours)
+        assert all(there[key].equal(theirs[key]) for key in theirs)
+    assert found.y is None or found.y.cpu().equal(expected.y)
+
+
+@pytest.mark.parametrize("row_bytes", [1, 12, 512, 602, 1536, 2408, 4096, 5000])
+@pytest.mark.parametrize("tiers", [(100, 151, 249), (700, 0, 0), (0, 0, 700), (0, 0, 0)])
+def test_rows(kit, build, row_bytes, tiers):
+    table = kit.random_table(700, row_bytes)
+    data = kit.Dataset({"paper": kit.Nodes(700, table, "uint8", tiers=tiers)}, peers=3)
+    layout, rows = build(data), table[data.order("paper")]
+    ids = np.random.default_rng(1).integers(0, 700, 5000)
+    with layout.features(device="cuda") as features:
+        found = features.gather(ids)
+        assert found.device.type == "cuda"
+        np.testing.assert_array_equal(found.cpu().numpy(), rows[ids])
+        there = torch.from_numpy(ids).cuda()
+        assert features.gather(there, out=torch.empty_like(found)).equal(found)
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize(
+    ("sampler", "fanouts"),
+    [("uniform", "4,3,2"), ("replacement", "5,4"), ("weighted", "4,3"), ("full", "-1,-1"), ("ladies", "20,20")],
+)
+@pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
+def test_batches_are_the_hosts(kit, build, data, sampler, fanouts, frontier):
+    layout = build(getattr(kit, data)())
+    options = {"fanouts": fanouts, "batch_size": 32, "sampler": sampler, "frontier": frontier}
+    here, there = layout.loader(**options), layout.loader(device="cuda", **options)
+    for epoch in range(2):
+        for found, expected in zip(there.epoch(epoch), here.epoch(epoch), strict=True):
+            assert_same(found, expected)
+
+
+def test_after_the_first_epochs_the_driver_is_not_asked(kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(device="cuda", fanouts="10,10", batch_size=16)
+    for epoch in range(3):
+        for _ in loader.epoch(epoch):
+            pass
+    torch.cuda.synchronize()
+    asked, free = torch.cuda.memory_stats().get("num_device_alloc"), cuda.free_bytes(0)
+    for epoch in range(3, 6):
+        for _ in loader.epoch(epoch):
+            pass
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_stats().get("num_device_alloc") == asked
+    assert cuda.free_bytes(0) == free
+
+
+def test_batches_wait_for_nothing_but_themselves(kit, build):
+    """Training on a stream of its own, slower than the loader: what it keeps is not written over."""
+    layout = build(kit.small_graph())
+    options = {"fanouts": "10,10", "batch_size": 16}
+    kept, side = [], torch.cuda.Stream()
+    heavy = torch.rand(2048, 2048, device="cuda")
+    with torch.cuda.stream(side):
+        for batch in layout.loader(device="cuda", prefetch=4, **options):
+            heavy = heavy @ heavy
+            heavy /= heavy.norm()
+            kept.append((batch.nodes["node"] * 1, batch.x * 1))
+            del batch
+    side.synchronize()
+    for (nodes, x), expected in zip(kept, layout.loader(**options), strict=True):
+        assert nodes.cpu().equal(expected.nodes["node"])
+        assert x.cpu().equal(expected.x)
+
+
+def test_the_kernel_in_a_graph(kit, build):
+    table = kit.random_table(700, 512)
+    data = kit.Dataset({"paper": kit.Nodes(700, table, "uint8", tiers=(700, 0, 0))})
+    layout, rows = build(data), table[data.order("paper")]
+    features = layout.features(device="cuda")
+    ids = torch.zeros(64, dtype=torch.int64, device="cuda")
+    out = torch.empty((64, 512), dtype=torch.uint8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        stream = torch.cuda.current_stream().cuda_stream
+        features._table.gather(ids.data_ptr(), 64, out.data_ptr(), stream)
+    for seed in range(3):
+        wanted = np.random.default_rng(seed).integers(0, 700, 64)
+        ids.copy_(torch.from_numpy(wanted))
+        graph.replay()
+        np.testing.assert_array_equal(out.cpu().numpy(), rows[wanted])
+    features.close()
+
+
+def test_two_processes_on_one_gpu_share_their_memory(kit, build, tmp_path):
+    data = kit.Dataset({"paper": kit.Nodes(400, kit.random_table(400, 96), "uint8", tiers=(40, 200, 160))}, peers=2)
+    layout = build(data)
+    arguments = [sys.executable, "-c", PEER, str(layout.path), str(tmp_path / "meet")]
+    processes = [subprocess.Popen([*arguments, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    assert not Path(tmp_path / "meet").exists()
+
+
+def test_the_example_learns_the_same(kit, build, example):
+    layout = build(kit.small_graph())
+    options = {"epochs": 2, "fanouts": [4, 3], "batch_size": 32, "hidden": 16}
+    here, there = example.train(layout.path, **options), example.train(layout.path, device="cuda", **options)
+    assert there["batch_digest"] == here["batch_digest"]
+    np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-3)

@@ -1,0 +1,83 @@
+"""Whole chains on real graphs: what `tiering layout` plans is what a GPU holds, and batches are the host's."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from simulated_gpu import held_share
+
+import tiering
+from tiering.formats.layout import Layout
+from tiering.loader.gpu import device
+from tiering.loader.gpu.adjacency import Spread, load_adjacency
+
+
+def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
+    """Import, score, reorder, layout; the layout's path."""
+    graph, scores, ordered, out = (str(tmp_path / name) for name in ("graph", "scores", "ordered", "layout"))
+    fanouts = ["--fanouts", "5,5", "--batch-size", "256"]
+    run("import", *source, "--out", graph).ok()
+    run("score", graph, "--method", "hybrid", "--sampler", sampler, *fanouts, "--out", scores).ok()
+    run("reorder", graph, "--scores", scores, "--out", ordered).ok()
+    split = ["--scores", scores] if "--split" in layout_options else []
+    run("layout", ordered, "--out", out, *layout_options, *split).ok()
+    return out
+
+
+def compare(path, batches=6, sampler="uniform"):
+    with tiering.open(path) as layout:
+        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, "sampler": sampler}
+        here, there = layout.loader(**options), layout.loader(device="cuda", **options)
+        for found, expected, _ in zip(there, here, range(batches), strict=False):
+            assert found.num_nodes == expected.num_nodes
+            assert all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
+            for ours, theirs in zip(found.hops, expected.hops, strict=True):
+                assert all(ours[r].equal(theirs[r]) for r in theirs)
+            assert all(found.features[t].equal(expected.features[t]) for t in expected.features)
+            assert found.y is None or found.y.equal(expected.y)
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "weighted"])
+def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
+    """Lists that the plan puts on the GPU are there, no more and no fewer; all they need is in the budget."""
+    data, random = tmp_path / "data", np.random.default_rng(0)
+    data.mkdir()
+    np.save(data / "edge_index.npy", (random.random((2, 60_000)) ** 2 * 3000).astype(np.int64))
+    np.save(data / "edge_weight.npy", random.random(60_000, np.float32))
+    np.save(data / "node_feat.npy", random.random((3000, 32), np.float32))
+    np.save(data / "train_idx.npy", np.arange(0, 3000, 3))
+    path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--split", "auto", sampler=sampler)
+    with tiering.open(path) as layout:
+        before = gpu.live("bytes")
+        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=sampler == "weighted"))
+        (columns,) = held.columns.values()
+        (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
+        assert columns == prefix.columns > 0
+        assert prefix.weights == (sampler == "weighted")
+        assert gpu.live("bytes") - before == prefix.bytes
+        rows = layout.features(device="cuda").placement()["gpu"]["bytes"]
+        assert 0 < rows + prefix.bytes <= 150 * 1024
+    compare(path, sampler=sampler)
+
+
+def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monkeypatch):
+    layout, live = build(kit.small_graph()), {}
+    for weights in (True, False):
+        monkeypatch.setattr(Layout, "adjacency_prefix", held_share(0.5, weights))
+        before = gpu.live("bytes")
+        held = load_adjacency(layout.artifact, device.open_device(0), Spread(weighted=True))
+        live[weights] = gpu.live("bytes") - before
+        (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
+        assert live[weights] == prefix.bytes and held.columns
+        del held
+        gc.collect()
+    assert live[True] - live[False] == 8 * prefix.edges > 0
+
+
+@pytest.mark.parametrize("name", ["cora", "tolokers"])
+def test_real_graph(gpu, tiering_cli, tmp_path, shared_data, name):
+    tiers = ["--gpu", "10%", "--peer", "2x5%", "--cpu", "40%", "--ssd", str(tmp_path / "ssd")]
+    path = prepare(tiering_cli, [str(shared_data / name)], tmp_path, *tiers)
+    compare(path)

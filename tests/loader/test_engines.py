@@ -1,0 +1,198 @@
+"""Engines where they are hindered: io_uring forbidden or without descriptors, file systems without O_DIRECT."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tiering import native
+from tiering.errors import CapabilityError, StorageError
+from tiering.loader import engines
+
+FORBID = """
+    # Seccomp filters as container runtimes install them: a system call fails with an error of choice.
+    import ctypes, struct
+    SETUP, ENTER, EPERM, EINVAL, ENOMEM = 425, 426, 1, 22, 12
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def forbid(call, error, waiting=False):
+        # io_uring_enter that waits: its third argument, the completions to wait for, is not 0.
+        steps = [(0x20, 0, 0, 0), (0x15, 0, 3 if waiting else 1, call)]
+        steps += [(0x20, 0, 0, 32), (0x15, 1, 0, 0)] if waiting else []
+        steps += [(0x06, 0, 0, 0x00050000 | error), (0x06, 0, 0, 0x7FFF0000)]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+        libc.prctl(38, 1, 0, 0, 0)
+        if libc.prctl(22, 2, program, 0, 0) != 0:
+            print("no seccomp here")
+            raise SystemExit(0)
+"""
+EXHAUST = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))
+"""
+
+
+def run_script(*parts: str, argument: object = "") -> str:
+    """Run pieces of Python code, one after the other, in a process of its own; return what it printed."""
+    code = "\n".join(textwrap.dedent(part) for part in ("from tiering import native", *parts))
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(argument)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+needs_uring = pytest.mark.skipif(bool(native.uring_unavailable()), reason=native.uring_unavailable())
+
+
+READ = """
+    import logging, sys
+    import numpy, tiering
+    logging.basicConfig(stream=sys.stdout)
+    layout = tiering.open(sys.argv[1])
+    expected = layout.features(engine="mmap").gather_numpy(numpy.arange(300))
+    def read(engine):
+        features = layout.features(engine=engine)
+        same = (features.gather_numpy(numpy.arange(300)) == expected).all()
+        print("read", engine, "by", features.engine, same)
+    def refused(engine):
+        try:
+            read(engine)
+        except tiering.errors.TieringError as error:
+            print("refused:", type(error).__name__, error)
+"""
+
+
+def read_forbidden(layout: object, *parts: str) -> str:
+    out = run_script(FORBID, READ, *parts, argument=layout.path)
+    if "no seccomp here" in out:
+        pytest.skip(out)
+    return out
+
+
+@needs_uring
+@pytest.mark.parametrize("call", ["SETUP", "ENTER"])
+@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+def test_ring_forbidden_from_the_start(kit, build, call, error):
+    out = read_forbidden(build(kit.small_graph()), f"forbid({call}, {error}); read('auto'); refused('io_uring')")
+    assert "read auto by threads True" in out
+    assert out.count("because io_uring is not available: ") == 1
+    assert "refused: CapabilityError engine io_uring: " in out
+    if error == "EPERM":
+        assert "not available: io_uring is forbidden here, by a container's seccomp profile" in out
+
+
+@needs_uring
+@pytest.mark.parametrize("error", ["EPERM", "EINVAL", "ENOMEM"])
+@pytest.mark.parametrize("waiting", [False, True])
+def test_ring_forbidden_after_open(kit, build, error, waiting):
+    """`waiting`: reads still go to the kernel, and must be awaited although the call that waits is refused."""
+    use = f"""
+    read("auto")
+    read("io_uring")
+    forbid(ENTER, {error}, {waiting})
+    refused("io_uring")
+    refused("io_uring")
+    read("auto")
+    read("auto")
+    """
+    out = read_forbidden(build(kit.small_graph(page_bytes=512)), use)
+    assert "read auto by io_uring True\nread io_uring by io_uring True" in out
+    assert out.count("refused: StorageError ") == 2
+    assert out.count("read auto by threads True") == 2
+    assert out.count("because io_uring is not available: ") == 1
+
+
+@needs_uring
+def test_ring_forbidden_in_a_child(kit, build):
+    """Its parent's ring works, its own is refused."""
+    use = """
+    import os
+    read("auto")
+    child = os.fork()
+    if child == 0:
+        forbid(SETUP, EPERM)
+        read("auto")
+        sys.stdout.flush()
+        os._exit(0)
+    print("child", os.waitpid(child, 0)[1])
+    read("auto")
+    """
+    out = read_forbidden(build(kit.small_graph()), use)
+    assert "read auto by threads True" in out
+    assert "child 0\nread auto by io_uring True" in out
+
+
+@needs_uring
+def test_no_descriptor_left():
+    out = run_script(EXHAUST, "print(native.uring_unavailable())")
+    assert "no file descriptor is left for the ring: raise `ulimit -n`" in out
+
+
+def test_memory_file_system(engine):
+    """tmpfs takes O_DIRECT or not, by kernel version; rows are right and the reader says which it was."""
+    folder = Path("/dev/shm")
+    if not os.access(folder, os.W_OK):
+        pytest.skip("no tmpfs at /dev/shm")
+    image = folder / f"tiering-test-{os.getpid()}"
+    pages = np.random.default_rng(0).integers(0, 256, (20, 4096), dtype=np.uint8)
+    try:
+        image.write_bytes(pages.tobytes())
+        reader = engines.open_reader([image], 4096, engine, depth=4)
+        assert reader.direct or reader.note or engine == "mmap"
+        table = native.TieredTable(1024, [0, 0, 0, 80], None, [], None, reader, 0, 1024, 4, 4096)
+        ids = np.random.default_rng(1).integers(0, 80, 200)
+        out = np.empty((200, 1024), np.uint8)
+        table.gather(ids, out)
+        np.testing.assert_array_equal(out, pages.reshape(80, 1024)[ids])
+    finally:
+        image.unlink(missing_ok=True)
+
+
+def test_direct_demanded_of_mmap(tmp_path):
+    with pytest.raises(CapabilityError, match="mmap engine always goes through the page cache"):
+        engines.open_reader([tmp_path / "image"], 4096, "mmap", direct="on")
+
+
+def test_image_that_cannot_be_opened(tmp_path):
+    with pytest.raises(StorageError, match=r"image: .*No such file"):
+        engines.open_reader([tmp_path / "image"], 4096, "threads")
+    with pytest.raises(StorageError, match=r"not a file or block device|Is a directory"):
+        engines.open_reader([tmp_path], 4096, "threads", direct="off")
+
+
+def test_images_by_descriptor(tmp_path, engine):
+    """An open layout names its images so; errors call them by their own names."""
+    image = tmp_path / "image"
+    image.write_bytes(bytes(8192))
+    with image.open("rb") as file:
+        reader = engines.open_reader([Path(f"/proc/self/fd/{file.fileno()}")], 4096, engine)
+    table = native.TieredTable(4096, [0, 0, 0, 2], None, [], None, reader, 0, 4096, 1, 4096)
+    os.truncate(image, 4096)
+    with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
+        table.gather(np.array([0, 1]), np.empty((2, 4096), np.uint8))
+
+
+def test_more_reads_than_depth(tmp_path, engine):
+    image = tmp_path / "image"
+    pages = np.random.default_rng(0).integers(0, 256, (500, 4096), dtype=np.uint8)
+    image.write_bytes(pages.tobytes())
+    for depth in (1, 2, 512):
+        reader = engines.open_reader([image], 4096, engine, depth=depth)
+        assert reader.depth == depth
+        table = native.TieredTable(4096, [0, 0, 0, 500], None, [], None, reader, 0, 4096, 1, 4096)
+        ids = np.random.default_rng(depth).permutation(500)
+        out = np.empty((500, 4096), np.uint8)
+        table.gather(ids, out)
+        np.testing.assert_array_equal(out, pages[ids])

@@ -1,0 +1,366 @@
+"""Loader: the same batches from tiers and memory, for any number of workers, and those of the original graph."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import tiering
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.formats.graph import Graph
+from tiering.loader.pipeline import Stage, StageError, run_stages
+from tiering.sampling import SamplingOptions, make_sampler
+
+
+def same_tensor(a, b) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.contiguous().view(-1), b.contiguous().view(-1))
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+
+def assert_same_batch(a, b) -> None:
+    assert (a.epoch, a.index, a.seed_type, a.num_nodes) == (b.epoch, b.index, b.seed_type, b.num_nodes)
+    assert a.nodes.keys() == b.nodes.keys()
+    assert all(same_tensor(a.nodes[t], b.nodes[t]) for t in a.nodes)
+    assert all(same_tensor(x[r], y[r]) for x, y in zip(a.hops, b.hops, strict=True) for r in x)
+    assert [hop.keys() for hop in a.weights] == [hop.keys() for hop in b.weights]
+    assert all(same_tensor(x[r], y[r]) for x, y in zip(a.weights, b.weights, strict=True) for r in x)
+    assert a.features.keys() == b.features.keys()
+    assert all(same_bits(a.features[t], b.features[t]) for t in a.features)
+    assert same_tensor(a.y, b.y)
+
+
+@pytest.fixture(params=["small_graph", "hetero_graph"])
+def data(request, kit):
+    return getattr(kit, request.param)(images=2)
+
+
+OPTIONS = {"fanouts": [4, 3], "batch_size": 32, "seed": 7}
+SAMPLERS = {
+    "uniform": {},
+    "replacement": {"sampler": "replacement"},
+    "weighted": {"sampler": "weighted"},
+    "full": {"sampler": "full", "fanouts": [-1, -1]},
+    "pinsage": {"sampler": "pinsage", "num_walks": 20, "walk_length": 3, "restart": 0.3},
+    "ladies": {"sampler": "ladies", "fanouts": [40, 60]},
+}
+"""Options of a loader by sampler."""
+
+
+def test_open_returns_a_tiered_layout(kit, build):
+    data = kit.small_graph()
+    layout = tiering.open(build(data).path)
+    assert layout.node_types == ["node"]
+    assert layout.relations == [("node", "to", "node")]
+    order = data.order("node")
+    np.testing.assert_array_equal(layout.new_to_old("node"), order)
+    np.testing.assert_array_equal(layout.old_to_new("node")[order], np.arange(300))
+    np.testing.assert_array_equal(layout.labels("node"), data.nodes["node"].labels[order])
+    np.testing.assert_array_equal(order[layout.split("train")], data.nodes["node"].splits["train"])
+    assert layout.csc()[0][-1] == layout.num_edges() == 3000
+    assert layout.problems("full") == []
+
+
+@pytest.fixture(params=SAMPLERS)
+def sampler(request):
+    return {**OPTIONS, **SAMPLERS[request.param]}
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_tiers_and_memory_give_the_same_batches(build, engine, data, frontier):
+    layout = build(data)
+    tiers = layout.loader(**OPTIONS, frontier=frontier, engine=engine)
+    memory = layout.loader(**OPTIONS, frontier=frontier, features="memory", engine="mmap")
+    for _ in range(2):
+        pairs = list(zip(tiers, memory, strict=True))
+        assert len(pairs) == len(tiers)
+        for a, b in pairs:
+            assert_same_batch(a, b)
+
+
+def test_workers_do_not_change_batches(build, data):
+    layout = build(data)
+    expected = list(layout.loader(**OPTIONS, workers=1, prefetch=0).epoch(3))
+    for workers in (2, 4):
+        got = list(layout.loader(**OPTIONS, workers=workers, prefetch=3).epoch(3))
+        for a, b in zip(expected, got, strict=True):
+            assert_same_batch(a, b)
+
+
+def test_epochs(kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(**OPTIONS)
+    first, second = list(loader), list(loader)
+    assert [b.epoch for b in first] == [0] * 7
+    assert [b.epoch for b in second] == [1] * 7
+    assert not torch.equal(first[0].seeds, second[0].seeds)
+    assert_same_batch(list(loader.epoch(1))[2], second[2])
+    for epoch in (first, second):
+        seeds = torch.cat([b.seeds for b in epoch])
+        np.testing.assert_array_equal(np.sort(seeds.numpy()), np.sort(layout.split("train")))
+
+
+def test_content_of_a_batch(kit, build, data):
+    """Every part of a batch against the dataset in original ids."""
+    layout = build(data)
+    seen = 0
+    for batch in layout.loader(**OPTIONS):
+        old = {t: layout.new_to_old(t)[ids.numpy()] for t, ids in batch.nodes.items()}
+        nodes = data.nodes[batch.seed_type]
+        np.testing.assert_array_equal(batch.y.numpy(), nodes.labels[old[batch.seed_type][: len(batch.seeds)]])
+        for node_type, rows in batch.features.items():
+            expected = data.nodes[node_type].table[old[node_type]]
+            np.testing.assert_array_equal(rows.view(torch.uint8).numpy(), expected.view(np.uint8))
+        assert set(batch.features) == {t for t, n in data.nodes.items() if n.table is not None}
+        for hop in batch.hops:
+            for relation, edges in hop.items():
+                known = set(zip(*(side.tolist() for side in data.edges[relation]), strict=True))
+                src, dst = old[relation[0]][edges[0].numpy()], old[relation[2]][edges[1].numpy()]
+                assert set(zip(src.tolist(), dst.tolist(), strict=True)) <= known
+                seen += len(src)
+    assert seen > 100
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_batches_are_the_images_of_the_original_graph(kit, build, data, tmp_path, sampler, frontier):
+    """Whatever the sampler, training on the reordered graph sees the nodes, edges and weights of the original."""
+    layout = build(data)
+    with ArtifactWriter(tmp_path / "original", "graph") as writer:
+        kit.write_graph(writer, data, reordered=False)
+    original = Graph.open(tmp_path / "original")
+    loader = layout.loader(**sampler, frontier=frontier)
+    expecting = make_sampler(original, SamplingOptions(**sampler, frontier=frontier))
+    train = {loader.node_type: original.split("train")}
+    plan = expecting.batches(train, OPTIONS["batch_size"], 1)
+    assert expecting.edge_relations == loader.relations
+    for index, batch in enumerate(loader.epoch(1)):
+        expected = expecting.sample(plan[index], epoch=1, batch=index)
+        for node_type, ids in batch.nodes.items():
+            np.testing.assert_array_equal(layout.new_to_old(node_type)[ids.numpy()], expected.nodes[node_type])
+        for hop, weights, edges in zip(batch.hops, batch.weights, expected.hops, strict=True):
+            assert hop.keys() == edges.keys()
+            for relation, found in edges.items():
+                np.testing.assert_array_equal(hop[relation].numpy(), [found.src, found.dst])
+                assert (relation in weights) == (found.weights is not None)
+                if found.weights is not None:
+                    np.testing.assert_array_equal(weights[relation].numpy(), found.weights)
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+@pytest.mark.parametrize("name", ["pinsage", "ladies"])
+def test_weights_of_blocks(kit, build, name, frontier):
+    """A block has the weights of its own edges, in their order."""
+    loader = build(kit.hetero_graph()).loader(**{**OPTIONS, **SAMPLERS[name]}, frontier=frontier)
+    for batch in loader:
+        for hop, block in zip(reversed(range(2)), batch.blocks(), strict=True):
+            assert block.edge_weight.keys() == block.edge_index.keys() == set(loader.relations)
+            for relation, edges in block.edge_index.items():
+                hops = [hop] if frontier == "all" else range(hop + 1)
+                joined = [w for h in hops for w in batch.weights[h][relation].tolist()]
+                assert block.edge_weight[relation].dtype == torch.float32
+                assert block.edge_weight[relation].tolist() == joined
+                assert len(joined) == edges.shape[1]
+                assert min(joined, default=1) > 0
+                if name == "ladies":
+                    sums = torch.bincount(edges[1], block.edge_weight[relation])
+                    torch.testing.assert_close(sums[sums > 0], torch.ones_like(sums[sums > 0]))
+
+
+@pytest.mark.parametrize("frontier", ["all", "new"])
+def test_blocks(kit, build, frontier):
+    layout = build(kit.small_graph())
+    batch = next(iter(layout.loader(**OPTIONS, frontier=frontier)))
+    blocks = batch.blocks()
+    assert all(block.edge_weight == {} for block in blocks)
+    assert [b.num_dst["node"] for b in blocks] == [batch.num_nodes[1]["node"], batch.num_nodes[0]["node"]]
+    assert blocks[0].num_src["node"] == len(batch.nodes["node"])
+    for block in blocks:
+        (edges,) = block.edge_index.values()
+        assert edges.dtype == torch.int64
+        assert edges[0].max() < block.num_src["node"]
+        assert edges[1].max() < block.num_dst["node"]
+    outer = batch.edge_index(1)
+    expected = outer.shape[1] if frontier == "all" else outer.shape[1] + batch.edge_index(0).shape[1]
+    assert blocks[0].num_edges == expected
+
+
+def test_full_neighbourhood_matches_the_adjacency(kit, build):
+    layout = build(kit.small_graph())
+    batch = next(iter(layout.loader(fanouts=[-1], batch_size=20)))
+    indptr, indices = layout.csc()
+    for local, rank in enumerate(batch.seeds.tolist()):
+        edges = batch.edge_index(0)
+        mine = batch.nodes["node"][edges[0][edges[1] == local]]
+        np.testing.assert_array_equal(mine.numpy(), indices[indptr[rank] : indptr[rank + 1]])
+
+
+def test_x_of_one_and_of_many_types(kit, build):
+    one = next(iter(build(kit.small_graph()).loader(**OPTIONS)))
+    assert isinstance(one.x, torch.Tensor)
+    many = next(iter(build(kit.hetero_graph()).loader(**OPTIONS)))
+    assert set(many.x) == {"paper", "author"}
+    assert many.edge_index(0, "paper:cites:paper").shape[0] == 2
+    with pytest.raises(MissingError, match="no relation None"):
+        many.edge_index(0)
+    with pytest.raises(InputError, match=r"hop: expected 0..1, found 2"):
+        one.edge_index(2)
+
+
+def test_evaluation_order_and_explicit_seeds(kit, build):
+    layout = build(kit.small_graph())
+    val = torch.cat([b.seeds for b in layout.loader("val", shuffle=False, **OPTIONS)])
+    np.testing.assert_array_equal(val.numpy(), layout.split("val"))
+    chosen = torch.tensor([5, 9, 200])
+    (batch,) = layout.loader(seeds=chosen, shuffle=False, **OPTIONS)
+    assert torch.equal(batch.seeds, chosen)
+    dropped = layout.loader(**OPTIONS, drop_last=True)
+    assert len(dropped) == len(list(dropped)) == 200 // 32
+
+
+def test_features_from_elsewhere(kit, build):
+    data = kit.small_graph()
+    layout = build(data)
+    table = torch.from_numpy(data.nodes["node"].table[data.order("node")])
+
+    class Plain:
+        def gather(self, ids, out=None):
+            return table[torch.as_tensor(ids)]
+
+    for a, b in zip(layout.loader(**OPTIONS), layout.loader(**OPTIONS, features=Plain()), strict=True):
+        assert_same_batch(a, b)
+    (batch, *_) = layout.loader(**OPTIONS, features=None)
+    assert batch.features == {}
+    assert batch.x == {}
+
+
+def test_counters_of_a_loader(kit, build):
+    layout = build(kit.small_graph())
+    loader = layout.loader(**OPTIONS)
+    rows = sum(len(b.nodes["node"]) for b in loader)
+    assert sum(t["rows"] for t in loader.counters()["node"]["tiers"].values()) == rows
+    loader.reset_counters()
+    assert loader.counters()["node"]["gathers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"batch_size": 0}, "batch size: expected a whole number, 1 or more, found 0"),
+        ({"batch_size": True}, "batch size: expected a whole number, 1 or more, found True"),
+        ({"sampler": "nearest"}, "sampler: expected one of uniform, replacement"),
+        ({"sampler": "full"}, "sampler 'full' takes all neighbours, expected -1"),
+        ({"sampler": "pinsage", "restart": 2.0}, "restart"),
+        ({"workers": 0}, "workers: expected"),
+        ({"prefetch": -1}, "prefetch: expected"),
+        ({"fanouts": []}, "fanouts: expected one entry per hop"),
+        ({"fanouts": [0]}, "fanouts: each entry is at least 1"),
+        ({"frontier": "old"}, "frontier: expected"),
+        ({"features": "disk"}, "features: expected 'tiers', 'memory'"),
+        ({"features": 3}, r"features: expected an object with gather\(ids\), found int"),
+        ({"seeds": [5, 900]}, "900"),
+        ({"seeds": []}, "seeds of node type 'node' is empty"),
+        ({"batch_size": 1000, "drop_last": True}, "drop_last"),
+    ],
+)
+def test_bad_options(kit, build, option, message):
+    with pytest.raises(InputError, match=message):
+        build(kit.small_graph()).loader(**{**OPTIONS, **option})
+
+
+def test_empty_train_set(kit, build):
+    data = kit.small_graph()
+    data.nodes["node"].splits["train"] = np.empty(0, np.int64)
+    with pytest.raises(InputError, match="split 'train' of node type 'node' is empty"):
+        build(data).loader(**OPTIONS)
+
+
+def test_missing_split(kit, build):
+    with pytest.raises(MissingError, match="no single node type with a split 'dev'"):
+        build(kit.small_graph()).loader("dev", **OPTIONS)
+
+
+def background_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]
+
+
+def test_stopping_midway_leaves_no_threads(kit, build):
+    loader = build(kit.small_graph()).loader(**OPTIONS, workers=3)
+    for batch in loader:
+        if batch.index == 1:
+            assert background_threads()
+            break
+    del batch
+    deadline = time.monotonic() + 5
+    while background_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert background_threads() == []
+    assert len(list(loader)) == len(loader)
+
+
+def test_error_in_the_background_surfaces_with_its_cause(kit, build):
+    class Broken:
+        calls = 0
+
+        def gather(self, ids, out=None):
+            self.calls += 1
+            if self.calls == 3:
+                raise OSError(5, "the disk is gone")
+            return torch.zeros(len(ids), 1)
+
+    loader = build(kit.small_graph()).loader(**OPTIONS, features=Broken())
+    seen = []
+    with pytest.raises(StageError, match=r"epoch 0, batch 2: extraction failed: OSError: .*the disk is gone") as caught:
+        for batch in loader:
+            seen.append(batch.index)
+    assert seen == [0, 1]
+    assert isinstance(caught.value.__cause__, OSError)
+    assert background_threads() == []
+
+
+def test_error_in_the_consumer_ends_the_stages(kit, build):
+    loader = build(kit.small_graph()).loader(**OPTIONS)
+    with pytest.raises(ZeroDivisionError):
+        for _ in loader:
+            raise ZeroDivisionError
+    del loader
+
+
+def test_stages_keep_order_and_bound_work():
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def slow(i: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.002 * (3 - i % 3))
+        with lock:
+            running -= 1
+        return i
+
+    stages = [Stage("slow", slow, 3), Stage("double", lambda i: 2 * i)]
+    assert list(run_stages(20, stages, 5, "item")) == [2 * i for i in range(20)]
+    assert 1 < most <= 3
+    assert list(run_stages(0, stages, 5, "item")) == []
+
+
+def test_without_torch_rows_still_come_and_tensors_say_what_is_missing(kit, build, monkeypatch):
+    data = kit.small_graph()
+    with tiering.open(build(data).path) as layout:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        assert layout.features("node").gather_numpy([0, 1]).shape[0] == 2
+        with pytest.raises(CapabilityError, match=r"tiering\[torch\]"):
+            layout.features("node").gather([0])
+        with pytest.raises(CapabilityError, match=r"tiering\[torch\]"):
+            layout.loader("train", **OPTIONS)

@@ -1,0 +1,136 @@
+"""`verify=True`: pages of the ssd tier that are not what their checksums say are refused; others make no difference."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pytest
+
+from tiering.errors import CapabilityError, FormatError, TieringError
+from tiering.formats.layout import page_sums
+from tiering.loader import open_layout
+from tiering.loader.loader import Loader
+
+
+@pytest.mark.parametrize("row_bytes", [4, 40, 512, 1536, 4096, 9000])
+@pytest.mark.parametrize(("page", "images"), [(512, 1), (4096, 3), (16384, 2)])
+def test_same_rows(kit, build, engine, row_bytes, page, images):
+    table = kit.random_table(230, row_bytes)
+    data = kit.Dataset({"node": kit.Nodes(230, table, "uint8", tiers=(10, 20, 30))}, page_bytes=page, images=images)
+    rows, layout = table[data.order("node")], build(data)
+    features = layout.features(engine=engine, verify=True, depth=8)
+    for ids in (np.arange(230), np.arange(229, 0, -7), np.random.default_rng(0).integers(0, 230, 500)):
+        np.testing.assert_array_equal(features.gather_numpy(ids), rows[ids])
+        assert (features.gather(ids).numpy() == rows[ids]).all()
+    assert features is not layout.features(engine=engine, depth=8)
+
+
+def flip(layout, luck: random.Random) -> tuple[int, int]:
+    """Flip one bit anywhere in an image; returns image and byte."""
+    images = layout.artifact.images
+    image = luck.choice([k for k, path in enumerate(images) if path.stat().st_size])
+    at = luck.randrange(images[image].stat().st_size)
+    with images[image].open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ (1 << luck.randrange(8))]))
+    return image, at
+
+
+def flip_bits(kit, build, engine: str, luck: random.Random, trials: int) -> None:
+    """One flipped bit at a time, also in padding: the gather of all rows that share its page names the place."""
+    row_bytes, page = luck.choice([4, 100, 512, 1536, 5000]), luck.choice([512, 4096])
+    table = kit.random_table(400, row_bytes)
+    nodes = {"node": kit.Nodes(400, table, "uint8", tiers=(10, 10, 10))}
+    layout = build(kit.Dataset(nodes, page_bytes=page, images=luck.randint(1, 3)))
+    for _ in range(trials):
+        pristine = [path.read_bytes() for path in layout.artifact.images]
+        with layout.features(engine=engine, verify=True) as features:
+            expected = features.gather_numpy(np.arange(400))
+            image, at = flip(layout, luck)
+            path = layout.artifact.manifest.external[f"ssd-{image}"].path
+            message = f"{path}: page {at // page} (from byte {at // page * page} on)"
+            with pytest.raises(FormatError, match=f"^{re.escape(message)} of ssd image {image} is damaged: .* 'node'"):
+                features.gather_numpy(np.random.default_rng(at).permutation(400))
+            for path, data in zip(layout.artifact.images, pristine, strict=True):
+                path.write_bytes(data)
+            np.testing.assert_array_equal(features.gather_numpy(np.arange(400)), expected)
+    print(f"campaign flipped bits of images, {engine}, rows of {row_bytes}: {trials} trials, {trials} refused, 0 wrong")
+
+
+@pytest.mark.parametrize("round_", range(4))
+def test_flipped_bits(kit, build, engine, round_):
+    flip_bits(kit, build, engine, random.Random(f"flipped {round_}"), 10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("round_", range(10))
+def test_flipped_bits_for_long(kit, build, engine, round_):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    flip_bits(kit, build, engine, random.Random(seed), 200)
+
+
+def test_rows_of_whole_pages_elsewhere(kit, build, engine):
+    """Damage in pages that a gather does not read is not its business."""
+    table = kit.random_table(100, 4096)
+    layout = build(kit.Dataset({"node": kit.Nodes(100, table, "uint8")}))
+    features = layout.features(engine=engine, verify=True)
+    expected = features.gather_numpy(np.arange(50))
+    with layout.artifact.images[0].open("r+b") as file:
+        file.seek(80 * 4096)
+        file.write(b"damage")
+    np.testing.assert_array_equal(features.gather_numpy(np.arange(50)), expected)
+    with pytest.raises(FormatError, match="page 80 "):
+        features.gather_numpy(np.arange(100))
+
+
+def test_a_loader_stops_at_damage(kit, build):
+    layout = build(kit.small_graph(page_bytes=512))
+
+    def loader() -> Loader:
+        return layout.loader(batch_size=64, fanouts=(5,), verify=True)
+
+    rows = [batch.x for batch in loader()]
+    assert len(rows) == 4
+    flip(layout, random.Random(0))
+    with pytest.raises(TieringError, match=r"extraction failed: FormatError: .*ssd-0-of-1: page \d .* is damaged"):
+        list(loader())
+
+
+def test_a_layout_without_checksums(kit, build):
+    layout = open_layout(build(kit.small_graph()).path)
+    del layout.artifact.manifest.files[page_sums(0)]
+    with pytest.raises(CapabilityError, match=r"has no checksums of pages, .*; make the layout again"):
+        layout.features(verify=True)
+    assert layout.features().gather_numpy([299]).shape == (1, 8)
+
+
+def test_damaged_checksums(kit, build):
+    layout = build(kit.small_graph())
+    path = layout.path / page_sums(0)
+    good = path.read_bytes()
+    for bad in (good[:-1], bytes([good[0] ^ 1]) + good[1:]):
+        path.write_bytes(bad)
+        with pytest.raises(FormatError, match=re.escape(page_sums(0))):
+            open_layout(layout.path).features(verify=True)
+
+
+def test_damaged_memory_tiers_and_adjacency(kit, build):
+    layout = build(kit.small_graph())
+    for path, words in (
+        (layout.path / "tiers/node/cpu", "tiers/node/cpu: bytes 0 to "),
+        (layout.path / "graph/relations/node__to__node/indices", "indices: bytes 0 to "),
+    ):
+        data = bytearray(path.read_bytes())
+        data[17] ^= 2
+        path.write_bytes(data)
+        with pytest.raises(FormatError, match=f"{words}.* are not what was written"):
+            open_layout(layout.path).loader(batch_size=64, fanouts=(5,), verify=True)
+        open_layout(layout.path).loader(batch_size=64, fanouts=(5,))
+        data[17] ^= 2
+        path.write_bytes(data)
+    open_layout(layout.path).loader(batch_size=64, fanouts=(5,), verify=True)

@@ -1,0 +1,252 @@
+"""An artifact on disk: open it, validate it in levels."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.document import (
+    MANIFEST,
+    document_problems,
+    open_directory,
+    parse_document,
+    read_document,
+)
+from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.manifest import Manifest
+from tiering.artifacts.problems import Problem, raise_problems
+from tiering.errors import FormatError, InternalError, MissingError, StorageError
+
+LEVELS = ("header", "structure", "full")
+"""Validation levels: header O(1), structure O(nodes), full O(edges) with checksums."""
+
+Self = TypeVar("Self", bound="Artifact")
+
+
+class Artifact:
+    """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes.
+
+    An open artifact is a snapshot: its files, and those of the artifacts nested in it, are held open from `open` on.
+    """
+
+    kind: ClassVar[str]
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
+    """Nested artifacts the kind may have, by name."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self._nested: dict[str, Artifact] = {}
+        self._unreadable: list[Problem] = []
+        self._damaged: list[Problem] = []  # of manifests of nested artifacts
+        self._sound: set[str] = set()
+
+    @property
+    def path(self) -> Path:
+        """Directory of the artifact."""
+        return self.manifest.path
+
+    @property
+    def digest(self) -> str:
+        """Digest of the manifest; two artifacts with equal digests have equal content."""
+        return self.manifest.digest
+
+    @classmethod
+    def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
+
+        Raises
+        ------
+        MissingError
+            If there is nothing, or no manifest, at `path`.
+        FormatError
+            If it is another kind of artifact, damaged, or of a version this package cannot read.
+        """
+        where = Path(path)
+        artifact = cls._load(open_directory(where))
+        if isinstance(artifact, Artifact):
+            raise_problems(where, artifact._header_problems())
+            return artifact
+        raise_problems(where, artifact)
+        raise InternalError(f"{where}: neither opened nor refused")
+
+    @classmethod
+    def _load(cls: type[Self], held: HeldDirectory) -> Self | list[Problem]:
+        """The artifact in a directory, all its files held; what is wrong with the manifest if it cannot be used."""
+        document, data = read_document(held)
+        if problems := document_problems(document, cls.kind, data):
+            return problems
+        artifact = cls(parse_document(held, document, data))
+        for name in artifact.manifest.files:
+            artifact._hold(held, name)
+        for external in artifact.manifest.external.values():
+            artifact._hold(held, external.path)
+        for name in artifact.manifest.parts:
+            artifact._load_part(held, name)
+        return artifact
+
+    def _hold(self, held: HeldDirectory, name: str | Path) -> None:
+        try:
+            held.hold(name)
+        except OSError as error:
+            # Another kind of file, or one that may not be read, matters to whoever needs it; a failing disk to all.
+            if error.errno not in (errno.EINVAL, errno.EACCES, errno.EPERM):
+                raise StorageError(error.errno, f"{self.path / name}: {error.strerror}") from error
+            self._unreadable.append(Problem(str(name), str(error.strerror), "missing"))
+
+    def _load_part(self, held: HeldDirectory, name: str) -> None:
+        if name not in self.part_types:
+            self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
+            return
+        try:
+            found = self.part_types[name]._load(open_directory(self.path / name, held))
+        except (FormatError, MissingError) as error:
+            found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
+        if not isinstance(found, Artifact):
+            self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+            return
+        self._nested[name] = found
+        if found.digest != self.manifest.parts[name]:
+            message = "the nested artifact's manifest changed after it was recorded"
+            self._damaged.append(Problem(name, message, "checksum"))
+        self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found._damaged]
+
+    def verify_reads(self, on: bool = True) -> None:
+        """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
+        self.manifest.verify = on
+        for part in self._nested.values():
+            part.verify_reads(on)
+
+    def finish_reads(self) -> None:
+        """Compare what is left of every file that was read since `verify_reads`: call before results are published.
+
+        Raises
+        ------
+        FormatError
+            If one is not what was written.
+        """
+        if self.manifest.verify:
+            for verifier in self.manifest.verifiers.values():
+                if verifier.read:
+                    verifier.finish()
+        for part in self._nested.values():
+            part.finish_reads()
+
+    def problems(
+        self, level: str = "header", threads: int = 1, sample: float = 1.0, coverage: Coverage | None = None
+    ) -> list[Problem]:
+        """Every problem found at `level` (one of `LEVELS`; each includes the ones before).
+
+        Parameters
+        ----------
+        sample
+            At level ``full``: share of the blocks of each file that is read and compared, at least one.
+        coverage
+            Is told what was compared with what.
+        """
+        found = self._header_problems()
+        if found or level == "header":
+            return found
+        found += self._structure_problems(threads)
+        if level == "full":
+            coverage = coverage or Coverage()
+            names = [*self.manifest.files, *(n for n, each in self.manifest.external.items() if each.whole)]
+            for name in names:
+                found += coverage.compare(self.manifest, name, threads, sample)
+            for name, external in self.manifest.external.items():
+                if not external.whole:
+                    found += coverage.compare_samples(name, external, sample >= 1)
+            if not found and sample >= 1:
+                found += self._content_problems(threads)
+        for name, part in self._nested.items():
+            inside = part.problems(level, threads, sample, coverage)
+            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
+        return found
+
+    @classmethod
+    def check(
+        cls,
+        path: Path,
+        level: str = "structure",
+        threads: int = 1,
+        sample: float = 1.0,
+        coverage: Coverage | None = None,
+    ) -> list[Problem]:
+        """Every problem of the artifact at `path`, which may be too damaged to open."""
+        try:
+            found = cls._load(open_directory(path))
+        except FormatError as error:
+            return [Problem(MANIFEST, str(error), "json")]
+        except (MissingError, StorageError) as error:
+            return [Problem(MANIFEST, str(error), "missing")]
+        return found.problems(level, threads, sample, coverage) if isinstance(found, Artifact) else found
+
+    def parts(self) -> Mapping[str, Artifact]:
+        """Nested artifacts by name."""
+        return dict(self._nested)
+
+    def part(self, name: str) -> Artifact | None:
+        """A nested artifact, its header checked; ``None`` if there is none of that name.
+
+        Raises
+        ------
+        FormatError
+            If it is damaged.
+        """
+        part = self._nested.get(name)
+        if part is not None and name not in self._sound:
+            raise_problems(part.path, part._header_problems())
+            self._sound.add(name)
+        return part
+
+    def _header_problems(self) -> list[Problem]:
+        found, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
+        unreadable = {problem.where for problem in found}
+        for name, entry in self.manifest.files.items():
+            if name in unreadable:
+                continue
+            size = held.hold(name)
+            if size is None:
+                found.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
+            elif size != entry.bytes:
+                found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
+        for name, external in self.manifest.external.items():
+            where = f"external {name}: {external.path}"
+            if str(external.path) in unreadable:
+                continue
+            size = held.hold(external.path)
+            if size is None:
+                message = "the file does not exist (moved? then make the artifact again)"
+                found.append(Problem(where, message, "external"))
+            elif size != external.bytes:
+                found.append(Problem(where, f"expected {external.bytes} bytes, found {size}", "external"))
+        return found or self._body_problems()
+
+    def _body_problems(self) -> list[Problem]:
+        """What the schema cannot say about the body: names that must exist, numbers that must agree. O(1)."""
+        return []
+
+    def _structure_problems(self, threads: int) -> list[Problem]:
+        """O(nodes) checks of the content."""
+        return []
+
+    def _content_problems(self, threads: int) -> list[Problem]:
+        """O(edges) checks of the content; runs only where nothing else was wrong."""
+        return []
+
+    def summary(self) -> dict[str, Any]:
+        """What `tiering info` prints: kind, sizes, provenance; JSON types only."""
+        return {
+            "kind": self.kind,
+            "path": str(self.path),
+            "version": f"{self.manifest.version[0]}.{self.manifest.version[1]}",
+            "digest": self.digest,
+            "bytes": sum(entry.bytes for entry in self.manifest.files.values()),
+            "provenance": self.manifest.provenance,
+        }
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}>"

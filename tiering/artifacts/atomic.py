@@ -1,0 +1,258 @@
+"""Output directories that exist whole or not at all: written beside, synced, renamed.
+
+``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
+only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
+says is done; any other clears it away, with what it made outside.
+
+At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
+where the journal lies says how far a killed run came.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tiering.artifacts import outside
+from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.storage import exchange, fsync_directory, storage_errors
+from tiering.errors import BusyError, ExistsError, InputError
+from tiering.progress import kept, note
+
+
+class OutputDirectory:
+    """A directory being written; a context manager that leaves nothing behind on an error.
+
+    Parameters
+    ----------
+    out
+        Where the finished directory will be. Its parent must exist or be creatable.
+    force
+        Replace an existing directory at `out`; it stays in place until `commit`.
+    identity
+        What the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to digest)... With it
+        the run can be resumed: what an earlier run of the same identity left is taken over with its `journal`, and
+        after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
+
+    Raises
+    ------
+    ExistsError
+        If `out` exists and `force` is not set.
+    BusyError
+        If another process is writing the same output; names its process id.
+    InputError
+        If an earlier run was left unfinished and an input has changed since, and `force` is not set.
+    """
+
+    path: Path
+    """Where to write."""
+    journal: Journal | None
+    """Of the run; ``None`` without an identity."""
+    _lock_path: Path
+
+    def __init__(
+        self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
+    ) -> None:
+        self._set_places(out)
+        if not self._is_unsettled():
+            self._refuse_existing(force)
+        with storage_errors(self.out):
+            make_folders(self.out.parent)
+        self._lock = self._acquire()
+        try:
+            self._settle()
+            self._refuse_existing(force)
+            self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))), force)
+        except BaseException:
+            self._release()
+            raise
+
+    @classmethod
+    def settle(cls, out: str | os.PathLike[str]) -> None:
+        """Clear away what a run left that was killed when `out` had its name already.
+
+        Raises
+        ------
+        BusyError
+            If that run is alive.
+        """
+        output = cls.__new__(cls)
+        output._set_places(out)
+        if output._is_unsettled():
+            output._lock = output._acquire()
+            try:
+                output._settle()
+            finally:
+                output._release()
+
+    def _set_places(self, out: str | os.PathLike[str]) -> None:
+        self.out = Path(os.path.abspath(out))  # noqa: PTH100 - keep symbolic links in the name as given
+        if not self.out.name:
+            raise InputError(f"output {self.out}: expected the name of a directory to create")
+        hidden = self.out.parent / f".{self.out.name}"
+        self.path = hidden.with_name(f"{hidden.name}.partial")
+        self.journal = None
+        self._old = hidden.with_name(f"{hidden.name}.old")
+        self._lock_path = hidden.with_name(f"{hidden.name}.lock")
+        self._lock, self._named = -1, False
+
+    def _is_unsettled(self) -> bool:
+        """Whether somebody is writing, or was killed at the very end."""
+        return any(each.exists() for each in (self.out / JOURNAL, self._old, self._lock_path))
+
+    def _refuse_existing(self, force: bool) -> None:
+        if (self.out.exists() or self.out.is_symlink()) and not force:
+            raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
+
+    def _settle(self) -> None:
+        """Bring what a run killed during its commit has left into order."""
+        with storage_errors(self.out):
+            if (self.out / JOURNAL).exists():
+                self._end(Journal.reopen(self.out / JOURNAL))
+            elif self._old.exists() and not self.out.exists():
+                self._old.rename(self.out)
+
+    def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
+        """Take over what an earlier run left, or begin with an empty directory."""
+        found = Journal.reopen(self.path / JOURNAL)
+        if found is not None and found.identity == identity:
+            if found.done:
+                note(f"note: {self.out}: going on with what an earlier run has left")
+            return found
+        if found is not None:
+            found.close()
+            if not force:
+                self._refuse_changed(found.identity, identity or {})
+            if found.done:
+                note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
+        with storage_errors(self.path):
+            if found is not None:
+                outside.give_up(found, self.out)
+            _remove(self.path)
+            self.path.mkdir()
+        return None if identity is None else Journal.begin(self.path, identity)
+
+    def _refuse_changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Raise if the same was begun, with the same options, from inputs that have changed since."""
+        if {**before, "inputs": None} != {**now, "inputs": None}:
+            return
+        then, today = before.get("inputs", {}), now.get("inputs", {})
+        name = next(name for name in sorted({*then, *today}) if then.get(name) != today.get(name))
+        raise InputError(
+            f"{name}: changed since a run that left {self.out} unfinished (expected {then.get(name, 'no such input')}, "
+            f"found {today.get(name, 'none')}); give --force to start anew, or put the input back to go on"
+        )
+
+    def _acquire(self) -> int:
+        with storage_errors(self._lock_path):
+            fd = os.open(self._lock_path, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid, _, begun = os.read(fd, 64).decode(errors="replace").strip().partition(" ")
+            os.close(fd)
+            raise BusyError(
+                f"{self.out}: process {pid or 'unknown'} is writing it{begun and f', since {begun}'}; "
+                "wait for that run to end, or stop it first"
+            ) from None
+        if not self._lock_path.exists() or os.fstat(fd).st_ino != self._lock_path.stat().st_ino:
+            os.close(fd)  # the file was removed by a run that ended between open and lock
+            return self._acquire()
+        try:
+            with storage_errors(self._lock_path):
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()} {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
+        except BaseException:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(fd)
+            raise
+        return fd
+
+    def commit(self) -> None:
+        """Sync what was written and rename it to `out`, replacing an older directory there; the journal goes."""
+        with storage_errors(self.out):
+            for folder, _, _ in os.walk(self.path):
+                fsync_directory(Path(folder))
+            there = self.out.exists() or self.out.is_symlink()
+            if not (there and exchange(self.path, self.out)):
+                if there:
+                    _remove(self._old)
+                    self.out.rename(self._old)
+                self.path.rename(self.out)
+            self._named = True
+            fsync_directory(self.out.parent)
+            self._end(self.journal)
+        self._release()
+
+    def _end(self, journal: Journal | None) -> None:
+        """The output has its name: remove what it replaced, durably, then the journal that knew."""
+        for replaced in (self.path, self._old):
+            _remove(replaced)
+        fsync_directory(self.out.parent)
+        if journal is not None:
+            journal.close()
+            outside.finish(journal, self.out)
+        (self.out / JOURNAL).unlink(missing_ok=True)
+
+    def _release(self) -> None:
+        if self._lock >= 0:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def discard(self) -> None:
+        """Remove everything written; `out` itself is untouched."""
+        if self._lock >= 0:
+            if self.journal is not None:
+                self.journal.close()
+            if not self._named:
+                with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
+                    if self.journal is not None:
+                        outside.give_up(self.journal, self.out)
+                    _remove(self.path)
+            self._release()
+
+    def suspend(self) -> None:
+        """Leave what is done to the next run of the same command; `discard` where nothing is."""
+        if self.journal is None or not self.journal.done:
+            self.discard()
+        elif self._lock >= 0:
+            self.journal.close()
+            self._release()
+            if not self._named:
+                kept.append(str(self.out))
+
+    def __enter__(self) -> OutputDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self.discard()
+
+
+def _remove(path: Path) -> None:
+    """Remove whatever lies at a path, if anything does."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """A directory and those around it that are not there, the outermost first."""
+    return [each for each in (*reversed(folder.parents), folder) if not each.exists()]
+
+
+def make_folders(folder: Path) -> None:
+    """Create a directory and those around it, durably."""
+    for each in missing_folders(folder):
+        each.mkdir(exist_ok=True)
+        fsync_directory(each.parent)
+    folder.mkdir(exist_ok=True)  # a file in its place is refused

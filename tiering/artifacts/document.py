@@ -1,0 +1,261 @@
+"""``manifest.json`` as a JSON document: read within bounds, sealed with a checksum of its own, held against its schema.
+
+The JSON schemas in ``data_specs/schemas`` say what each kind's manifest looks like; `document_problems` applies them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.manifest import External, FileEntry, Manifest, nameable, unsafe_path
+from tiering.artifacts.problems import Problem
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import FormatError, MissingError
+
+MANIFEST = "manifest.json"
+KINDS = ("graph", "features", "scores", "order", "layout")
+MAJOR = 1
+MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "layout": 2}
+"""Minor version that this package writes, by kind. Each is the first whose manifests are sealed."""
+SUPPORTED_FEATURES: frozenset[str] = frozenset()
+"""Names allowed in a manifest's ``requires``; any other is refused."""
+MAX_MANIFEST_BYTES = 4 * 1024 * 1024
+_MOST_DEPTH = 32
+"""Levels of nesting; manifests have fewer than ten."""
+_MOST_PROBLEMS = 100
+"""Problems that are listed of one manifest: a foreign one has as many as it has lines."""
+_MOST_WORDS = 200
+"""Characters of a problem: the schema's own messages quote what they object to."""
+
+
+def write_document(document: Mapping[str, Any]) -> bytes:
+    """Deterministic bytes of a document, sealed: sorted keys, one space of indent, ``checksum`` among them."""
+    unsealed = _dump({key: value for key, value in document.items() if key != "checksum"})
+    return _dump({**document, "checksum": digest_bytes(unsealed)})
+
+
+def _dump(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+
+def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
+    """Read and parse an artifact's ``manifest.json``.
+
+    Raises
+    ------
+    MissingError
+        If the directory holds no manifest.
+    FormatError
+        If the manifest is too large or not JSON: objects name each key once, nesting is bounded, no NaN.
+    """
+    file = held.path / MANIFEST
+    with storage_errors(file):
+        size = held.hold(MANIFEST)
+        data = b"" if size is None or size > MAX_MANIFEST_BYTES else held.read(MANIFEST)
+    if size is None:
+        raise MissingError(
+            f"{held.path}: expected an artifact directory with a {MANIFEST}, found none; "
+            "an unfinished or foreign directory cannot be opened: run the stage that makes it"
+        )
+    if size > MAX_MANIFEST_BYTES:
+        raise FormatError(f"{file}: expected at most {MAX_MANIFEST_BYTES} bytes, found {size}; make the artifact again")
+    try:
+        document = json.loads(data.decode(), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+        _check_depth(document)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{file}: not valid JSON ({_short(str(error))}); make the artifact again") from error
+    return document, data
+
+
+def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirectory:
+    """Hold the directory of an artifact.
+
+    Raises
+    ------
+    MissingError
+        If there is no directory.
+    """
+    try:
+        return HeldDirectory(path, within)
+    except FileNotFoundError:
+        raise MissingError(f"{path}: no such file or directory") from None
+    except NotADirectoryError:
+        raise MissingError(f"{path}: expected the directory of an artifact, found a file") from None
+    except OSError as error:
+        with storage_errors(path):
+            raise error
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"key {twice!r} stands twice in an object")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _check_depth(document: Any, depth: int = 0) -> None:
+    if depth > _MOST_DEPTH:
+        raise ValueError(f"nested more than {_MOST_DEPTH} levels deep")
+    if isinstance(document, (dict, list)):
+        for value in document.values() if isinstance(document, dict) else document:
+            _check_depth(value, depth + 1)
+
+
+@lru_cache
+def schema(kind: str) -> dict[str, Any]:
+    """JSON schema of a kind's manifest, from the package or, in a source tree, from ``data_specs``."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "schemas", package.parent / "data_specs" / "schemas"):
+        path = folder / f"{kind}.schema.json"
+        if path.is_file():
+            document: dict[str, Any] = json.loads(path.read_text())
+            return document
+    raise MissingError(f"{kind}.schema.json: not found beside the package; reinstall tiering")
+
+
+@lru_cache
+def _validator(kind: str) -> Any:
+    from jsonschema import Draft202012Validator, validators
+    from referencing import Registry, Resource
+
+    common = Resource.from_contents(schema("common"))
+    registry: Any = Registry().with_resource("common.schema.json", common)
+    # JSON schema takes 10.0 for a whole number; Python would go on with a float.
+    whole = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+    strict = validators.extend(Draft202012Validator, type_checker=whole)
+    return strict(schema(kind), registry=registry)
+
+
+def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
+    """All problems of a parsed manifest that can be seen without its files.
+
+    Parameters
+    ----------
+    document
+        Parsed JSON.
+    kind
+        Expected kind, or ``None`` for whatever the document says it is.
+    data
+        The bytes it was parsed from: its seal is checked against them.
+    """
+    if not isinstance(document, dict) or not isinstance(document.get("format"), str):
+        return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
+    found = document["format"].removeprefix("tiering.")
+    if not document["format"].startswith("tiering.") or found not in KINDS:
+        known = ", ".join(f"tiering.{known}" for known in KINDS)
+        what = _short(repr(document["format"]))
+        return [Problem(MANIFEST, f"expected a format out of {known}; found {what}", "version")]
+    if problem := _version_problem(document, found, data):
+        return [problem]
+    if kind is not None and found != kind:
+        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {found} artifact", "version")]
+    problems = [
+        Problem(f"{MANIFEST}: {_place(error)}", _short(error.message), "schema")
+        for error in islice(_validator(found).iter_errors(document), _MOST_PROBLEMS)
+    ]
+    return problems or _entry_problems(document)
+
+
+def _place(error: Any) -> str:
+    return _short(".".join(str(part) for part in error.absolute_path)) or "document"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}..."
+
+
+def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) -> Problem | None:
+    version = document.get("version")
+    match = re.fullmatch(r"(0|[1-9][0-9]{0,3})\.(0|[1-9][0-9]{0,3})", version if isinstance(version, str) else "")
+    if not match:
+        return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {_short(repr(version))}", "version")
+    if int(match.group(1)) != MAJOR:
+        return Problem(
+            MANIFEST,
+            f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x",
+            "version",
+        )
+    if problem := _seal_problem(document, int(match.group(2)) >= MINORS[kind], data):
+        return problem
+    requires = document.get("requires")
+    texts = requires if isinstance(requires, list) and all(isinstance(each, str) for each in requires) else []
+    unknown = sorted(set(texts) - SUPPORTED_FEATURES)
+    if unknown:
+        message = f"requires features this package does not know: {_short(', '.join(unknown))}"
+        return Problem(MANIFEST, message, "version")
+    return None
+
+
+def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) -> Problem | None:
+    """Whether the bytes are those that were written. Versions before the seal have none."""
+    seal = document.get("checksum")
+    if seal is None and not sealed:
+        return None
+    if not isinstance(seal, str):
+        return Problem(MANIFEST, "expected a `checksum` of the manifest, found none", "checksum")
+    if data is None:
+        return None
+    line = f'\n "checksum": {json.dumps(seal)},'.encode()
+    found = digest_bytes(data.replace(line, b"", 1))
+    if data.count(line) != 1 or found != seal:
+        message = f"changed after it was written: expected {_short(seal)}, found {found}"
+        return Problem(MANIFEST, message, "checksum")
+    return None
+
+
+def _entry_problems(document: dict[str, Any]) -> list[Problem]:
+    problems = []
+    for name, entry in document["files"].items():
+        where = f"{MANIFEST}: files.{name}"
+        if unsafe_path(name):
+            problems.append(Problem(where, "the path leaves the artifact's directory", "value"))
+        expected = FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"]).bytes
+        if expected != entry["bytes"]:
+            message = f"shape x dtype is {expected} bytes, `bytes` says {entry['bytes']}"
+            problems.append(Problem(where, message, "size"))
+    for name, entry in document["external"].items():
+        path = entry["path"]
+        if not nameable(path) or (not Path(path).is_absolute() and unsafe_path(path)):
+            where = f"{MANIFEST}: external.{name}"
+            problems.append(Problem(where, "a relative path may not leave the artifact's directory", "value"))
+    for name in document["parts"]:
+        if unsafe_path(name):
+            problems.append(Problem(f"{MANIFEST}: parts.{name}", "the path leaves the artifact's directory", "value"))
+    return problems
+
+
+def parse_document(held: HeldDirectory, document: dict[str, Any], data: bytes) -> Manifest:
+    """Build the `Manifest` of a document without problems."""
+    major, minor = document["version"].split(".")
+    return Manifest(
+        path=held.path,
+        kind=document["format"].removeprefix("tiering."),
+        version=(int(major), int(minor)),
+        files={
+            name: FileEntry(entry["dtype"], tuple(entry["shape"]), entry["checksum"])
+            for name, entry in document["files"].items()
+        },
+        parts=dict(document["parts"]),
+        external={
+            name: External(held.path / entry["path"], entry["bytes"], entry["digest"])
+            for name, entry in document["external"].items()
+        },
+        provenance=document["provenance"],
+        body=document["body"],
+        digest=digest_bytes(data),
+        held=held,
+    )

@@ -1,0 +1,113 @@
+"""Open directories: what is read through one stays what was there when it was opened.
+
+An artifact may be replaced while it is open. Its files are opened at once, relative to its directory, and read by their
+descriptors from then on: the old version lives as long as somebody holds it, as the file system lets removed files.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import stat
+import weakref
+from pathlib import Path
+
+from tiering.artifacts.regular import kind_of
+
+_DESCRIPTORS = "/proc/self/fd/"
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the opener wait
+
+
+class HeldDirectory:
+    """A directory and those of its files that were asked for, open until nobody refers to it.
+
+    Parameters
+    ----------
+    path
+        The directory, as it is called in messages.
+    within
+        The directory that it lies in, if that is held: then the last part of `path` is looked up there.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened.
+    """
+
+    def __init__(self, path: Path, within: HeldDirectory | None = None) -> None:
+        self.path = path
+        self._sizes: dict[str, int] = {}
+        self._descriptors: dict[str, int] = {}
+        weakref.finalize(self, _close, self._descriptors)
+        within_fd = None if within is None else within._descriptors[""]
+        name = path if within is None else path.name
+        self._descriptors[""] = _open(name, _FLAGS | os.O_DIRECTORY, within_fd)
+
+    def hold(self, name: str | Path) -> int | None:
+        """Open a file, by its name in the directory or an absolute path; its size, ``None`` if there is none.
+
+        Raises
+        ------
+        OSError
+            If it is there and cannot be opened, or is no regular file or block device.
+        """
+        key = str(name)
+        if key not in self._descriptors:
+            inside = os.path.relpath(key, self.path) if Path(key).is_relative_to(self.path) else key
+            try:
+                descriptor = _open(inside, _FLAGS, self._descriptors[""])
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            self._descriptors[key] = descriptor
+            mode = os.fstat(descriptor).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+                os.close(self._descriptors.pop(key))
+                raise OSError(errno.EINVAL, f"expected a file, found {kind_of(mode)}")
+            self._sizes[key] = os.lseek(descriptor, 0, os.SEEK_END)
+        return self._sizes[key]
+
+    def place(self, name: str | Path) -> str:
+        """Path that opens a held file again, whatever its name is by now."""
+        return f"{_DESCRIPTORS}{self._descriptors[str(name)]}"
+
+    def read(self, name: str) -> bytes:
+        """All bytes of a held file."""
+        return os.pread(self._descriptors[name], self._sizes[name], 0)
+
+    def link_or_copy(self, name: str, target: Path) -> None:
+        """Make `target` the same file as a held one (hard link), or a copy where links do not reach."""
+        try:
+            os.link(name, target, src_dir_fd=self._descriptors[""])
+        except OSError:
+            shutil.copyfile(self.place(name), target)
+            with target.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A path as a user knows it: what a descriptor was opened as, instead of its number."""
+    text = os.fspath(path)
+    if not text.startswith(_DESCRIPTORS):
+        return text
+    try:
+        return str(Path(text).readlink())
+    except OSError:
+        return text
+
+
+def _open(name: str | Path, flags: int, within: int | None) -> int:
+    try:
+        return os.open(name, flags, dir_fd=within)
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the soft limit is there for `select`, not for memory
+    return os.open(name, flags, dir_fd=within)
+
+
+def _close(descriptors: dict[str, int]) -> None:
+    for descriptor in descriptors.values():
+        os.close(descriptor)

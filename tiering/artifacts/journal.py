@@ -1,0 +1,126 @@
+"""What is done already, in a directory that is being written: lets a killed run go on.
+
+One JSON document per line, appended and synced. The first line says which run it is; a line that a kill or a power cut
+tore ends what is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tiering.artifacts.storage import fsync_directory, storage_errors
+
+JOURNAL = "journal.jsonl"
+"""Name of the file."""
+OUTSIDE = "outside "
+"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.outside`."""
+
+
+class Journal:
+    """An open journal; use `begin` or `reopen`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    identity
+        What the run computes, from what: JSON types.
+    facts
+        What is recorded already, by key.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
+        self.path, self.identity = path, identity
+        self._facts, self._lock = facts, threading.Lock()
+        with storage_errors(path):
+            self._file = path.open("ab", buffering=0)
+
+    @classmethod
+    def begin(cls, folder: Path, identity: Mapping[str, Any]) -> Journal:
+        """Begin a journal in an empty directory."""
+        journal = cls(folder / JOURNAL, identity, {})
+        journal._append({"identity": dict(identity)})
+        with storage_errors(journal.path):
+            fsync_directory(folder)
+            fsync_directory(folder.parent)
+        return journal
+
+    @classmethod
+    def reopen(cls, path: Path) -> Journal | None:
+        """A journal, ready to be continued; ``None`` if there is none that can be read."""
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        lines, length = _whole_lines(data)
+        if not lines:
+            return None
+        facts: dict[str, dict[str, Any]] = {}
+        for line in lines[1:]:
+            if line["facts"] is None:
+                facts.pop(line["key"], None)
+            else:
+                facts[line["key"]] = line["facts"]
+        with storage_errors(path):
+            os.truncate(path, length)
+        return cls(path, lines[0]["identity"], facts)
+
+    @property
+    def done(self) -> int:
+        """How many pieces of work are recorded; notes on what lies outside are none."""
+        return sum(not key.startswith(OUTSIDE) for key in self._facts)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """What was recorded under `key`; ``None`` if nothing was."""
+        return self._facts.get(key)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Keys recorded so far that begin with `prefix`, in the order they were first recorded."""
+        return [key for key in self._facts if key.startswith(prefix)]
+
+    def record(self, key: str, **facts: Any) -> None:
+        """Record that `key` is done. Call only when what it wrote is on disk: the line is synced."""
+        with self._lock:
+            self._facts[key] = facts
+            self._append({"key": key, "facts": facts})
+
+    def forget(self, *keys: str) -> None:
+        """Take back what is recorded under `keys`, before what they stand for is made anew."""
+        with self._lock:
+            for key in keys:
+                if self._facts.pop(key, None) is not None:
+                    self._append({"key": key, "facts": None})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _append(self, document: dict[str, Any]) -> None:
+        line = json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        with storage_errors(self.path, len(line)):
+            written = self._file.write(line)
+            if written != len(line):  # a full disk may take a part
+                os.truncate(self.path, self.path.stat().st_size - (written or 0))
+                raise OSError(28, "No space left on device")
+            os.fdatasync(self._file.fileno())
+
+
+def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
+    """The documents before the first torn line, and the bytes they take."""
+    found: list[dict[str, Any]] = []
+    length = 0
+    for line in data.splitlines(keepends=True):
+        try:
+            document = json.loads(line) if line.endswith(b"\n") else None
+        except ValueError:
+            break
+        if not isinstance(document, dict) or not ({"key", "facts"} if found else {"identity"}) <= set(document):
+            break
+        found.append(document)
+        length += len(line)
+    return found, length

@@ -1,0 +1,265 @@
+"""The header every artifact shares, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
+
+`tiering.artifacts.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that must
+exist) is in each kind's own module.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.checksum import DIGEST_BYTES, PREFIX, combine_digests, num_blocks
+from tiering.artifacts.held import HeldDirectory
+from tiering.artifacts.storage import open_raw, storage_errors
+from tiering.artifacts.verify import Verifier
+from tiering.errors import FormatError, InternalError
+from tiering.execution.memory import available_memory
+
+Digests = bytes
+"""Of the blocks of a file, one after the other."""
+CHECKSUMS = "checksums"
+"""File of an artifact with the digests of the blocks of all others."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+.-]{0,99}")
+
+INT32_NODES = 2**31
+"""Ids are int32 while their type has fewer nodes than this."""
+
+Relation = tuple[str, str, str]
+"""(source type, name, destination type)."""
+
+
+def valid_name(name: str) -> bool:
+    """Whether `name` may be a node type or relation name: 1 to 100 of letters, digits, ``_+.-``, no ``__``."""
+    return bool(_NAME.fullmatch(name)) and "__" not in name
+
+
+def id_bytes(num_nodes: int) -> int:
+    """Bytes of an id of a type of so many nodes, wherever ids are stored: 4, or 8 from `INT32_NODES` nodes on."""
+    return 8 if num_nodes >= INT32_NODES else 4
+
+
+def relation_key(relation: Relation) -> str:
+    """``("paper", "cites", "paper")`` as ``"paper:cites:paper"``."""
+    return ":".join(relation)
+
+
+def storage_dtype(dtype: str) -> np.dtype[Any]:
+    """NumPy dtype whose bytes hold `dtype`; ``bfloat16`` is kept as ``uint16``. Little-endian always."""
+    stored: np.dtype[Any] = np.dtype("uint16" if dtype == "bfloat16" else dtype).newbyteorder("<")
+    return stored
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A raw file inside the artifact: little-endian, C order, no header."""
+
+    dtype: str
+    """NumPy name of one element, or ``bfloat16``."""
+    shape: tuple[int, ...]
+    """Elements per axis."""
+    checksum: str
+    """`tiering.artifacts.checksum` of the file."""
+    blocks: Digests | None = field(default=None, compare=False, repr=False)
+    """While it is being written."""
+
+    @classmethod
+    def of(cls, dtype: str, shape: tuple[int, ...], blocks: bytes) -> FileEntry:
+        """The entry of a file by the digests of its blocks."""
+        return cls(dtype, shape, combine_digests(blocks), blocks)
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        size = storage_dtype(self.dtype).itemsize
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    def to_json(self) -> dict[str, Any]:
+        """Form in the manifest."""
+        return {
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+        }
+
+
+@dataclass(frozen=True)
+class External:
+    """A file outside the artifact that it refers to (a feature table that is not copied, an SSD image)."""
+
+    path: Path
+    """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
+    bytes: int
+    """Expected size."""
+    digest: str
+    """Sampled digest or full checksum; the prefix says which."""
+    blocks: Digests | None = field(default=None, compare=False, repr=False)
+    """While the artifact is being written; with a full checksum."""
+
+    @classmethod
+    def of(cls, path: Path, nbytes: int, blocks: Digests) -> External:
+        """The entry of a file by the digests of its blocks."""
+        return cls(path, nbytes, combine_digests(blocks), blocks)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every byte is covered by the digest."""
+        return self.digest.startswith(PREFIX)
+
+    def to_json(self) -> dict[str, Any]:
+        """Form in the manifest."""
+        return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
+
+
+@dataclass
+class Manifest:
+    """Parsed ``manifest.json`` of an artifact that passed its schema."""
+
+    path: Path
+    """Directory of the artifact."""
+    kind: str
+    """One of `KINDS`."""
+    version: tuple[int, int]
+    """Format version, (major, minor)."""
+    files: dict[str, FileEntry]
+    """Files inside the artifact by relative path."""
+    parts: dict[str, str]
+    """Nested artifacts: name (also the directory) to digest of their manifest."""
+    external: dict[str, External]
+    """Files outside the artifact by name."""
+    provenance: dict[str, Any]
+    """Stage, options, seed, package version, digests of the inputs."""
+    body: dict[str, Any]
+    """What is particular to the kind."""
+    digest: str = ""
+    """Digest of the manifest's bytes: identifies the artifact's content."""
+    held: HeldDirectory | None = field(default=None, repr=False)
+    """The files as they were when the artifact was opened."""
+    verify: bool = False
+    """Whether what is read is compared with its checksums."""
+    arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
+    verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        """Map the file `name` read-only; repeated calls return the same mapping.
+
+        To be verified, files that memory has room for are read and compared here. Others are by those who stream them;
+        the map's attribute ``verifier`` is what they tell.
+
+        Raises
+        ------
+        FormatError
+            If the content is not what was written.
+        """
+        entry = self.files[name]
+        if name not in self.arrays:
+            array = open_raw(self.place(name), storage_dtype(entry.dtype), entry.shape)
+            if isinstance(array, np.memmap):
+                array.held = self.held  # type: ignore[attr-defined] # its path is good as long as that is open
+            self.arrays[name] = array
+        if self.verify:
+            self.arrays[name] = verified(self.arrays[name], self.verifier(name))
+        return self.arrays[name]
+
+    def place(self, name: str) -> str:
+        """What opens the file `name`, whatever has become of its path since."""
+        return str(self.path / name) if self.held is None else self.held.place(name)
+
+    def image_place(self, name: str) -> str:
+        """What opens the external file `name`."""
+        path = self.external[name].path
+        return str(path) if self.held is None else self.held.place(path)
+
+    def verifier(self, name: str) -> Verifier:
+        """What the file `name`, or an external file with a full checksum, must hold."""
+        if name not in self.verifiers:
+            blocks = self._recorded_blocks().get(name)
+            if name in self.files:
+                entry, path, place = self.files[name], self.path / name, self.place(name)
+                nbytes, whole = entry.bytes, entry.checksum
+            else:
+                outside = self.external[name]
+                path, place, nbytes, whole = outside.path, self.image_place(name), outside.bytes, outside.digest
+            if blocks is not None and combine_digests(blocks) != whole:
+                raise FormatError(
+                    f"{self.path / CHECKSUMS}: the digests of {name} do not give its checksum {whole}: the file is "
+                    "damaged; make the artifact again"
+                )
+            self.verifiers[name] = Verifier(path, place, nbytes, whole, blocks)
+        return self.verifiers[name]
+
+    def referred(self) -> dict[str, External]:
+        """The external files, with the digests of their blocks, for another artifact to refer to."""
+        blocks = self._recorded_blocks()
+        return {name: replace(each, blocks=blocks.get(name)) for name, each in self.external.items()}
+
+    def checksums(self) -> bytes:
+        """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""
+        unknown = [name for name, entry in self._in_blocks() if entry.blocks is None]
+        if unknown:
+            raise InternalError(f"{self.path}: {unknown[0]} was written without digests of its blocks")
+        return b"".join(entry.blocks or b"" for _, entry in self._in_blocks())
+
+    def _in_blocks(self) -> Iterator[tuple[str, FileEntry | External]]:
+        """Files that are known by blocks, in the order of their digests."""
+        yield from ((name, self.files[name]) for name in sorted(self.files) if name != CHECKSUMS)
+        yield from ((name, self.external[name]) for name in sorted(self.external) if self.external[name].whole)
+
+    def _recorded_blocks(self) -> dict[str, bytes]:
+        """Digests of the blocks of each file; nothing for an artifact of a version that did not record them."""
+        if CHECKSUMS not in self.files:
+            return {}
+        with storage_errors(self.path / CHECKSUMS):
+            data, at, found = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
+        for name, entry in self._in_blocks():
+            end = at + DIGEST_BYTES * num_blocks(entry.bytes)
+            found[name], at = data[at:end], end
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON document, but for its checksum."""
+        return {
+            "format": f"tiering.{self.kind}",
+            "version": f"{self.version[0]}.{self.version[1]}",
+            "requires": [],
+            "provenance": self.provenance,
+            "files": {name: entry.to_json() for name, entry in sorted(self.files.items())},
+            "parts": dict(sorted(self.parts.items())),
+            "external": {name: entry.to_json() for name, entry in sorted(self.external.items())},
+            "body": self.body,
+        }
+
+
+def verified(array: np.ndarray[Any, Any], verifier: Verifier) -> np.ndarray[Any, Any]:
+    """A mapped file that is compared with its checksums: now, if memory has room for it, else as it is streamed."""
+    verifier.read = True
+    if not verifier.done:
+        if verifier.nbytes <= available_memory() // 2:
+            whole = array if array.nbytes == verifier.nbytes else np.memmap(verifier.place, np.uint8, "r")
+            verifier.finish(whole.reshape(-1).view(np.uint8).data)  # mapped: nothing has to be copied
+        elif isinstance(array, np.memmap):
+            array.verifier = verifier  # type: ignore[attr-defined]
+    return array
+
+
+def unsafe_path(name: str) -> bool:
+    """Whether a relative path could point outside its directory."""
+    parts = Path(name).parts
+    return not parts or Path(name).is_absolute() or ".." in parts or not nameable(name)
+
+
+def nameable(path: str) -> bool:
+    """Whether the system can have a file of such a path at all."""
+    try:
+        return b"\x00" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False

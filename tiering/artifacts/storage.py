@@ -1,0 +1,186 @@
+"""Files: reserve space before writing, write large arrays, name what the operating system refused."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.checksum import BlockHasher
+from tiering.artifacts.held import shown
+from tiering.errors import StorageError
+from tiering.units import format_bytes
+
+_CHUNK = 64 * 1024 * 1024
+
+
+def disk_free(path: Path) -> int:
+    """Bytes free on the file system that holds `path` (or its nearest existing parent), as `df` counts them.
+
+    What a file system keeps back for root is not counted: root in a container may not have it either.
+    """
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def require_space(wanted: Mapping[Path, int]) -> None:
+    """Raise, naming all that is needed, if a disk cannot hold what is about to be reserved on it.
+
+    Parameters
+    ----------
+    wanted
+        Bytes by directory; those on one file system are added up.
+    """
+    sums: dict[int, tuple[Path, int]] = {}
+    for folder, nbytes in wanted.items():
+        device = _existing(folder).stat().st_dev
+        first, before = sums.get(device, (folder, 0))
+        sums[device] = (first, before + nbytes)
+    for folder, nbytes in sums.values():
+        with storage_errors(folder, nbytes):
+            if nbytes > disk_free(folder):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
+    """Turn ``OSError`` from work on `path` into a `StorageError` that says what to do.
+
+    Parameters
+    ----------
+    path
+        The file being written or read.
+    needed
+        Bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        path = Path(shown(path))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageError(
+                error.errno,
+                f"{path}: no space left: {format_bytes(needed)} needed, {format_bytes(disk_free(path.parent))} free; "
+                "make room or choose another disk, then run the same command again",
+            ) from error
+        raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
+
+
+def reserve(path: Path, nbytes: int) -> None:
+    """Create `path` with `nbytes` bytes really allocated, so that a full disk shows now and not as SIGBUS later."""
+    with storage_errors(path, nbytes):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o666)
+        try:
+            if nbytes:
+                os.posix_fallocate(fd, 0, nbytes)
+        except OSError:
+            os.ftruncate(fd, 0)  # what was had of it, so that the message says what is free without this file
+            raise
+        finally:
+            os.close(fd)
+
+
+class RawWriter:
+    """Writes one raw file front to back, hashing what passes; reserves its space at once.
+
+    Parameters
+    ----------
+    path
+        File to create; parents are made.
+    nbytes
+        Exact size the file will have; `close` refuses any other.
+    """
+
+    def __init__(self, path: Path, nbytes: int) -> None:
+        self.path, self.nbytes, self.written = path, nbytes, 0
+        self._hasher = BlockHasher()
+        reserve(path, nbytes)
+        self._file = path.open("r+b", buffering=0)
+
+    def write(self, array: np.ndarray[Any, Any] | memoryview) -> None:
+        """Append the bytes of a C-contiguous array or buffer."""
+        if not isinstance(array, memoryview):
+            array = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        view = array.cast("B")
+        with storage_errors(self.path, self.nbytes):
+            for start in range(0, len(view), _CHUNK):
+                piece = view[start : start + _CHUNK]
+                self._hasher.update(piece)
+                while len(piece):
+                    done = self._file.write(piece)
+                    piece = piece[done:]
+        self.written += len(view)
+
+    def close(self) -> bytes:
+        """Sync and close; return the digests of the blocks.
+
+        Raises
+        ------
+        StorageError
+            If fewer or more bytes were written than announced, or the disk refused.
+        """
+        with storage_errors(self.path, self.nbytes):
+            os.fsync(self._file.fileno())
+            self._file.close()
+        if self.written != self.nbytes:
+            raise StorageError(
+                errno.EIO,
+                f"{self.path}: {self.written} bytes were written where {self.nbytes} were announced",
+            )
+        return self._hasher.digests()
+
+    def __enter__(self) -> RawWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        self._file.close()
+
+
+def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:
+    """Map a raw little-endian C-order file read-only; an empty shape gives an empty array (mmap refuses 0 bytes)."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    with storage_errors(Path(path)):
+        try:
+            return np.memmap(path, dtype=dtype, mode="r", shape=shape, offset=offset)
+        except ValueError as error:  # numpy's word for a file that has become shorter
+            raise StorageError(errno.EIO, f"{shown(path)}: the file was cut while it was open ({error})") from error
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the entries of a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Swap the names of two directories in one step; ``False`` where the system or the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(first), here, os.fsencode(second), swap) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(first))

@@ -1,0 +1,148 @@
+"""Feature tables of the user's: found, described and checked; never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.regular import require_file
+from tiering.datasets.npy_file import is_npy, read_header
+from tiering.datasets.reading import Reading
+from tiering.errors import InputError
+from tiering.formats.features import FEATURE_DTYPES
+from tiering.formats.protocols import FeatureRef
+
+
+def describe_features(
+    path: Path,
+    node_type: str,
+    reading: Reading,
+    *,
+    known_rows: Mapping[str, int],
+    usual_dim: int | None = None,
+) -> FeatureRef:
+    """Describe a feature file, with or without numpy header.
+
+    Parameters
+    ----------
+    path
+        ``node_feat.npy``; numpy's magic bytes decide, not the name.
+    node_type
+        Whose features, for the options by type.
+    reading
+        Options and record.
+    known_rows
+        Where a number of rows is known from -> that number, for headerless files without options.
+    usual_dim
+        Values per row that the dataset family has (float32); used for a headerless file only if the rows that
+        follow from it are among `known_rows`.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, its dtype is no feature dtype, or its shape cannot be told or contradicts the
+        options.
+    """
+    require_file(path, "a feature table")
+    reading.used(path)
+    if is_npy(path):
+        return _with_header(path, node_type, reading)
+    return _headerless(path, node_type, reading, known_rows, usual_dim)
+
+
+def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureRef:
+    header = read_header(path, "a feature table (rows, dim)")
+    if len(header.shape) not in (1, 2):
+        raise InputError(f"{path}: expected features of shape (rows, dim), found {header.described}; reshape them")
+    if header.fortran_order:
+        raise InputError(
+            f"{path}: expected rows that lie together (C order), found Fortran order; "
+            "save it again with numpy.save(path, numpy.ascontiguousarray(array))"
+        )
+    rows, dim = header.shape if len(header.shape) == 2 else (header.shape[0], 1)
+    if dim == 0:
+        raise InputError(f"{path}: expected 1 or more values per row, found shape {header.shape}; leave it out")
+    dtype = _dtype_name(path, header.dtype)
+    wanted_dim = reading.options.feature_dim.get(node_type)
+    wanted_dtype = reading.options.feature_dtype.get(node_type)
+    if wanted_dim not in (None, dim):
+        raise InputError(
+            f"{path}: --feature-dim says {wanted_dim} values per row, but the file has a numpy header that says "
+            f"{header.described}; leave the option out"
+        )
+    if wanted_dtype not in (None, dtype):
+        raise InputError(
+            f"{path}: --feature-dtype says {wanted_dtype}, but the file has a numpy header that says "
+            f"{header.described}; leave the option out"
+        )
+    return FeatureRef(path, "npy", dtype, rows, dim, header.offset)
+
+
+def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
+    # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
+    if dtype.str in ("<u2", "|V2", "<V2"):
+        return "bfloat16"
+    if dtype.str == "|b1":
+        return "uint8"
+    for name in FEATURE_DTYPES:
+        if dtype == storage_dtype(name):
+            return name
+    raise InputError(
+        f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
+        "convert them, for example with array.astype('float32')"
+    )
+
+
+def _headerless(
+    path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
+) -> FeatureRef:
+    options = reading.options
+    dim, dtype = options.feature_dim.get(node_type), options.feature_dtype.get(node_type) or "float32"
+    rows = options.num_nodes.get(node_type)
+    item = storage_dtype(dtype).itemsize
+    size = path.stat().st_size
+    if size == 0:
+        raise InputError(f"{path}: expected features, found an empty file (0 bytes); get the file again")
+    if dim is None and rows:
+        dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
+        reading.inferred(f"{node_type} feature_dim", dim)
+    elif dim is None and usual_dim is not None and size % (usual_dim * item) == 0:
+        follows = size // (usual_dim * item)
+        if follows in known_rows.values():
+            dim = usual_dim
+            reading.inferred(f"{node_type} feature shape", [follows, dim, dtype])
+    if dim is None:
+        raise InputError(_cannot_tell(path, size, known_rows, item, dtype))
+    found = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
+    if rows not in (None, found):
+        raise InputError(
+            f"{path}: expected {rows} rows (--num-nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
+            f"bytes = {found} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
+        )
+    return FeatureRef(path, "raw", dtype, found, dim, 0)
+
+
+def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:
+    if size % by:
+        raise InputError(
+            f"{path}: has no numpy header, and its {size} bytes are no whole number of {result}: expected a multiple "
+            f"of {by} bytes ({unit}), {size % by} bytes remain; correct --feature-dim, --feature-dtype or --num-nodes, "
+            "or the file is cut: get it again"
+        )
+    return size // by
+
+
+def _cannot_tell(path: Path, size: int, known_rows: Mapping[str, int], item: int, dtype: str) -> str:
+    fits = [
+        f"{rows} rows ({origin}) x {size // (rows * item)} x {dtype}"
+        for origin, rows in known_rows.items()
+        if rows and size % (rows * item) == 0
+    ]
+    hint = f"its {size} bytes would fit {' or '.join(fits)}" if fits else f"it has {size} bytes"
+    return (
+        f"{path}: expected a numpy file, found no numpy header; if it is headerless (raw rows), {hint}: "
+        "say so with --feature-dim (and --feature-dtype, --num-nodes); otherwise get the file again"
+    )

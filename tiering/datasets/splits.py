@@ -1,0 +1,148 @@
+"""Splits: read from index or mask files, or made from shares; checked either way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.regular import is_there
+from tiering.datasets.npy_file import read_header
+from tiering.datasets.reading import Reading
+from tiering.errors import InputError
+
+Ids = npt.NDArray[np.int64]
+
+SPLIT_FILES = {
+    "train": ("train_idx.npy", "train_mask.npy"),
+    "val": ("val_idx.npy", "valid_idx.npy", "val_mask.npy", "valid_mask.npy"),
+    "test": ("test_idx.npy", "test_mask.npy"),
+}
+"""Split -> file names it may have, the first found counts."""
+
+
+def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[str, Ids], set[str]]:
+    """Splits of one node type, from the files in its folder.
+
+    Returns
+    -------
+    splits : dict
+        Name -> unique ids in the order of the file (ascending for masks). Empty if there are no files.
+    names : set of str
+        File names used.
+
+    Raises
+    ------
+    InputError
+        If a file holds neither whole numbers nor a mask, an id out of range or twice, or train is empty.
+    """
+    splits: dict[str, Ids] = {}
+    names: set[str] = set()
+    for split, candidates in SPLIT_FILES.items():
+        found = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
+        if found:
+            names.add(found[0])
+            splits[split] = _read_split(folder / found[0], num_nodes)
+            reading.used(folder / found[0])
+    if "train" in splits and splits["train"].size == 0:
+        raise InputError(
+            f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
+            "file, or remove it and make splits with --split 0.6,0.2,0.2"
+        )
+    return splits, names
+
+
+def _read_split(path: Path, num_nodes: int) -> Ids:
+    header = read_header(path, "node ids or a mask")
+    if len(header.shape) not in (1, 2) or (len(header.shape) == 2 and 1 not in header.shape):
+        raise InputError(
+            f"{path}: expected node ids or one mask, shape (n,), found {header.described}; choose one column"
+        )
+    values = header.open().reshape(-1)
+    if "mask" in path.name and header.dtype.kind != "b":
+        raise InputError(
+            f"{path}: expected a boolean mask, found {header.described}; convert with array.astype(bool), or name a "
+            f"file of node ids {path.name.replace('mask', 'idx')}"
+        )
+    if header.dtype.kind == "b":
+        if values.shape[0] != num_nodes:
+            raise InputError(
+                f"{path}: expected a mask of {num_nodes} values, one per node, found {header.described}; "
+                "correct it, or write node ids instead"
+            )
+        return np.flatnonzero(values).astype(np.int64)
+    if header.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: expected node ids as whole numbers or a boolean mask, found {header.described}; "
+            "convert with array.astype('int64')"
+        )
+    # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
+    ids: Ids = np.array(values, dtype=np.int64)
+    wrong = (ids < 0) | (ids >= num_nodes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"{path}: expected node ids in 0..{num_nodes - 1}, found {values[row]} at position {row}; correct the "
+            "file, or check that it belongs to this graph"
+        )
+    seen = np.zeros(num_nodes, bool)
+    seen[ids] = True
+    if np.count_nonzero(seen) != ids.size:
+        ordered = np.sort(ids)
+        twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
+        raise InputError(f"{path}: expected each node id once, found {twice} more than once; remove the repeats")
+    return ids
+
+
+def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:
+    """Record overlaps between splits, and split nodes without a label."""
+    seen = np.zeros(num_nodes if splits else 0, np.uint8)
+    names = list(splits)
+    for i, name in enumerate(names):
+        for bit, other in enumerate(names[:i]):
+            both = int(np.count_nonzero(seen[splits[name]] & (1 << bit)))
+            if both:
+                reading.warn(f"{where}: {both} nodes are in both {other} and {name}")
+        seen[splits[name]] |= 1 << i
+        if labels is not None:
+            without = int(np.count_nonzero(labels[splits[name]] < 0))
+            if without:
+                reading.warn(f"{where}: {without} of {splits[name].size} nodes in {name} have no label")
+
+
+def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
+    """Random splits with the shares of option ``split``, among labelled nodes (all nodes without labels).
+
+    Nodes are drawn in the order of a hash of (seed, id): the same for any version of any library. Cost:
+    O(n log n) for n nodes, 24 bytes each.
+
+    Raises
+    ------
+    InputError
+        If no node is left for train.
+    """
+    shares = reading.options.split
+    if shares is None:
+        return {}
+    pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
+    pool = pool[np.argsort(_hash(pool, reading.options.split_seed), kind="stable")]
+    edges = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
+    splits = {name: pool[edges[i] : edges[i + 1]].astype(np.int64) for i, name in enumerate(("train", "val", "test"))}
+    if splits["train"].size == 0:
+        raise InputError(
+            f"{where}: split {','.join(map(str, shares))} of {pool.size} labelled nodes leaves the train set empty; "
+            "give train a larger share, or check the labels"
+        )
+    reading.notes["splits"] = {"made": list(shares), "seed": reading.options.split_seed, "of": int(pool.size)}
+    return {name: ids for name, ids in splits.items() if ids.size}
+
+
+def _hash(ids: Ids, seed: int) -> npt.NDArray[np.uint64]:
+    """splitmix64 of (seed, id)."""
+    x = ids.astype(np.uint64) + np.uint64((0x9E3779B97F4A7C15 * (seed + 1)) % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x ^= x >> np.uint64(shift)
+        x *= np.uint64(factor)
+    mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return mixed

@@ -1,0 +1,308 @@
+"""`tiering generate`: a dataset of any size from a seed, in IGB or IGBH format.
+
+See `tiering.datasets.communities` for the model. With ``hetero`` the nodes are divided among four types and the
+edges among seven relations, as in IGBH with the reverses that its loaders add:
+
+====================================  =====  =========================================
+relation                              edges
+====================================  =====  =========================================
+paper__cites__paper                   rest   30 %
+paper__written_by__author             15 %   reversed: author__rev_written_by__paper
+paper__topic__fos                     15 %   reversed: fos__rev_topic__paper
+author__affiliated_to__institute       5 %   reversed: institute__rev_affiliated_to__author
+====================================  =====  =========================================
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.datasets.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, draw_edges
+from tiering.datasets.shuffle import Shuffle
+from tiering.errors import ExistsError, InputError, StorageError
+from tiering.progress import Progress, progress
+from tiering.units import format_bytes
+
+DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+"""Feature dtypes that can be generated -> dtype in the file (bfloat16 is stored as uint16)."""
+HOMOPHILY = 0.7
+SIGNAL = 1.5
+_HEADER_BYTES = 128
+_MAX_NODES = 2**40
+
+TYPE_SHARES = {"author": 0.40, "fos": 0.08, "institute": 0.02}
+"""Share of the nodes of each type in a heterogeneous dataset; papers are the rest."""
+RELATION_SHARES = {
+    ("paper", "written_by", "author"): 0.15,
+    ("paper", "topic", "fos"): 0.15,
+    ("author", "affiliated_to", "institute"): 0.05,
+}
+"""Share of the edges of each relation; its reverse has as many, citations the rest."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be generated: sizes, checked."""
+
+    nodes: dict[str, int]
+    relations: dict[tuple[str, str, str], int]
+    """Drawn relations -> edges."""
+    reversed_too: tuple[tuple[str, str, str], ...]
+    """Drawn relations that are also written reversed, as ``rev_NAME``."""
+    dim: int
+    classes: int
+    seed: int
+    dtype: str
+    featureless: tuple[str, ...]
+    splits: dict[str, int]
+    """``train``, ``val``, ``test`` -> number of papers."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes all files will take."""
+        item = np.dtype(DTYPES[self.dtype]).itemsize
+        rows = sum(n for name, n in self.nodes.items() if name not in self.featureless)
+        edges = sum(self.relations.values()) + sum(self.relations[r] for r in self.reversed_too)
+        return rows * self.dim * item + 4 * self.nodes["paper"] + 8 * sum(self.splits.values()) + 16 * edges
+
+
+def generate(
+    out: str | os.PathLike[str],
+    *,
+    nodes: int,
+    edges: int,
+    dim: int = 128,
+    classes: int = 8,
+    seed: int = 0,
+    hetero: bool = False,
+    dtype: str = "float32",
+    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
+    featureless: Sequence[str] = (),
+    force: bool = False,
+) -> dict[str, Any]:
+    """Generate a dataset whose labels a GNN finds and a network without neighbours does not.
+
+    Parameters
+    ----------
+    out
+        Directory to create; the dataset is in ``OUT/processed``, for ``tiering import OUT``.
+    nodes, edges
+        Exact numbers; with `hetero`, over all types and relations, reverse ones included.
+    dim
+        Values per feature row.
+    classes
+        Number of labels, and of communities.
+    seed
+        Same seed and sizes, same bytes.
+    hetero
+        Four types and seven relations instead of papers and citations.
+    dtype
+        ``float32``, ``float16`` or ``bfloat16``.
+    split
+        Shares of the papers in train, val and test.
+    featureless
+        Types without features (with `hetero`): their count stands in ``meta.json``.
+    force
+        Replace an earlier dataset of this function at `out`.
+
+    Returns
+    -------
+    dict
+        What was made: numbers of nodes and edges by type and relation, bytes.
+
+    Raises
+    ------
+    InputError
+        If a parameter makes no sense.
+    ExistsError
+        If `out` exists, and `force` is not given or it is no generated dataset.
+    StorageError
+        If the disk has too little room; checked before anything is written.
+
+    Notes
+    -----
+    Memory is bounded whatever the size (about 100 MiB). Everything appears at once when it is complete.
+    """
+    plan = make_plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
+    target = Path(out).absolute()
+    if force and target.is_dir() and any(target.iterdir()) and not (target / "processed" / "meta.json").is_file():
+        raise ExistsError(
+            f"{target}: holds something that tiering generate did not write; remove it yourself or choose another OUT"
+        )
+    with OutputDirectory(target, force=force) as output:
+        free = disk_free(output.path)
+        if plan.bytes > free:
+            raise StorageError(
+                errno.ENOSPC,
+                f"{target}: not enough room: {format_bytes(plan.bytes)} needed, {format_bytes(free)} free; "
+                "make room, choose another disk, or generate less",
+            )
+        with progress(plan.bytes, "generating", "B", scale=True) as bar:
+            summary = _write(plan, output.path / "processed", bar)
+        output.commit()
+    return {"path": str(target), **summary}
+
+
+def make_plan(
+    nodes: int,
+    edges: int,
+    dim: int,
+    classes: int,
+    seed: int,
+    hetero: bool,
+    dtype: str,
+    split: Sequence[float],
+    featureless: Sequence[str],
+) -> Plan:
+    """Check the parameters of `generate` and divide nodes and edges."""
+    for name, value, low, high in (
+        ("nodes", nodes, 2, _MAX_NODES),
+        ("edges", edges, 0, 2**44),
+        ("dim", dim, 1, 2**20),
+        ("classes", classes, 1, 2**20),
+        ("seed", seed, 0, 2**64 - 1),
+    ):
+        if not low <= value <= high:
+            raise InputError(f"{name}: expected {low} to {high}, found {value}")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype: expected {', '.join(DTYPES)}, found {dtype!r}")
+    counts, relations = {"paper": nodes}, {("paper", "cites", "paper"): edges}
+    if hetero:
+        counts.update({name: int(nodes * share) for name, share in TYPE_SHARES.items()})
+        counts["paper"] = nodes - sum(counts[name] for name in TYPE_SHARES)
+        relations.update({relation: int(edges * share) for relation, share in RELATION_SHARES.items()})
+        relations["paper", "cites", "paper"] = edges - 2 * sum(relations[r] for r in RELATION_SHARES)
+    smallest = min(counts, key=lambda name: counts[name])
+    if counts[smallest] < 2 * classes:
+        raise InputError(
+            f"nodes: {counts[smallest]} {smallest} nodes are too few for {classes} classes, expected 2 per class or "
+            "more; raise nodes or lower classes"
+        )
+    for name in featureless:
+        if name not in counts or name == "paper":
+            others = ", ".join(n for n in counts if n != "paper") or "none without hetero"
+            raise InputError(f"featureless: expected some of {others}, found {name!r}")
+    return Plan(
+        nodes=counts,
+        relations=relations,
+        reversed_too=tuple(RELATION_SHARES) if hetero else (),
+        dim=dim,
+        classes=classes,
+        seed=seed,
+        dtype=dtype,
+        featureless=tuple(featureless),
+        splits=_split_sizes(counts["paper"], split),
+    )
+
+
+def _split_sizes(papers: int, split: Sequence[float]) -> dict[str, int]:
+    if len(split) != 3 or any(not 0 <= s <= 1 for s in split) or sum(split) > 1 + 1e-9:
+        raise InputError(f"split: expected three shares with a sum of at most 1, found {tuple(split)}")
+    sizes = {name: int(papers * share) for name, share in zip(("train", "val", "test"), split, strict=True)}
+    if sizes["train"] == 0:
+        raise InputError(f"split: {split[0]} of {papers} papers leaves the train set empty; raise it")
+    return sizes
+
+
+def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
+    people = {
+        name: Population(name, size, plan.classes, plan.seed, i) for i, (name, size) in enumerate(plan.nodes.items())
+    }
+    for name, population in people.items():
+        if name not in plan.featureless:
+            shape = (population.size, plan.dim)
+            _save(tree / name / "node_feat.npy", DTYPES[plan.dtype], shape, _feature_blocks(plan, population), bar)
+    papers = people["paper"]
+    _save(tree / "paper" / "node_label_19.npy", "<f4", (papers.size,), _label_blocks(papers), bar)
+    order, start = Shuffle(papers.size, (plan.seed, 3)), 0
+    for split, size in plan.splits.items():
+        _save(tree / "paper" / f"{split}_idx.npy", "<i8", (size,), _split_blocks(order, start, size), bar)
+        start += size
+    edges: dict[str, int] = {}
+    for stream, (relation, count) in enumerate(plan.relations.items()):
+        for reverse in (False, True) if relation in plan.reversed_too else (False,):
+            source, name, target = relation
+            folder = f"{target}__rev_{name}__{source}" if reverse else f"{source}__{name}__{target}"
+            blocks = _edge_blocks(people[source], people[target], stream, count, reverse)
+            _save(tree / folder / "edge_index.npy", "<i8", (count, 2), blocks, bar)
+            edges[folder] = count
+    summary = {"num_nodes": plan.nodes, "num_edges": edges, "bytes": plan.bytes}
+    meta = {
+        "generator": "tiering generate",
+        "num_nodes": plan.nodes,
+        "num_edges": edges,
+        "dim": plan.dim,
+        "dtype": plan.dtype,
+        "classes": plan.classes,
+        "seed": plan.seed,
+        "homophily": HOMOPHILY,
+        "signal": SIGNAL,
+    }
+    with storage_errors(tree):
+        (tree / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
+    return summary
+
+
+def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
+    rows = max(1, FEATURE_BLOCK // plan.dim)
+    for block, start in enumerate(range(0, population.size, rows)):
+        part = slice(start, min(start + rows, population.size))
+        yield _to_dtype(population.features(block, part, plan.dim, SIGNAL), plan.dtype)
+
+
+def _to_dtype(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    if dtype != "bfloat16":
+        return values.astype(DTYPES[dtype], copy=False)
+    bits = values.view(np.uint32)
+    bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))  # to nearest, ties to even
+    halves: npt.NDArray[Any] = (bits >> np.uint32(16)).astype("<u2")
+    return halves
+
+
+def _label_blocks(population: Population) -> Iterator[npt.NDArray[Any]]:
+    for start in range(0, population.size, EDGE_BLOCK):
+        ids = np.arange(start, min(start + EDGE_BLOCK, population.size))
+        yield population.community_of_ids(ids).astype("<f4")
+
+
+def _split_blocks(order: Shuffle, start: int, size: int) -> Iterator[npt.NDArray[Any]]:
+    for first in range(start, start + size, EDGE_BLOCK):
+        yield order.forward(np.arange(first, min(first + EDGE_BLOCK, start + size)))
+
+
+def _edge_blocks(
+    source: Population, target: Population, stream: int, count: int, reverse: bool
+) -> Iterator[npt.NDArray[Any]]:
+    for block, start in enumerate(range(0, count, EDGE_BLOCK)):
+        edges = draw_edges(source, target, stream, block, min(EDGE_BLOCK, count - start), HOMOPHILY)
+        yield edges[:, ::-1] if reverse else edges
+
+
+def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.NDArray[Any]], bar: Progress) -> None:
+    """Write a numpy file block by block."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            _write_header(file, dtype, shape)
+            for block in blocks:
+                data = np.ascontiguousarray(block)
+                file.write(data.reshape(-1).view(np.uint8).data)
+                bar.update(data.nbytes)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
+    header = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)

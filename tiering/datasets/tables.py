@@ -1,0 +1,203 @@
+"""What text and parquet share: naming columns, and turning id columns into a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.datasets.edges import LargestId, check_weights, largest_id, require_room
+from tiering.datasets.options import MOST_NODES, SourceOptions, option_name
+from tiering.datasets.reading import Reading, chunks
+from tiering.datasets.scratch import Appender, Scratch
+from tiering.datasets.splits import make_splits
+from tiering.errors import InputError, StorageError
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.units import format_bytes
+
+NODE = "node"
+RELATION = (NODE, "to", NODE)
+_NAMES = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("head", "tail"), ("u", "v"))
+_ENDS = {"src": "source", "dst": "destination"}
+_SPARSE = 8
+_TABLE_FACTOR = 16
+
+
+def choose_columns(columns: Sequence[str] | int, options: SourceOptions, where: str) -> dict[str, int]:
+    """Positions of the columns to read.
+
+    Parameters
+    ----------
+    columns
+        Their names, or their number if they have none.
+    options
+        ``src_column``, ``dst_column``, ``weight_column``: names or 0-based positions.
+    where
+        The file, for messages.
+
+    Returns
+    -------
+    dict
+        ``src``, ``dst`` and, if asked for or a column has that name, ``weight`` -> position.
+    """
+    names = [] if isinstance(columns, int) else [name.strip().lower() for name in columns]
+    number = columns if isinstance(columns, int) else len(columns)
+    if number < 2:
+        raise InputError(f"{where}: expected two or more columns (source, destination), found {number}")
+    unasked = None in (options.src_column, options.dst_column)
+    pair = next((pair for pair in _NAMES if unasked and pair[0] in names and pair[1] in names), None)
+    default = (_named(pair[0], names, where), _named(pair[1], names, where)) if pair else (0, 1)
+    chosen = {
+        "src": _position(options.src_column, default[0], columns, "src_column", where),
+        "dst": _position(options.dst_column, default[1], columns, "dst_column", where),
+    }
+    if chosen["src"] == chosen["dst"]:
+        raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
+    if options.weight_column is not None:
+        chosen["weight"] = _position(options.weight_column, 0, columns, "weight_column", where)
+    elif "weight" in names:
+        chosen["weight"] = _named("weight", names, where)
+    if chosen.get("weight") in (chosen["src"], chosen["dst"]):
+        raise InputError(
+            f"{where}: expected ids and weights in columns of their own, found column {chosen['weight']} to be both; "
+            "name them with --src-column, --dst-column and --weight-column"
+        )
+    return chosen
+
+
+def _position(wanted: str | None, default: int, columns: Sequence[str] | int, option: str, where: str) -> int:
+    if wanted is None:
+        return default
+    number = columns if isinstance(columns, int) else len(columns)
+    if not isinstance(columns, int) and wanted in columns:
+        return _named(wanted, columns, where)
+    if wanted.isdecimal() and len(wanted) < 10 and int(wanted) < number:
+        return int(wanted)
+    known = f"positions 0..{number - 1}" if isinstance(columns, int) else ", ".join(columns)
+    raise InputError(f"{where}: {option_name(option)} {wanted[:80]}: no such column; there are: {known[:500]}")
+
+
+def _named(name: str, columns: Sequence[str], where: str) -> int:
+    require_once(name, columns, where)
+    return list(columns).index(name)
+
+
+def require_once(column: str, columns: Sequence[str], where: str) -> None:
+    """Refuse a column whose name others have too."""
+    found = list(columns).count(column)
+    if found > 1:
+        raise InputError(f"{where}: expected one column {column}, found it {found} times; give each its own name")
+
+
+def one_line(error: BaseException) -> str:
+    """What a library says, in one line that is not long."""
+    return " ".join(str(error).split())[:200]
+
+
+class TableSink:
+    """Takes blocks of columns, checks them and ends as a dataset; the columns lie in temporary files."""
+
+    def __init__(self, scratch: Scratch, weighted: bool) -> None:
+        self._columns: dict[str, Appender] = {"src": scratch.appender("<i8"), "dst": scratch.appender("<i8")}
+        self._largest = LargestId()
+        if weighted:
+            self._columns["weight"] = scratch.appender("<f8")
+
+    def rows(self, name: str = "src") -> int:
+        """Rows of a column taken so far."""
+        return self._columns[name].count
+
+    def append(self, name: str, values: npt.NDArray[Any], where: str) -> None:
+        """Add to a column; `where` the values come from, for messages."""
+        column = self._columns[name]
+        if name == "weight":
+            check_weights(values, where, column.count)
+        else:
+            largest = largest_id(values, where, _ENDS[name], column.count)
+            self._largest = max(self._largest, largest, key=lambda each: each.id)
+        try:
+            column.append(values)
+        except StorageError as error:
+            raise StorageError(error.errno, f"{where}: after {self.rows()} edges: {error}") from error
+
+    def finish(self, path: Path, format_name: str, reading: Reading) -> Dataset:
+        """Count the nodes, make ids dense if asked to, and describe the result."""
+        arrays = {name: column.finish() for name, column in self._columns.items()}
+        edges = EdgeData(RELATION, arrays["src"], arrays["dst"], where=str(path))
+        if "weight" in arrays:
+            edges.data["weight"] = arrays["weight"]
+        nodes = _nodes(edges, self._largest, reading)
+        reading.notes["node_types"] = [NODE]
+        nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
+        return Dataset(path.name.split(".")[0], format_name, {NODE: nodes}, [edges], reading.notes, reading.files)
+
+
+def _nodes(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
+    stated = reading.options.num_nodes.get(NODE)
+    if reading.options.compact_ids:
+        return _compacted(edges, stated, reading)
+    if stated is not None:
+        if largest.id >= stated:
+            raise InputError(
+                f"{edges.where}: --num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs; correct "
+                "--num-nodes, or make sparse ids dense with --compact-ids"
+            )
+        require_room(NODE, stated, f"--num-nodes: says that there are {stated}", [edges], reading)
+        return NodeData(stated)
+    reading.inferred(f"{NODE} num_nodes", {"value": largest.id + 1, "from": "largest id + 1"})
+    if largest.id + 1 > _SPARSE * max(1, 2 * edges.num_edges):
+        others = f", or say that the other nodes exist with --num-nodes {largest.id + 1}"
+        raise InputError(
+            f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
+            f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (largest.id + 2))} of memory; correct the "
+            f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
+        )
+    origin = f"{largest.place} is the largest; make ids dense with --compact-ids if others do not occur"
+    require_room(NODE, largest.id + 1, origin, [edges], reading)
+    return NodeData(largest.id + 1)
+
+
+def _compacted(edges: EdgeData, stated: int | None, reading: Reading) -> NodeData:
+    """The ids that occur become 0..n-1."""
+    ids = _distinct_ids(edges, reading)
+    if stated is not None and stated != ids.size:
+        raise InputError(
+            f"{edges.where}: --num-nodes says {stated}, but {ids.size} ids occur; with --compact-ids nodes without "
+            "edges do not exist: leave --num-nodes out"
+        )
+    edges.src, edges.dst = (_positions(ids, column, reading) for column in (edges.src, edges.dst))
+    reading.notes["compact_ids"] = {"nodes": int(ids.size), "largest": int(ids[-1]) if ids.size else None}
+    return NodeData(int(ids.size), extra={"original_id": ids})
+
+
+def _distinct_ids(edges: EdgeData, reading: Reading) -> npt.NDArray[np.int64]:
+    """Ids that occur, ascending. Memory: 24 bytes per distinct id, and a quarter of what the budget leaves."""
+    step = max(1 << 20, min(1 << 24, reading.scratch.budget.left() // 128))
+    ids: npt.NDArray[np.int64] = np.empty(0, np.int64)
+    for column in (edges.src, edges.dst):
+        for part in chunks(column.shape[0], step):
+            # Sorting is 20 times faster here than numpy.unique, which hashes.
+            merged = np.sort(np.concatenate([ids, _drop_repeats(np.sort(column[part]))]))
+            ids = _drop_repeats(merged)
+    return ids
+
+
+def _drop_repeats(ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    first = np.ones(ordered.shape[0], bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
+def _positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], reading: Reading) -> npt.NDArray[Any]:
+    """Position in `ids` of each value: by a table of 4 bytes per possible id, or by search if ids are too sparse."""
+    out = reading.scratch.array(column.shape[0], np.int64)
+    table = None
+    if ids.size and int(ids[-1]) < _TABLE_FACTOR * ids.size < 2**31:
+        table = np.zeros(int(ids[-1]) + 1, np.int32)
+        table[ids] = np.arange(ids.size, dtype=np.int32)
+    for part in chunks(column.shape[0]):
+        out[part] = np.searchsorted(ids, column[part]) if table is None else table[column[part]]
+    return out

@@ -1,0 +1,119 @@
+"""What each tier served: rows, bytes, seconds; for the ssd tier also reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tiering.formats.layout import TIERS
+from tiering.loader.process import ForkLock
+from tiering.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from tiering import native
+
+
+@dataclass
+class TierCounters:
+    """Totals of one tier since the last reset."""
+
+    rows: int = 0
+    """Rows served."""
+    bytes: int = 0
+    """Bytes of these rows."""
+    seconds: float = 0.0
+    """Wall time spent on them. The ssd tier's runs from submission to the last arrival and overlaps the others'."""
+
+    def add(self, rows: int, nbytes: int, seconds: float) -> None:
+        """Count further rows."""
+        self.rows += rows
+        self.bytes += nbytes
+        self.seconds += seconds
+
+
+def _empty_tiers() -> dict[str, TierCounters]:
+    return {tier: TierCounters() for tier in TIERS}
+
+
+@dataclass
+class Counters:
+    """Totals over all gathers of a feature table since it was opened or reset. Safe to update from many threads."""
+
+    tiers: dict[str, TierCounters] = field(default_factory=_empty_tiers)
+    """By tier: ``gpu``, ``peer``, ``cpu``, ``ssd``."""
+    gathers: int = 0
+    """Calls."""
+    ssd_reads: int = 0
+    """Reads of SSD images; fewer than rows where rows share a page or come twice in one call."""
+    ssd_read_bytes: int = 0
+    """Bytes read from SSD images, including what alignment adds."""
+    ssd_direct_reads: int = 0
+    """Reads that landed in the output without a copy."""
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows served by all tiers."""
+        return sum(tier.rows for tier in self.tiers.values())
+
+    def add(self, stats: native.GatherStats) -> None:
+        """Count one gather."""
+        with self._lock:
+            self.gathers += 1
+            self.ssd_reads += stats.reads
+            self.ssd_read_bytes += stats.read_bytes
+            self.ssd_direct_reads += stats.direct_reads
+            for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
+                self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
+
+    def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
+        """Count gathers by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
+        with self._lock:
+            self.gathers += gathers
+            for tier, number in zip(TIERS, rows, strict=True):
+                self.tiers[tier].add(int(number), int(number) * row_bytes, 0.0)
+
+    def add_reads(self, stats: native.GatherStats) -> None:
+        """Count reads of SSD images for rows that a tally holds already."""
+        with self._lock:
+            self.ssd_reads += stats.reads
+            self.ssd_read_bytes += stats.read_bytes
+            self.ssd_direct_reads += stats.direct_reads
+            self.tiers["ssd"].add(0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
+
+    def reset(self) -> None:
+        """Begin again at zero."""
+        with self._lock:
+            self.tiers = _empty_tiers()
+            self.gathers = self.ssd_reads = self.ssd_read_bytes = self.ssd_direct_reads = 0
+
+    def hit_rates(self) -> dict[str, float]:
+        """Share of the rows that each tier served; zeros before the first gather."""
+        total = max(1, self.rows)
+        return {name: tier.rows / total for name, tier in self.tiers.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, JSON types only."""
+        return {
+            "gathers": self.gathers,
+            "tiers": {
+                name: {"rows": tier.rows, "bytes": tier.bytes, "seconds": tier.seconds}
+                for name, tier in self.tiers.items()
+            },
+            "ssd_reads": self.ssd_reads,
+            "ssd_read_bytes": self.ssd_read_bytes,
+            "ssd_direct_reads": self.ssd_direct_reads,
+        }
+
+    def table(self) -> str:
+        """Table for people: one line per tier."""
+        lines = [f"{'tier':<6}{'rows':>14}{'share':>9}{'bytes':>12}{'seconds':>11}{'rate':>14}"]
+        for (name, tier), share in zip(self.tiers.items(), self.hit_rates().values(), strict=True):
+            rate = f"{format_bytes(tier.bytes / tier.seconds)}/s" if tier.seconds > 0 else "-"
+            lines.append(
+                f"{name:<6}{format_count(tier.rows):>14}{share:>9.1%}{format_bytes(tier.bytes):>12}"
+                f"{tier.seconds:>11.3f}{rate:>14}"
+            )
+        lines.append(f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)})")
+        return "\n".join(lines)

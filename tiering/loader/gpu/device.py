@@ -1,0 +1,138 @@
+"""One GPU as training sees it: torch's tensors, its allocator and its streams. Kernels know addresses and handles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda
+from tiering.errors import CapabilityError
+from tiering.loader.require_torch import require_torch
+
+if TYPE_CHECKING:
+    import torch
+
+
+_first_process: int | None = None
+"""The process that opened the first GPU."""
+
+
+def check_process(owner: int | None) -> None:
+    """Raise `CapabilityError` in a forked child of the process `owner`, which CUDA does not serve."""
+    if owner not in (None, os.getpid()):
+        raise CapabilityError(
+            "a GPU cannot be used in a forked child of the process that opened it; start the process by spawn "
+            "(multiprocessing.get_context('spawn')), or use device='cpu' in it"
+        )
+
+
+class Device:
+    """A GPU that tensors are made on. `open_device` makes one.
+
+    Parameters
+    ----------
+    index
+        Number of the GPU among those this process sees.
+    """
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self.index = index
+        """Number of the GPU."""
+        self.torch_device = torch.device("cuda", index)
+        """What torch calls it."""
+
+    @property
+    def name(self) -> str:
+        """For messages, such as ``cuda:0``."""
+        return f"cuda:{self.index}"
+
+    def current(self) -> int:
+        """Handle of the stream that the caller's torch works on."""
+        import torch
+
+        return int(torch.cuda.current_stream(self.index).cuda_stream)
+
+    @contextmanager
+    def on(self, stream: cuda.Stream) -> Iterator[None]:
+        """Let torch work on `stream`: what it allocates inside belongs to that stream."""
+        import torch
+
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle, self.index)):  # type: ignore[no-untyped-call]
+            yield
+
+    def keep(self, tensors: Iterable[torch.Tensor], stream: cuda.Stream | None = None) -> None:
+        """Tell torch's allocator that `stream` (the caller's, if none is given) uses tensors made on another."""
+        import torch
+
+        user = (
+            torch.cuda.current_stream(self.index)
+            if stream is None
+            else torch.cuda.ExternalStream(stream.handle, self.index)  # type: ignore[no-untyped-call]
+        )
+        for tensor in tensors:
+            tensor.record_stream(user)
+
+    def wait(self, event: cuda.Event) -> None:
+        """Let the caller's stream wait for `event`."""
+        event.hold(self.current())
+
+    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """Copy to the GPU on the stream that torch works on, without waiting."""
+        import torch
+
+        return self.send(torch.from_numpy(array if array.flags.writeable else array.copy()))
+
+    def send(self, tensor: torch.Tensor) -> torch.Tensor:
+        """`upload` for a tensor in host memory."""
+        return tensor.pin_memory().to(self.torch_device, non_blocking=True)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """A tensor on the GPU, uninitialised.
+
+        Room is taken in steps of an eighth of its order of magnitude, so that batch after batch finds a block that an
+        earlier one left with torch's allocator, and none asks the driver.
+        """
+        import torch
+
+        count = int(np.prod(shape, dtype=np.int64))
+        flat = torch.empty(rounded_up(count), dtype=dtype, device=self.torch_device)
+        return flat[:count].view(shape)
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether `tensor` is a tensor on this GPU."""
+        return getattr(tensor, "device", None) == self.torch_device
+
+
+def rounded_up(count: int) -> int:
+    """The next of 1, 2, .., 8, 9, .., 16, 18, .., 32, 36, ..: eight steps in each doubling."""
+    step = 1 << max(0, (count - 1).bit_length() - 4)
+    return max(1, -(-count // step) * step)
+
+
+def open_device(index: int) -> Device:
+    """GPU number `index`; -1: torch's current one.
+
+    Raises
+    ------
+    CapabilityError
+        If there is no such GPU, or build, driver or torch cannot use it; says which, and what to do.
+    """
+    global _first_process
+    check_process(_first_process)
+    _first_process = os.getpid()
+    require_torch()
+    cuda.require_device(max(index, 0))
+    import torch
+
+    if not torch.cuda.is_available():
+        raise CapabilityError(
+            f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install one that can"
+        )
+    return Device(torch.cuda.current_device() if index < 0 else index)

@@ -1,0 +1,327 @@
+"""Feature rows of one node type where a GPU reads them; they arrive in its memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda
+from tiering.errors import InputError
+from tiering.formats.layout import TIERS, Layout
+from tiering.loader.counters import Counters
+from tiering.loader.engines import DEFAULT_DEPTH, open_reader
+from tiering.loader.features import check_images
+from tiering.loader.gpu.device import Device, check_process
+from tiering.loader.gpu.locked import pinned
+from tiering.loader.gpu.peers import PeerGroup
+from tiering.loader.gpu.staging import DEFAULT_BYTES, StagedRows
+from tiering.loader.gpu.tiers import load_tiers
+from tiering.loader.rows import FeatureRows, as_ids, dense
+from tiering.loader.warn import warn_once
+from tiering.units import parse_threads
+
+if TYPE_CHECKING:
+    import torch
+
+_NO_BAD = np.uint64(2**64 - 1)
+
+
+@dataclass
+class _Picked:
+    """What a gather tells the host: in memory that both sides write; room for so many rows."""
+
+    room: int
+    rows: npt.NDArray[np.int64]
+    rows_address: int
+    places_address: int
+    owners: tuple[Any, ...]
+
+
+class GpuFeatures(FeatureRows):
+    """Feature rows over the four tiers of a layout, gathered by a GPU.
+
+    The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
+    in page-locked host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
+    serves the first three.
+
+    Parameters
+    ----------
+    layout
+        The layout artifact.
+    node_type
+        A type with features.
+    device
+        The GPU.
+    engine, depth, direct, threads, verify
+        Of the reads of the ssd tier; see `tiering.loader.features.TieredFeatures`.
+    most_sms
+        Multiprocessors that a gather may use, so that training keeps the others; 0: all. ``auto``: a tenth, which is
+        more than enough for PCIe.
+    group
+        Processes that share the peer tier.
+    staging_bytes
+        Of each of the two buffers for rows of the ssd tier.
+
+    Raises
+    ------
+    BudgetError
+        If memory of the GPU, or host memory to lock, does not suffice; nothing stays allocated.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        node_type: str,
+        device: Device,
+        *,
+        engine: str = "auto",
+        depth: int = DEFAULT_DEPTH,
+        direct: str = "auto",
+        threads: int | str | None = "auto",
+        verify: bool = False,
+        most_sms: int | str = "auto",
+        group: PeerGroup | None = None,
+        staging_bytes: int = DEFAULT_BYTES,
+    ) -> None:
+        entry = layout.type_layout(node_type)
+        super().__init__(str(layout.path), entry)
+        self._process = os.getpid()
+        self.device = device
+        """Where rows arrive."""
+        self.most_sms = _parse_sms(most_sms, device)
+        """Multiprocessors that a gather uses at most; 0: all."""
+        self._reader, self._staged = None, None
+        if verify:
+            layout.verify_tiers(node_type)
+        if entry.rows("ssd"):
+            check_images(layout, entry)
+            self._reader = open_reader(layout.image_places, layout.page_bytes, engine, depth, direct)
+            workers = parse_threads(threads)
+            self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes, verify)
+        self._group = group if entry.rows("peer") else None
+        self._memory = load_tiers(layout, entry, device, group)
+        self._ends = [entry.ranges[tier][1] for tier in TIERS]
+        self._table = cuda.RowTable(
+            device.index, entry.row_bytes, self._ends, self._memory.gpu, self._memory.peers, self._memory.cpu
+        )
+        self._picker = cuda.RowPicker(device.index)
+        what = f"{layout.path}: node type {node_type!r}"
+        self._num_picked, self._num_picked_address = pinned(1, np.uint32, what)
+        self._first_bad, self._first_bad_address = pinned(1, np.uint64, what)
+        self._picked: _Picked | None = None
+        self._listed = cuda.Event(device.index)
+        self._counted = [0] * len(TIERS)
+        self._uncounted = 0
+        self._done = cuda.Event(device.index)
+        self._lock = threading.Lock()
+
+    @property
+    def engine(self) -> str | None:
+        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
+        return None if self._reader is None else self._reader.engine
+
+    @property
+    def counters(self) -> Counters:
+        """What each tier served since open or `reset_counters`; waits for gathers that are under way."""
+        check_process(self._process)
+        with self._lock:
+            self._count()
+        return self._counters
+
+    @counters.setter
+    def counters(self, counters: Counters) -> None:
+        self._counters = counters
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
+        """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
+
+        Parameters
+        ----------
+        ids
+            Ranks, shape (n,), may repeat: a tensor on the GPU (int64), or torch or NumPy in host memory (int32 or
+            int64).
+        out
+            Contiguous tensor on the GPU, shape (n, dim), of this table's dtype, to fill; a new one otherwise.
+        checked
+            Whether to wait for the kernel and raise if an id is out of range. ``False``: rows of such ids are left as
+            they are in `out`, and nothing outside is read or written.
+
+        Raises
+        ------
+        InputError
+            If an id is out of range (`checked`), or ids or `out` have the wrong shape, dtype or device.
+        CapabilityError
+            In a forked child.
+        DeviceError
+            If a process that shares the peer tier has ended.
+        StorageError
+            If the ssd tier cannot be read; `out` is then unspecified.
+
+        Notes
+        -----
+        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of. Safe to call from
+        several threads; they take turns.
+        """
+        check_process(self._process)
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        wanted = self._ids_there(ids)
+        if out is None:
+            try:
+                out = self.device.empty((len(wanted), self.dim), dtype)
+            except RuntimeError as error:  # torch's word for it
+                raise self._no_room(len(wanted)) from error
+        elif not isinstance(out, torch.Tensor):
+            raise InputError(f"out: expected a tensor on {self.device.name}, found {type(out).__name__}")
+        elif tuple(out.shape) != (len(wanted), self.dim) or out.dtype != dtype or not dense(out):
+            raise InputError(
+                f"out: expected a contiguous {dtype} tensor of shape ({len(wanted)}, {self.dim}), "
+                f"found {out.dtype} {tuple(out.shape)}{'' if dense(out) else ', not contiguous'}"
+            )
+        elif not self.device.holds(out):
+            raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
+        self.gather_into(wanted.data_ptr(), len(wanted), out.data_ptr(), self.device.current(), checked=checked)
+        return out
+
+    def gather_into(self, ids: int, count: int, out: int, stream: int, *, checked: bool = False) -> None:
+        """`gather` by addresses, on any stream: what the loader calls.
+
+        Parameters
+        ----------
+        ids
+            `count` int64 ranks that the GPU can read.
+        out
+            Room for `count` rows.
+        stream
+            Handle.
+        """
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                raise self._closed_error()
+            if self._group is not None:
+                self._group.check()
+            with cuda.device_errors(f"{self._where}: node type {self.node_type!r}"):
+                self._done.hold(stream)  # what the gather before used, on whatever stream, is used again
+                self._gather(ids, count, out, stream, checked)
+                self._done.record(stream)
+
+    def close(self) -> None:
+        """Give memory and descriptors back, after gathers that are under way.
+
+        Where processes share the peer tier, all of them close: each keeps its share until the others have closed or
+        ended.
+        """
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                return
+            self._count()
+            self._done.wait()
+            super().close()
+            self._staged = self._reader = self._picked = None
+            self._picker = cuda.RowPicker(self.device.index)
+            self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
+            if self._group is not None and self._memory.occasion:
+                self._leave(self._group)
+            self._memory.owners.clear()
+
+    def _leave(self, group: PeerGroup) -> None:
+        own = [each for each in self._memory.owners if isinstance(each, cuda.DeviceMemory)]
+        self._memory.owners = own  # closes what was opened of the others, before they are told
+        if not group.leave(f"{self._memory.occasion}-closed"):
+            warn_once(f"{self._where}: peers did not close within {group.timeout:g} s; memory of the GPU stays taken")
+            _kept.extend(own)
+
+    def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool) -> None:
+        if checked:
+            self._first_bad[0] = _NO_BAD
+            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, most_sms=self.most_sms)
+            self._check_ids(ids, stream)
+        picked = self._room_for(count) if self._staged is not None else None
+        rows, places = (picked.rows_address, picked.places_address) if picked else (0, 0)
+        self._picker.pick(ids, count, self._ends[2], rows, places, self._num_picked_address, self._ends, stream)
+        self._listed.record(stream)
+        self._uncounted += 1
+        if not checked:
+            self._table.gather(ids, count, out, stream, most_sms=self.most_sms)
+        if picked is not None and self._staged is not None:
+            self._listed.wait()
+            wanted = picked.rows[: int(self._num_picked[0])]
+            for stats in self._staged.copy(wanted, places, out, stream, self.most_sms):
+                self._counters.add_reads(stats)
+
+    def _check_ids(self, ids: int, stream: int) -> None:
+        self._done.record(stream)
+        self._done.wait()
+        place = int(self._first_bad[0])
+        if place == int(_NO_BAD):
+            return
+        found, address = pinned(1, np.int64, self._where)
+        cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
+        self._done.record(stream)
+        self._done.wait()
+        raise InputError(
+            f"{self._where}: node type {self.node_type!r}: ids[{place}] is {found[0]}; expected ranks 0 .. "
+            f"{self._entry.num_nodes - 1}"
+        )
+
+    def _count(self) -> None:
+        """Add what the GPU has counted since the last time to the counters; waits for it."""
+        if not self._uncounted:
+            return
+        self._listed.wait()
+        totals = self._picker.totals()
+        rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
+        self._counters.add_tally(rows, self.row_bytes, self._uncounted)
+        self._counted, self._uncounted = totals, 0
+
+    def _room_for(self, count: int) -> _Picked:
+        self._done.wait()  # the GPU may still read the places of the gather before
+        if self._picked is None or self._picked.room < count:
+            room = max(count, 1024) * 5 // 4
+            rows, rows_address = pinned(room, np.int64, self._where)
+            places, places_address = pinned(room, np.int64, self._where)
+            self._picked = _Picked(room, rows, rows_address, places_address, (places,))
+        return self._picked
+
+    def _ids_there(self, ids: Any) -> torch.Tensor:
+        import torch
+
+        if self.device.holds(ids) and ids.dtype == torch.int64 and ids.dim() == 1:
+            return ids.contiguous()  # type: ignore[no-any-return]
+        if hasattr(ids, "device") and getattr(ids.device, "type", "cpu") != "cpu" and not self.device.holds(ids):
+            raise InputError(f"ids: expected them on {self.device.name} or in host memory, found {ids.device}")
+        return self.device.upload(as_ids(ids))
+
+    def __del__(self) -> None:
+        if (done := getattr(self, "_done", None)) and self._process == os.getpid():
+            done.wait()  # memory that a kernel reads is not unlocked under it
+
+    def _place(self, tier: str) -> str:
+        if self.closed:
+            return "closed"
+        if tier == "ssd":
+            reader = self._reader
+            return "closed" if reader is None else f"{reader.engine}, {'direct' if reader.direct else 'buffered'} reads"
+        if tier == "peer":
+            return ", ".join(self._memory.peer_places)
+        return f"{self.device.name}" if tier == "gpu" else "locked host memory"
+
+
+_kept: list[cuda.DeviceMemory] = []
+"""Memory that a peer may still read."""
+
+
+def _parse_sms(most_sms: int | str, device: Device) -> int:
+    if most_sms == "auto":
+        return max(1, int(cuda.device_info(device.index).multiprocessors) // 10)
+    if isinstance(most_sms, bool) or not isinstance(most_sms, int) or most_sms < 0:
+        raise InputError(f"most_sms: expected auto, or a number of multiprocessors (0: all), found {most_sms!r}")
+    return most_sms
