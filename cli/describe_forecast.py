@@ -1,4 +1,4 @@
-"""What a dry run prints: steps of each stage with time, memory and disk; what does not fit is an error afterwards."""
+"""What a dry run prints: steps of each stage with memory and disk, and its time; what does not fit is an error then."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from tiering.units import format_bytes, format_seconds
 from .output import print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from tiering.execution.forecast import Forecast
-    from tiering.execution.plan import StagePlan, Step
+    from tiering.plan import Forecast, StagePlan, Step
 
-COLUMNS = ("step", "how", "time", "peak memory", "read", "written", "scratch", "left")
+COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
 def print_forecast(forecast: Forecast, as_json: bool) -> None:
@@ -28,39 +27,48 @@ def print_forecast(forecast: Forecast, as_json: bool) -> None:
     else:
         for plan in forecast.plans:
             print_table(f"{plan.stage} -> {plan.out}", COLUMNS, _rows(plan), left=2)
+            if plan.steps:
+                print_line(f"time: {_about(plan.seconds)}")
             for note in plan.notes:
                 print_line(f"note: {note}")
         if len(forecast.plans) > 1:
             print_fields(
                 {
-                    "time": _seconds(forecast.seconds),
+                    "time": _about(forecast.seconds),
                     "peak memory": format_bytes(forecast.memory),
                     "left": format_bytes(sum(plan.disk_left for plan in forecast.plans)),
                 }
             )
-        print_line("nothing was run; read counts what is not in the page cache, memory all that the process holds")
+        print_line("nothing was run; read counts what is not in the page cache, memory all that the process holds;")
+        print_line(f"time is an order of magnitude: {_assumed()} are assumed")
     forecast.require_space()
 
 
 def _rows(plan: StagePlan) -> list[tuple[str, ...]]:
     if not plan.steps:
-        return [("all", "is there already", *(["-"] * 6))]
+        return [("all", "is there already", *(["-"] * 5))]
     return [*(_step(step, plan.held) for step in plan.steps), _total(plan)]
 
 
 def _step(step: Step, held: int) -> tuple[str, ...]:
     sizes = (held + step.memory, step.disk_read, step.disk_written, step.disk_scratch)
-    return (step.name, step.how, _seconds(step.seconds), *map(_bytes, sizes), "")
+    return (step.name, step.how, *map(_bytes, sizes), "")
 
 
 def _total(plan: StagePlan) -> tuple[str, ...]:
     sizes = (plan.memory, plan.disk_read, plan.disk_written, plan.disk_scratch, plan.disk_left)
-    return ("total", "", _seconds(plan.seconds), *map(_bytes, sizes))
+    return ("total", "", *map(_bytes, sizes))
 
 
 def _bytes(count: int) -> str:
     return format_bytes(count) if count else "-"
 
 
-def _seconds(seconds: float) -> str:
-    return format_seconds(seconds) if seconds >= 0.95 else f"{1000 * seconds:.0f} ms"
+def _about(seconds: float) -> str:
+    return f"about {format_seconds(seconds)}" if seconds >= 0.95 else "less than a second"
+
+
+def _assumed() -> str:
+    from tiering.plan import DISK_RATE, EDGE_SECONDS
+
+    return f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread"

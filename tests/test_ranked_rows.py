@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tiering.artifacts import random_rows
 from tiering.errors import BudgetError, StorageError
-from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.features import FeatureTable
+from tiering.memory import Budget, own_memory
 from tiering.ranked_rows import RankedRows, plan, plan_rows
 
 MIB = 1 << 20

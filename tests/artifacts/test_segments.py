@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering.artifacts import segments
-from tiering.artifacts.blocks import aligned_bytes
-from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.direct_io import aligned_bytes, padded
+from tiering.artifacts.segments import SegmentFile
 from tiering.errors import StorageError
 
 

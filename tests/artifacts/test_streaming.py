@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tiering import native
 from tiering.artifacts import streaming
-from tiering.artifacts.blocks import aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.streaming import Streamed, buffer_bytes
 from tiering.errors import StorageError
 

@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tiering.execution.rates import Rates
-
 TOTALS = ("seconds", "memory", "disk_read", "disk_written", "disk_scratch", "disk_left")
-
-
-@pytest.fixture(autouse=True)
-def known_rates(monkeypatch):
-    """The machine is measured in `tests/execution/test_plan.py` alone: it takes seconds."""
-    for module in ("predict", "predict_chain"):
-        monkeypatch.setattr(f"tiering.pipeline.{module}.measure_rates", lambda *args: Rates())
 
 
 @pytest.fixture
@@ -53,7 +44,8 @@ def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
     assert [stage["stage"] for stage in document["stages"]] == stages
     for stage in stages:
         assert f"{stage} -> " in said.out
-    for word in ("step", "how", "time", "peak memory", "written", "left", "total", "nothing was run"):
+    assert said.out.count("time: ") == len(stages) and "10 ns for an edge and thread are assumed" in said.out
+    for word in ("step", "how", "peak memory", "written", "left", "total", "nothing was run"):
         assert word in said.out
     assert document["dry_run"] is True and document["fits"] is True
     for total in TOTALS:
@@ -61,11 +53,12 @@ def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
         expected = max(parts) if total == "memory" else sum(parts)
         assert document[total] == pytest.approx(expected, abs=1e-3)
     assert document["seconds"] > 0 and document["disk_left"] > 0
+    assert document["assumed"] == {"disk_bytes_per_second": 1e9, "seconds_per_edge": 1e-8}
 
 
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
 def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
-    monkeypatch.setattr("tiering.execution.forecast.disk_free", lambda path: 100)
+    monkeypatch.setattr("tiering.plan.disk_free", lambda path: 100)
     result = tiering_cli(*commands[name], "--dry-run")
     assert "total" in result.out  # the plan is printed all the same
     result.refused("needed, 100 B free", "make room")

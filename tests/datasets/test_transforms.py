@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tiering import native
 from tiering.datasets import open_dataset, reading, scratch, transforms
 from tiering.errors import InputError
-from tiering.execution import own_memory
+from tiering.memory import own_memory
 
 Edge = tuple[int, int, float]
 

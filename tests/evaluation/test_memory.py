@@ -15,10 +15,10 @@ from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
 from tiering.evaluation.memory import evaluation_need
 from tiering.evaluation.rows import competing_rows
-from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
+from tiering.memory import Budget, own_memory
 from tiering.placement import parse_capacities
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph

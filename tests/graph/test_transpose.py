@@ -7,12 +7,12 @@ import pytest
 import scipy.sparse as sp
 from toy_datasets import toy_dataset, tree_bytes
 
-from tiering.execution import Budget
 from tiering.formats.graph import Graph
 from tiering.graph import build_graph, external, transpose_graph
 from tiering.graph.scatter_plan import ScatterPlan
 from tiering.graph.sizes import CscSizes
 from tiering.graph.transpose import reversed_relation
+from tiering.memory import Budget
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from plain_reader import read_rows
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
-from tiering.artifacts import blocks, checksum
+from tiering.artifacts import checksum
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
@@ -26,8 +26,7 @@ OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (checksum, blocks):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
     monkeypatch.setattr("tiering.formats.feature_rows.CHUNK_BYTES", 5000)
 
 

@@ -20,13 +20,13 @@ from toy_datasets import toy_dataset, tree_bytes
 import tiering
 from tiering import pipeline
 from tiering.errors import BudgetError, InputError
-from tiering.execution import Budget, own_memory
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.layout import write_layout
 from tiering.layout.split import adjacency_lists, check_ordered_by
+from tiering.memory import Budget, own_memory
 from tiering.placement import AccessTimes, Table, gpu_budget, plan_split
 from tiering.units import Size
 

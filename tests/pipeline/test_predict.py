@@ -15,19 +15,11 @@ from tiering import native, pipeline
 from tiering.artifacts.outside import OWNER
 from tiering.datasets.synthetic import generate
 from tiering.errors import BudgetError, InputError
-from tiering.execution import own_memory
-from tiering.execution.rates import Rates
+from tiering.memory import own_memory
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
 """Journals, manifests and digests of samples, which predictions leave out."""
-
-
-@pytest.fixture(autouse=True)
-def known_rates(monkeypatch):
-    """Nothing is measured: times do not matter here."""
-    for module in ("predict", "predict_chain"):
-        monkeypatch.setattr(f"tiering.pipeline.{module}.measure_rates", lambda *args: Rates())
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +207,29 @@ def test_from_what_is_there_as_from_its_sizes(tmp_path):
         ]
         assert one.memory - one.held == other.memory - other.held
         assert one.disk_left == other.disk_left
+
+
+def test_time_grows_with_edges_and_falls_with_threads(tmp_path):
+    """The only thing promised of it: more work takes longer."""
+    seconds = {}
+    for edges in (10_000, 100_000):
+        generate(tmp_path / str(edges), nodes=1000, edges=edges, dim=8, seed=1)
+        graph = pipeline.import_dataset(tmp_path / str(edges), tmp_path / f"graph-{edges}")
+        scores = pipeline.score(graph, tmp_path / f"scores-{edges}", "wrpr")
+        reordered = pipeline.reorder(graph, scores, tmp_path / f"reordered-{edges}")
+        out = tmp_path / "out"
+        for threads in (1, 4):
+            stages = {
+                "import": pipeline.predict_import(tmp_path / str(edges), out, threads=threads),
+                "score": pipeline.predict_score(graph, out, "wrpr", threads=threads),
+                "score by counts": pipeline.predict_score(graph, out, "presample", fanouts=[5], threads=threads),
+                "reorder": pipeline.predict_reorder(graph, scores, out, threads=threads),
+            }
+            seconds[edges, threads] = {name: made.seconds for name, made in stages.items()}
+        assert pipeline.predict_layout(reordered, out, threads=2).seconds > 0
+    for name, least in seconds[10_000, 4].items():
+        assert 0 < least < seconds[10_000, 1][name] < seconds[100_000, 1][name]
+        assert seconds[100_000, 4][name] < seconds[100_000, 1][name]
 
 
 def test_too_little_memory_is_refused_as_by_the_stage(large, tmp_path):

@@ -14,14 +14,15 @@ from memory_group import memory_group
 from toy_datasets import chain, toy_dataset, tree_bytes
 
 from tiering import native, pipeline
-from tiering.artifacts import blocks, checksum
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, FormatError
-from tiering.execution import Budget, own_memory
 from tiering.formats import feature_rows
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
+from tiering.memory import Budget, own_memory
 from tiering.order import by_score, external
 from tiering.ranked_rows import plan
 from tiering.reorder import arrays, nodes, reorder_graph, windows
@@ -35,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Budget]:
     """Blocks of 1 KiB, chunks of 100 entries and of 4 KiB, no page cache to speak of, so many bytes left."""
 
     def set_up(left: int) -> Budget:
-        for module in (blocks, checksum, windows, arrays, nodes):
+        for module in (checksum, windows, arrays, nodes):
             monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
         monkeypatch.setattr(windows, "CHUNK_BYTES", 400)
         for module in (arrays, external):
@@ -191,7 +192,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
     whole = pipeline.reorder(graph, scores, tmp_path / "whole")
     budget = small(0)
     written: list[int] = []
-    write = blocks.BlockFile.write
+    write = FileWriter.write
 
     def stopping(self: Any, first: int, piece: Any) -> None:
         if self.path.name == "indices":
@@ -200,7 +201,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(
             written.append(first)
         write(self, first, piece)
 
-    monkeypatch.setattr(blocks.BlockFile, "write", stopping)
+    monkeypatch.setattr(FileWriter, "write", stopping)
     with pytest.raises(KeyboardInterrupt):
         pipeline.reorder(graph, scores, tmp_path / "out", memory=budget)
     assert written == list(range(stop))

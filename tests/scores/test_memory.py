@@ -22,10 +22,10 @@ from toy_datasets import toy_dataset, tree_bytes
 
 from tiering import native, pipeline
 from tiering.errors import BudgetError, StorageError
-from tiering.execution import Budget, own_memory, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
+from tiering.memory import Budget, own_memory, parse_memory
 from tiering.scores import METHODS, plan_score, score_graph
 
 MIB = 1 << 20

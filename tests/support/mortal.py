@@ -199,12 +199,12 @@ class _Fault:
 
     def arm(self) -> None:
         from tiering.artifacts import atomic
+        from tiering.artifacts.file_writer import FileWriter
         from tiering.artifacts.journal import Journal
-        from tiering.artifacts.storage import RawWriter
 
         for name in CALLS["os"]:
             self._wrap(os, name, _half_pwrite if name == "pwrite" else None)
-        self._wrap(RawWriter, "write", None)
+        self._wrap(FileWriter, "write", None)
         self._wrap(atomic, "exchange", None)
         self._wrap(Journal, "_append", _half_line)
 
@@ -292,7 +292,7 @@ def _no_relation_fits() -> None:
 
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
-    from tiering.execution import Budget
+    from tiering.memory import Budget
     from tiering.ranked_rows import plan
 
     plan.available_memory = lambda: 0

@@ -26,7 +26,7 @@ def settle() -> None:
 @contextmanager
 def peak_memory() -> Iterator[Peak]:
     """Watch this process's anonymous and shared memory, every 2 ms."""
-    from tiering.execution import own_memory
+    from tiering.memory import own_memory
 
     settle()
     peak, done = Peak(own_memory()), threading.Event()

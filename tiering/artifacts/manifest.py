@@ -1,7 +1,7 @@
 """The header every artifact shares, parsed: its files, nested artifacts, files outside. See ``data_specs/README.md``.
 
-`tiering.artifacts.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that must
-exist) is in each kind's own module.
+`tiering.artifacts.document` reads and writes it as JSON. What a schema cannot say (sizes that must agree, files that
+must exist) is in each kind's own module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.verify import Verifier
 from tiering.errors import FormatError, InternalError
-from tiering.execution.memory import available_memory
+from tiering.memory import available_memory
 
 Digests = bytes
 """Of the blocks of a file, one after the other."""

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from tiering import native
+from tiering.artifacts.direct_io import direct_engine
 from tiering.artifacts.storage import storage_errors
-from tiering.artifacts.streaming import direct_engine, read_rate
+from tiering.artifacts.streaming import read_rate
 
 DEPTH = 256
 """Reads in flight."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import ALIGNMENT, open_direct, write_all
+from tiering.artifacts.direct_io import open_direct, padded, write_all
 from tiering.artifacts.storage import reserve, storage_errors
 from tiering.artifacts.streaming import open_stream
 from tiering.native import StreamReader
@@ -19,11 +19,6 @@ Bytes = npt.NDArray[np.uint8]
 
 Batch: TypeAlias = tuple[int, int, list[int]]
 """Segments that are read together: where they begin, bytes of all, padded, and bytes of each."""
-
-
-def padded(nbytes: int) -> int:
-    """Bytes of a segment on disk: up to the next 4096."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 class SegmentFile:

@@ -1,4 +1,4 @@
-"""Files: reserve space before writing, write large arrays, name what the operating system refused."""
+"""Files: reserve space before writing, map arrays, name what the operating system refused."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.checksum import BlockHasher
 from tiering.artifacts.held import shown
 from tiering.errors import StorageError
 from tiering.units import format_bytes
-
-_CHUNK = 64 * 1024 * 1024
 
 
 def disk_free(path: Path) -> int:
@@ -94,62 +90,6 @@ def reserve(path: Path, nbytes: int) -> None:
             raise
         finally:
             os.close(fd)
-
-
-class RawWriter:
-    """Writes one raw file front to back, hashing what passes; reserves its space at once.
-
-    Parameters
-    ----------
-    path
-        File to create; parents are made.
-    nbytes
-        Exact size the file will have; `close` refuses any other.
-    """
-
-    def __init__(self, path: Path, nbytes: int) -> None:
-        self.path, self.nbytes, self.written = path, nbytes, 0
-        self._hasher = BlockHasher()
-        reserve(path, nbytes)
-        self._file = path.open("r+b", buffering=0)
-
-    def write(self, array: np.ndarray[Any, Any] | memoryview) -> None:
-        """Append the bytes of a C-contiguous array or buffer."""
-        if not isinstance(array, memoryview):
-            array = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
-        view = array.cast("B")
-        with storage_errors(self.path, self.nbytes):
-            for start in range(0, len(view), _CHUNK):
-                piece = view[start : start + _CHUNK]
-                self._hasher.update(piece)
-                while len(piece):
-                    done = self._file.write(piece)
-                    piece = piece[done:]
-        self.written += len(view)
-
-    def close(self) -> bytes:
-        """Sync and close; return the digests of the blocks.
-
-        Raises
-        ------
-        StorageError
-            If fewer or more bytes were written than announced, or the disk refused.
-        """
-        with storage_errors(self.path, self.nbytes):
-            os.fsync(self._file.fileno())
-            self._file.close()
-        if self.written != self.nbytes:
-            raise StorageError(
-                errno.EIO,
-                f"{self.path}: {self.written} bytes were written where {self.nbytes} were announced",
-            )
-        return self._hasher.digests()
-
-    def __enter__(self) -> RawWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        self._file.close()
 
 
 def open_raw(path: Path | str, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int = 0) -> np.ndarray[Any, Any]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes, direct_engine
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.verify import Verifier
 
@@ -277,9 +276,3 @@ def _page_cached(fd: int, offset: int) -> bool:
         if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
             return False
         raise
-
-
-@cache
-def direct_engine() -> str:
-    """The best engine for reads past the page cache here."""
-    return "threads" if native.uring_unavailable() else "io_uring"

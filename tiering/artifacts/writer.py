@@ -11,16 +11,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from tiering.artifacts.appended import PIECE_BYTES, AppendedFile
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
-from tiering.artifacts.blocks import BlockFile
 from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
+from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter
 from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
-from tiering.artifacts.storage import RawWriter, storage_errors
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InputError, InternalError
 from tiering.version import __version__
 
@@ -82,28 +81,36 @@ class ArtifactWriter:
     def put(self, name: str, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
         """Write a whole array as file `name`. Cost: one pass over its bytes."""
         declared = dtype or array.dtype.name
-        with self.stream(name, declared, array.shape) as raw:
-            raw.write(np.ascontiguousarray(array, storage_dtype(declared)))
+        stored = np.ascontiguousarray(array, storage_dtype(declared)).reshape(-1)
+        with self.file(name, declared, array.shape, resumable=False) as file:
+            file.write(0, stored.view(np.uint8))
 
-    def stream(self, name: str, dtype: str, shape: tuple[int, ...]) -> StreamedFile:
-        """Begin a file that is written front to back; use as a context manager, which records it at its end."""
-        self._forget(name)
-        return StreamedFile(self, name, dtype, tuple(int(extent) for extent in shape))
+    def file(
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        resumable: bool = True,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> FileWriter:
+        """Begin a file; use as a context manager, which records it at its end.
 
-    def blocks(self, name: str, dtype: str, shape: tuple[int, ...]) -> AssembledFile:
-        """Begin a large file whose blocks come in any order; use as a context manager, which records it at its end."""
-        self._forget(name)
-        return AssembledFile(self, name, dtype, tuple(int(extent) for extent in shape))
-
-    def appended(self, name: str, dtype: str, shape: tuple[int, ...], piece: int = PIECE_BYTES) -> AppendedEntry:
-        """Begin a large file that is written front to back, from where an earlier run stopped; as `blocks` else."""
-        self._forget(name)
-        return AppendedEntry(self, name, dtype, tuple(int(extent) for extent in shape), piece)
-
-    def _forget(self, name: str) -> None:
-        """A file that is begun anew is not there, whatever an earlier run has recorded."""
-        if self.journal is not None:
+        Parameters
+        ----------
+        resumable
+            Note its blocks in the journal, so that a killed run goes on from those that are there.
+        piece_bytes
+            As of `FileWriter`.
+        """
+        if self.journal is not None:  # a file that is begun anew is not there, whatever an earlier run has recorded
             self.journal.forget(f"file {self.prefix}{name}")
+        entry = FileEntry(dtype, tuple(int(extent) for extent in shape), "")
+        return FileWriter(
+            self.path / name, entry.bytes, self.journal if resumable else None, self.prefix + name,
+            finished=lambda digests: self.record(name, FileEntry.of(entry.dtype, entry.shape, digests)),
+            piece_bytes=piece_bytes,
+        )  # fmt: skip
 
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""
@@ -200,58 +207,6 @@ class ArtifactWriter:
             self._output.suspend()
         else:
             self._output.discard()
-
-
-class StreamedFile(RawWriter):
-    """A file of an artifact being written front to back; recorded in the manifest when the block ends well."""
-
-    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...]) -> None:
-        self._owner, self._name = owner, name
-        self._entry = FileEntry(dtype, shape, "")
-        super().__init__(owner.path / name, self._entry.bytes)
-
-    def __enter__(self) -> StreamedFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        if kind is None:
-            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.close()))
-        else:
-            super().__exit__(kind, value, trace)
-
-
-class AssembledFile(BlockFile):
-    """A file of an artifact being written in blocks; recorded in the manifest when the block ends well."""
-
-    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...]) -> None:
-        self._owner, self._name = owner, name
-        self._entry = FileEntry(dtype, shape, "")
-        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name)
-
-    def __enter__(self) -> AssembledFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        super().__exit__(kind, value, trace)
-        if kind is None:
-            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.digests()))
-
-
-class AppendedEntry(AppendedFile):
-    """A file of an artifact being written front to back in blocks; recorded in the manifest as `AssembledFile` is."""
-
-    def __init__(self, owner: ArtifactWriter, name: str, dtype: str, shape: tuple[int, ...], piece: int) -> None:
-        self._owner, self._name = owner, name
-        self._entry = FileEntry(dtype, shape, "")
-        super().__init__(owner.path / name, self._entry.bytes, owner.journal, owner.prefix + name, piece)
-
-    def __enter__(self) -> AppendedEntry:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        super().__exit__(kind, value, trace)
-        if kind is None:
-            self._owner.record(self._name, FileEntry.of(self._entry.dtype, self._entry.shape, self.digests()))
 
 
 def _copy_part(artifact: Artifact, target: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes, open_direct, write_all
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, open_direct, write_all
 from tiering.artifacts.storage import reserve, storage_errors
 
 Bytes = npt.NDArray[np.uint8]

@@ -29,7 +29,7 @@ from tiering.bench.harness import Comparison, Peer, touch_memory
 from tiering.bench.memory_group import memory_group
 from tiering.bench.sizes import Sizes
 from tiering.errors import InternalError
-from tiering.execution.memory import total_memory
+from tiering.memory import total_memory
 from tiering.units import parse_size
 
 _PART = 1 << 25

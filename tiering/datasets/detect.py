@@ -20,8 +20,8 @@ from tiering.datasets.reading import Reading
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.protocols import Dataset
+from tiering.memory import Budget, parse_memory
 
 READERS: dict[str, Callable[[Path, Reading], Dataset]] = {
     "npy": open_npy_dir,
@@ -104,7 +104,7 @@ def open_dataset(
     format
         ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
     memory
-        What to stay within, as `tiering.execution.parse_memory` takes it: what is larger goes to temporary files.
+        What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options
         See `tiering.datasets.options.SourceOptions`; ``None`` is the default of each.
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.storage import storage_errors
-from tiering.execution import Budget, parse_memory
+from tiering.memory import Budget, parse_memory
 
 IN_MEMORY_BYTES = 256 * 1024 * 1024
 """Arrays up to this size stay in memory, where that is no more than `IN_MEMORY_SHARE` of the budget."""

@@ -21,10 +21,10 @@ from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.rows import IntArray, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
-from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
+from tiering.memory import Budget, parse_memory
 from tiering.placement import Capacities
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -131,6 +131,44 @@ class GraphShape:
         return cls(nodes, tuple(edges))
 
 
+class SizedGraph(Protocol):
+    """What planning asks of a graph: `tiering.formats.graph.Graph` is one, and so is `FutureGraph`."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is, or will be."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content."""
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types, in a fixed order."""
+
+    @property
+    def relations(self) -> list[Relation]:
+        """Relations, in a fixed order."""
+
+    def num_nodes(self, node_type: str | None = None) -> int:
+        """Nodes of a type, or of all."""
+
+    def num_edges(self, relation: Relation | None = None) -> int:
+        """Edges of a relation, or of all."""
+
+    def num_classes(self, node_type: str) -> int | None:
+        """Number of labels of a type; ``None`` if it has none."""
+
+    def splits(self, node_type: str) -> list[str]:
+        """Names of the splits of a type."""
+
+    def split(self, name: str, node_type: str) -> np.ndarray[Any, Any]:
+        """Ids of a split."""
+
+    def csc(self, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """``(indptr, indices)``."""
+
+
 @dataclass(frozen=True)
 class FutureGraph(GraphShape):
     """Stands for a graph that does not exist yet, where only sizes are asked for: ids are as good as any."""
@@ -138,7 +176,6 @@ class FutureGraph(GraphShape):
     path: Path = Path()
     """Where it will be."""
     digest: str = ""
-    order: None = None
 
     @classmethod
     def at(cls, path: Path, shape: GraphShape) -> FutureGraph:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tiering.artifacts.regular import is_there
 from tiering.errors import InputError, MissingError
-from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
 from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -24,7 +24,7 @@ HOW_TO = (
 )
 
 
-def resolve_train(graph: Graph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
+def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
     """Training nodes by node type.
 
     Parameters
@@ -63,7 +63,7 @@ def resolve_train(graph: Graph, train: Train = None, seed: int = 0) -> dict[str,
     return found
 
 
-def _by_type(graph: Graph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
+def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
     split = "train" if train is None else train
     if isinstance(split, str) and (owners := [t for t in graph.node_types if split in graph.splits(t)]):
         return {t: (graph.split(split, t), f"split {split} of {t!r}") for t in owners}
@@ -86,7 +86,7 @@ def _assignment(part: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _only_type(graph: Graph) -> str:
+def _only_type(graph: SizedGraph) -> str:
     """The type meant when none is named: the only one, else the only one with a train split, else with labels."""
     if len(graph.node_types) == 1:
         return graph.node_types[0]
@@ -101,7 +101,7 @@ def _only_type(graph: Graph) -> str:
     )
 
 
-def _ids(graph: Graph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
+def _ids(graph: SizedGraph, node_type: str, value: Any, seed: int) -> np.ndarray[Any, Any]:
     count = graph.num_nodes(node_type)
     if isinstance(value, str) and value.strip().endswith("%"):
         share = parse_size(value, "train").fraction or 0.0
@@ -132,7 +132,7 @@ def _load(path: Path) -> np.ndarray[Any, Any]:
     return ids
 
 
-def _checked(graph: Graph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
+def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
     count = graph.num_nodes(node_type)
     where = f"{graph.path}: {where}"
     if ids.size == 0:

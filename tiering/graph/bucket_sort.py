@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.appended import AppendedFile
-from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes
-from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
+from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.streaming import Streamed, open_stream
 from tiering.artifacts.writer import ArtifactWriter
@@ -105,7 +105,7 @@ def write_by_buckets(
         kind = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
         kinds.append((f"{folder}/{name}", kind[0], (csc.num_edges, *kind[1])))
     with ExitStack() as stack:
-        files: list[AppendedFile] = [stack.enter_context(writer.appended(*kind, plan.piece)) for kind in kinds]
+        files: list[FileWriter] = [stack.enter_context(writer.file(*kind, piece_bytes=plan.piece)) for kind in kinds]
         if any(file.done < file.nbytes for file in files):
             scratch = writer.path / folder / "scattered"
             sort = stack.enter_context(_BucketSort(files, scratch, csc, plan, sizes, threads))
@@ -140,7 +140,7 @@ class _BucketSort:
 
     def __init__(
         self,
-        files: list[AppendedFile],
+        files: list[FileWriter],
         scratch: Path,
         csc: CscSizes,
         plan: BucketPlan,
@@ -172,7 +172,7 @@ class _BucketSort:
             self.bar.update(self.entry)
             self._sort(whole)
             self._finish_jobs()
-        self.files[0].append(8 * self.csc.num_dst, np.array([edges], np.int64))
+        self.files[0].append(np.array([edges], np.int64), 8 * self.csc.num_dst)
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
         """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
@@ -378,9 +378,9 @@ class _BucketSort:
         self.bar.update(edges)
 
     def _append(self, column: int, offsets: Counts, entry: int, outs: list[Bytes]) -> None:
-        self.files[0].append(8 * column, offsets)
+        self.files[0].append(offsets, 8 * column)
         for file, item, out in zip(self.files[1:], self.items, outs, strict=True):
-            file.append(item * entry, out)
+            file.append(out, item * entry)
 
     def _next_output(self) -> Bytes:
         """The other output, once what was in it is written."""

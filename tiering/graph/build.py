@@ -17,13 +17,13 @@ from tiering.artifacts.manifest import External, relation_key, valid_name
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
 from tiering.graph.bucket_sort import write_by_buckets
-from tiering.graph.plan import CscSizes, SortSizes, least_memory, plan_relation
+from tiering.graph.plan import SIZES, CscSizes, SortSizes, csc_sizes, least_memory, plan_relation
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -40,7 +40,7 @@ def build_graph(
     checksum_features: bool = False,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
-    sizes: SortSizes = SortSizes(),
+    sizes: SortSizes = SIZES,
 ) -> Graph:
     """Write `dataset` as a graph artifact.
 
@@ -98,10 +98,7 @@ def build_graph(
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
         shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-        all_sizes = [
-            CscSizes.of(edges, shape.num_nodes(each.relation[0]), shape.num_nodes(each.relation[2]), each.values)
-            for edges, each in zip(dataset.edges, shape.edges, strict=True)
-        ]
+        all_sizes = csc_sizes(dataset, shape)
         budget = budget.expecting(max((least_memory(csc, sizes) for csc in all_sizes), default=0))
         relations = []
         with progress(shape.num_edges(), "graph", "edge", scale=True) as bar:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from tiering import native
-from tiering.artifacts.appended import PIECE_BYTES, appending_memory
-from tiering.artifacts.manifest import id_bytes
-from tiering.artifacts.segments import padded
-from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk
-from tiering.execution import Budget
-from tiering.formats.protocols import EdgeData
+from tiering.artifacts.direct_io import padded
+from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
+from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.formats.protocols import Dataset, EdgeData
+from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.memory import Budget
+from tiering.plan import StagePlan, Step, held_memory
 from tiering.units import format_count
 
 LINE = 64
@@ -46,6 +49,10 @@ class SortSizes:
     """Most of the edges that stay in memory between scattering and sorting."""
     margin: int = 32 << 20
     """Bytes for everything that is small."""
+
+
+SIZES = SortSizes()
+"""Those of every import that is not told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -219,3 +226,65 @@ def bucket_shift(edges: int, columns: int, segments: int, plan: BucketPlan, size
 
 def _between(least: int, value: int, most: int) -> int:
     return max(least, min(value, most))
+
+
+def plan_import(
+    dataset: Dataset, out: Path, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES
+) -> tuple[StagePlan, GraphShape]:
+    """Plan of an import, and the sizes of the graph it makes.
+
+    Raises
+    ------
+    BudgetError
+        Where the import would.
+    """
+    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+    steps: list[Step] = []
+    edges = []
+    for data, csc, each in zip(dataset.edges, csc_sizes(dataset, shape), shape.edges, strict=True):
+        plan = plan_relation(csc, data, budget, sizes, relation_key(each.relation))
+        steps += _steps(relation_key(each.relation), data, csc, plan)
+        edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(plan is not None)))
+    steps.append(_nodes(dataset, shape))
+    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
+    return stage, GraphShape(shape.nodes, tuple(edges))
+
+
+def csc_sizes(dataset: Dataset, shape: GraphShape) -> list[CscSizes]:
+    """What decides the memory of each relation."""
+    found = []
+    for edges, each in zip(dataset.edges, shape.edges, strict=True):
+        source, _, destination = each.relation
+        found.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
+    return found
+
+
+def _steps(name: str, edges: EdgeData, csc: CscSizes, plan: BucketPlan | None) -> list[Step]:
+    """One step in memory; two by buckets: the edges are scattered, then sorted."""
+    written = sum(csc.written)
+    if plan is None:
+        read = sum(map(uncached_bytes, edges.arrays))
+        return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+    whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
+    how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
+    if plan.segments > plan.runs:
+        how += ", twice"
+    read, memory = bytes_on_disk(edges.arrays), plan.memory
+    return [
+        Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+        Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+    ]
+
+
+def _nodes(dataset: Dataset, shape: GraphShape) -> Step:
+    """Labels, splits and other arrays of the nodes; the manifests."""
+    written = sum(map(shape.node_bytes, shape.node_types))
+    arrays = [
+        values
+        for data in dataset.nodes.values()
+        for values in (data.labels, *data.splits.values(), *data.extra.values())
+        if values is not None
+    ]
+    read = sum(map(uncached_bytes, arrays))
+    copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
+    return Step("nodes", "in memory", copied, read, written, 0, shape.num_nodes(), "node")

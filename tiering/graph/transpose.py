@@ -12,14 +12,14 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import EdgeData
 from tiering.formats.refusals import graph_errors
 from tiering.formats.shape import value_bytes
 from tiering.graph.bucket_sort import write_by_buckets
-from tiering.graph.plan import CscSizes, SortSizes, plan_relation
+from tiering.graph.plan import SIZES, CscSizes, SortSizes, plan_relation
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -60,7 +60,7 @@ def transpose_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
-    sizes: SortSizes = SortSizes(),
+    sizes: SortSizes = SIZES,
 ) -> Graph:
     """Write `graph` with every edge turned round: list u holds the nodes that u pointed to, ascending.
 

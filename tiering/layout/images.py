@@ -24,9 +24,9 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts import outside
-from tiering.artifacts.appended import AppendedFile, appending_memory
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import combine_digests, digest_bytes
+from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
@@ -84,9 +84,9 @@ class ImageSet:
         self._out, self._count, self._page_bytes, self._pages = out, len(folders), page_bytes, pages
         self._journal, self._plan, self._folders = journal, plan, folders
         self._partial = [folder / f".{out.name}.{plan}.partial" for folder in folders]
-        self.sums: Sequence[AppendedFile] = ()
+        self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
-        self._files: list[AppendedFile] = []
+        self._files: list[FileWriter] = []
         self._begun = False
         with ExitStack() as stack:
             for image, folder in enumerate(folders):
@@ -104,7 +104,7 @@ class ImageSet:
             if stale not in self._partial and outside.claimed(stale, self._out):
                 shutil.rmtree(stale, ignore_errors=True)
 
-    def _open(self, image: int) -> AppendedFile:
+    def _open(self, image: int) -> FileWriter:
         folder, published = self._partial[image], self._journal.get(_PUBLISHING)
         name, nbytes = f"ssd-{image}-of-{self._count}", image_bytes(self._pages, image, self._count, self._page_bytes)
         home = folder if published is None else self._home(image, published["token"])
@@ -114,7 +114,7 @@ class ImageSet:
             outside.will_make(self._journal, folder)
             with storage_errors(folder):
                 outside.claim(folder, self._out)
-        return AppendedFile(folder / name, nbytes, self._journal, f"image {name}")
+        return FileWriter(folder / name, nbytes, self._journal, f"image {name}")
 
     def _home(self, image: int, token: str) -> Path:
         """Directory in which an image gets its name."""
@@ -148,9 +148,9 @@ class ImageSet:
             if own.shape[0]:
                 first = (first_page + skipped) // self._count
                 own = np.ascontiguousarray(own)
-                file.append(first * self._page_bytes, own)
+                file.append(own, first * self._page_bytes)
                 sums = native.page_hashes(own.reshape(-1), self._page_bytes)
-                self.sums[image].append(first * SUM_BYTES, sums.astype("<u4", copy=False))
+                self.sums[image].append(sums.astype("<u4", copy=False), first * SUM_BYTES)
 
     def publish(self) -> dict[str, External]:
         """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""

@@ -1,17 +1,15 @@
-"""What a layout will take: memory, disk and time, type by type, by the strategy that it will choose for the rows."""
+"""What a layout will take: memory and disk, type by type, by the strategy that it will choose for the rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tiering.execution import Budget
-from tiering.execution.costs import hash_seconds, put_seconds, read_seconds, stage_seconds, write_seconds
-from tiering.execution.plan import StagePlan, Step, held_memory
-from tiering.execution.rates import Rates
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import SUM_BYTES, TypeLayout
 from tiering.layout.tiers import TierPlan
+from tiering.memory import Budget
+from tiering.plan import StagePlan, Step, held_memory
 from tiering.ranked_rows import predict_rows
 
 
@@ -21,7 +19,6 @@ def predict_layout(
     out: Path,
     ssd: list[Path],
     budget: Budget,
-    rates: Rates,
     *,
     copied: int = 0,
 ) -> StagePlan:
@@ -47,18 +44,16 @@ def predict_layout(
     each: those of one memory tier, or of all peers, and all images).
     """
     left = tiers.reading_budget(budget)
-    steps = [_rows(entry, tables[name], tiers, left, rates) for name, entry in tiers.entries.items()]
-    seconds = read_seconds(copied, rates.source) + write_seconds(copied, rates.target)
-    seconds += stage_seconds(rates)
-    steps.append(Step("graph", "copied" if copied else "hard links", 0, copied, copied, 0, seconds))
+    steps = [_rows(entry, tables[name], tiers, left) for name, entry in tiers.entries.items()]
+    steps.append(Step("graph", "copied" if copied else "hard links", 0, copied, copied))
     places = tiers.places(out, ssd)
     places[out] += copied
     return StagePlan("layout", out, tuple(steps), places, held_memory())
 
 
-def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget, rates: Rates) -> Step:
+def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget) -> Step:
     """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
-    rows = predict_rows(table, table.row_order == "rank", left, rates)
+    rows = predict_rows(table, table.row_order == "rank", left)
     written = sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
     written += entry.ssd_rows.num_pages * (tiers.page_bytes + SUM_BYTES)
     return Step(
@@ -68,8 +63,6 @@ def _rows(entry: TypeLayout, table: FeatureTable, tiers: TierPlan, left: Budget,
         rows.disk_read,
         written,
         rows.plan.bytes_scratch,
-        rows.seconds_with(write_seconds(written, rates.target), hash_seconds(written, rates))
-        + put_seconds(0, rates, sum(entry.rows(tier) > 0 for tier in ("gpu", "peer", "cpu")) + tiers.num_images),
         table.rows,
         "row",
     )

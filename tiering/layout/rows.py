@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.appended import AppendedFile
+from tiering.artifacts.file_writer import FileWriter
 from tiering.formats.layout import TypeLayout
 from tiering.layout.images import ImageSet
 from tiering.progress import Progress
 from tiering.ranked_rows import RankedRows
 
 
-def write_range(source: RankedRows, begin: int, end: int, files: Sequence[AppendedFile], bar: Progress) -> None:
+def write_range(source: RankedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
     """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
     parts, row_bytes = len(files), source.table.row_bytes
     wanted = [
@@ -31,7 +31,7 @@ def write_range(source: RankedRows, begin: int, end: int, files: Sequence[Append
             skipped = (part - (first - begin)) % parts
             own = chunk[skipped::parts]
             if own.shape[0]:
-                file.append((first - begin + skipped) // parts * row_bytes, own)
+                file.append(own, (first - begin + skipped) // parts * row_bytes)
         bar.update(chunk.nbytes)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError
-from tiering.execution import Budget
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.order import Order
 from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
+from tiering.memory import Budget
 from tiering.placement import (
     AccessTimes,
     Beyond,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.appended import appending_memory
-from tiering.execution import Budget
+from tiering.artifacts.file_writer import appending_memory
 from tiering.formats.features import FeatureTable
 from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.memory import Budget
 from tiering.placement import Capacities, Table, plan_tiers
 from tiering.ranked_rows import least_memory
 

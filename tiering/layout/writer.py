@@ -12,11 +12,11 @@ from typing import Any
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import require_space
-from tiering.artifacts.writer import AppendedEntry, ArtifactWriter
+from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import FormatError, MissingError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
@@ -28,6 +28,7 @@ from tiering.layout.images import ImageSet, drop_images, resolve_directories
 from tiering.layout.rows import write_range, write_ssd
 from tiering.layout.split import order_of, parse_request, split_gpu
 from tiering.layout.tiers import expected_memory, plan_layout
+from tiering.memory import Budget, parse_memory
 from tiering.placement import parse_capacities, parse_page
 from tiering.progress import progress
 from tiering.ranked_rows import RankedRows
@@ -194,7 +195,7 @@ def _write_rows(
             for tier in ("gpu", "peer", "cpu")
         }
         images.sums = [
-            stack.enter_context(writer.appended(page_sums(image), "uint32", (nbytes // body["page_bytes"],)))
+            stack.enter_context(writer.file(page_sums(image), "uint32", (nbytes // body["page_bytes"],)))
             for image, nbytes in enumerate(image_sizes)
         ]
         with progress(total, "layout", "B", scale=True) as bar:
@@ -214,10 +215,10 @@ def _ranked(
     return RankedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads)
 
 
-def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[AppendedEntry]:
+def _tier_files(writer: ArtifactWriter, entry: TypeLayout, tier: str, num_peers: int) -> Iterator[FileWriter]:
     """Begin the files of one memory tier: one, or one per peer that holds rows; none for an empty tier."""
     parts = num_peers if tier == "peer" else 1
     for part in range(parts):
         rows = peer_rows(entry.rows(tier), part, parts)
         if rows:
-            yield writer.appended(tier_file(entry.node_type, tier, part, parts), entry.dtype, (rows, entry.dim))
+            yield writer.file(tier_file(entry.node_type, tier, part, parts), entry.dtype, (rows, entry.dim))

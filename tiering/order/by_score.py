@@ -14,9 +14,9 @@ from tiering import native
 from tiering.artifacts.manifest import INT32_NODES
 from tiering.artifacts.streaming import Streamed
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
+from tiering.memory import Budget, parse_memory
 from tiering.order.external import CHUNK_BYTES, ScoreRanges
 from tiering.units import format_count, parse_threads
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError, MissingError
-from tiering.execution import parse_memory
+from tiering.memory import parse_memory
 
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,

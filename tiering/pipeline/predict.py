@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,17 +12,15 @@ import numpy as np
 
 from tiering.artifacts.streaming import uncached_bytes
 from tiering.errors import InputError
-from tiering.execution import Budget, parse_memory
-from tiering.execution.forecast import Forecast
-from tiering.execution.plan import StagePlan, Step
-from tiering.execution.rates import Rates, measure_rates
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
 from tiering.formats.train_set import Train
+from tiering.memory import Budget, parse_memory
 from tiering.pipeline.stages import Pathlike, dataset_for, opened
+from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import Size, parse_threads
 
 if TYPE_CHECKING:
@@ -49,8 +46,8 @@ def predict_import(
     The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
     """
     budget, target = parse_memory(memory), Path(out).absolute()
-    plan, _, rates = import_plan(source, target, format, edge_ids, parse_threads(threads), budget, options)
-    return Forecast((plan,), rates)
+    plan, _ = import_plan(source, target, format, edge_ids, parse_threads(threads), budget, options)
+    return Forecast((plan,))
 
 
 def import_plan(
@@ -61,32 +58,23 @@ def import_plan(
     threads: int,
     budget: Budget,
     options: Mapping[str, Any],
-) -> tuple[StagePlan, GraphShape, Rates]:
-    """Plan of an import, the sizes of the graph it would make, and the rates behind the plan."""
-    from tiering.datasets import open_dataset  # noqa: F401 - loaded now, so that opening alone is timed
-    from tiering.graph.predict import predict_import as predict
+) -> tuple[StagePlan, GraphShape]:
+    """Plan of an import, and the sizes of the graph it would make."""
+    from tiering.graph.plan import plan_import as predict
 
-    begun = time.perf_counter()
     with dataset_for(source, out, format, budget, options) as dataset:
-        opening = _opening(dataset, time.perf_counter() - begun)
-        rates = measure_rates(threads, _largest(dataset), out)
-        plan, shape = predict(dataset, out, budget, rates, edge_ids=edge_ids)
-    return StagePlan("import", out, (opening, *plan.steps), plan.left, plan.held), shape, rates
+        opening = _opening(dataset)
+        plan, shape = predict(dataset, out, budget, edge_ids=edge_ids)
+    return replace(plan, steps=(opening, *plan.steps), threads=threads), shape
 
 
-def _opening(dataset: Dataset, seconds: float) -> Step:
-    """Opening the dataset: done just now, and timed."""
+def _opening(dataset: Dataset) -> Step:
+    """Opening the dataset: done just now."""
     read = sum(found.bytes for found in dataset.files.values()) if dataset.format in PARSED else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
     scratch = sum(array.nbytes for array in nameless)
-    return Step("open", "measured now", 0, read, 0, scratch, seconds)
-
-
-def _largest(dataset: Dataset) -> Path | None:
-    """The largest file of a dataset."""
-    files = [(found.bytes, path) for path, found in dataset.files.items() if Path(path).is_file()]
-    return Path(max(files)[1]) if files else None
+    return Step("open", "done now", 0, read, 0, scratch)
 
 
 def predict_score(
@@ -100,25 +88,23 @@ def predict_score(
     memory: Memory = None,
     **options: Any,
 ) -> Forecast:
-    """What `tiering.pipeline.score` would take. Methods that sample do so for half a second, to learn their speed."""
+    """What `tiering.pipeline.score` would take."""
     graph, target = opened(graph, Graph), Path(out).absolute()
-    rates = measure_rates(parse_threads(threads), _largest_file(graph), target)
     given = {"method": method, "train": train, "seed": seed, **options}
-    return Forecast((score_plan(graph, target, parse_memory(memory), rates, given),), rates)
+    return Forecast((score_plan(graph, target, parse_memory(memory), parse_threads(threads), given),))
 
 
 def score_plan(
-    graph: Graph | FutureGraph, out: Path, budget: Budget, rates: Rates, given: Mapping[str, Any]
+    graph: Graph | FutureGraph, out: Path, budget: Budget, threads: int, given: Mapping[str, Any]
 ) -> StagePlan:
     """Plan of a score of a graph, or of one that does not exist yet."""
     from tiering.scores import plan_score
     from tiering.scores.predict import predict_score as predict
 
-    if graph.order is not None:
+    if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
     shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-    plan = plan_score(graph, **given, threads=rates.threads, memory=budget)  # type: ignore[arg-type]
-    return predict(graph, plan, shape, out, rates)
+    return predict(graph, plan_score(graph, **given, threads=threads, memory=budget), shape, out)
 
 
 def predict_reorder(
@@ -140,28 +126,22 @@ def predict_reorder(
     check_scores(graph, scores)
     if features:
         checked_tables(graph)
-    target = Path(out).absolute()
-    rates = measure_rates(parse_threads(threads), _largest_file(graph), target)
     values = [scores.values(node_type) for node_type in graph.node_types]
     uncached = sum(map(uncached_bytes, values)) / max(1, sum(each.nbytes for each in values))
-    shape, budget = GraphShape.of_graph(graph), parse_memory(memory)
-    return Forecast((reorder_plan(shape, target, budget, rates, features, uncached),), rates)
+    shape, budget, target = GraphShape.of_graph(graph), parse_memory(memory), Path(out).absolute()
+    return Forecast((reorder_plan(shape, target, budget, parse_threads(threads), features, uncached),))
 
 
 def reorder_plan(
-    shape: GraphShape, out: Path, budget: Budget, rates: Rates, features: bool, uncached: float = 0.0
+    shape: GraphShape, out: Path, budget: Budget, threads: int, features: bool, uncached: float = 0.0
 ) -> StagePlan:
     """Plan of ranking and reorder together; `uncached` is the share of the scores that is not in the page cache."""
     from tiering.order.predict import predict_order
     from tiering.reorder.predict import predict_reorder as predict
 
-    ranking = predict_order(shape, budget, rates, uncached)
-    return predict(shape, ranking, out, budget, rates, features=features, uncached=uncached)
-
-
-def _largest_file(graph: Graph) -> Path | None:
-    files = {name: entry.bytes for name, entry in graph.manifest.files.items()}
-    return graph.path / max(files, key=files.__getitem__) if files else None
+    ranking = predict_order(shape, budget, threads, uncached)
+    plan = predict(shape, ranking, out, budget, features=features, uncached=uncached)
+    return replace(plan, threads=threads)
 
 
 def predict_layout(
@@ -185,13 +165,11 @@ def predict_layout(
     graph, target = opened(graph, Graph), Path(out).absolute()
     known = None if scores is None else opened(scores, Scores)
     tables = checked_tables(graph)
-    paths = [table.path for table in tables.values()]
-    rates = measure_rates(parse_threads(threads), max(paths, key=lambda p: p.stat().st_size, default=None), target)
     shape = GraphShape.of_graph(graph)
     copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
     sizes = {"gpu": gpu, "peer": peer, "cpu": cpu, "ssd": ssd, "page": page, "split": split, "gpu_times": gpu_times}
-    budget = parse_memory(memory)
-    return Forecast((layout_plan(graph, tables, target, budget, rates, sizes, known, copied),), rates)
+    plan = layout_plan(graph, tables, target, parse_memory(memory), sizes, known, copied)
+    return Forecast((replace(plan, threads=parse_threads(threads)),))
 
 
 def layout_plan(
@@ -199,7 +177,6 @@ def layout_plan(
     tables: dict[str, FeatureTable],
     out: Path,
     budget: Budget,
-    rates: Rates,
     sizes: Mapping[str, Any],
     scores: Scores | None = None,
     copied: int = 0,
@@ -229,8 +206,8 @@ def layout_plan(
         where, score = graph, partial(_equal_scores, tables)
         capacities, steps, notes = _future_split(tables, capacities, "split" in options)
     tiers = plan_layout(where, score, tables, capacities, options["page_bytes"], len(folders))
-    plan = predict(tiers, tables, out, folders, budget, rates, copied=copied)
-    return StagePlan(plan.stage, out, (*steps, *plan.steps), plan.left, plan.held, notes)
+    plan = predict(tiers, tables, out, folders, budget, copied=copied)
+    return replace(plan, steps=(*steps, *plan.steps), notes=notes)
 
 
 Divided = tuple["Capacities", tuple[Step, ...], tuple[str, ...]]
@@ -246,16 +223,15 @@ def _split(
     budget: Budget,
     images: int,
 ) -> Divided:
-    """Divide the GPU's memory as the layout would: done just now, and timed."""
+    """Divide the GPU's memory as the layout would: done just now."""
     from tiering.layout.split import parse_request, split_gpu, split_need
 
-    begun, request = time.perf_counter(), parse_request(sizes.get("split"), sizes.get("gpu_times"))
+    request = parse_request(sizes.get("split"), sizes.get("gpu_times"))
     divided, left = split_gpu(graph, tables, capacities, request, scores, budget, images)
     if divided is None:
         return left, (), ()
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    need, seconds = split_need(graph, tables), time.perf_counter() - begun
-    step = Step("split", "measured now", need, seconds=seconds, amount=lists, unit="list")
+    step = Step("split", "done now", split_need(graph, tables), amount=lists, unit="list")
     return left, (step,), (str(divided),)
 
 

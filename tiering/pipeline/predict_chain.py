@@ -6,16 +6,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from tiering.execution import Budget, parse_memory
-from tiering.execution.forecast import Forecast
-from tiering.execution.plan import StagePlan, held_memory
-from tiering.execution.rates import Rates, measure_rates
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.shape import FutureGraph, GraphShape
+from tiering.memory import Budget, parse_memory
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.predict import import_plan, layout_plan, reorder_plan, score_plan
 from tiering.pipeline.run import current_import, current_layout, current_reorder, current_score, replaceable
+from tiering.plan import Forecast, StagePlan, held_memory
 from tiering.units import parse_threads
 
 
@@ -45,14 +43,13 @@ class _Chain:
 
     def __init__(self, config: ChainConfig, budget: Budget, threads: int, force: bool) -> None:
         self._config, self._budget, self._threads, self._force = config, budget, threads, force
-        self._rates = Rates()
 
     def forecast(self) -> Forecast:
         """All four stages."""
         graph, first = self._import()
         scores, second = self._score(graph)
         reordered, third = self._reorder(graph, scores)
-        return Forecast((first, second, third, self._layout(graph, scores, reordered)), self._rates)
+        return Forecast((first, second, third, self._layout(graph, scores, reordered)))
 
     def _out(self, name: str) -> Path:
         target = self._config.out / name
@@ -66,12 +63,10 @@ class _Chain:
         config, out = self._config, self._out("graph")
         found = None if self._force else current_import(out, config)
         if found is not None:
-            self._rates = measure_rates(self._threads, None, config.out)
             return found, self._kept("import", "graph")
-        plan, shape, self._rates = import_plan(
+        plan, shape = import_plan(
             config.source, out, config.format, config.edge_ids, self._threads, self._budget, config.dataset
         )
-        self._rates = replace(self._rates, source=self._rates.target)  # what follows reads what was written
         return FutureGraph.at(out, shape), plan
 
     def _score(self, graph: Graph | FutureGraph) -> tuple[Scores | None, StagePlan]:
@@ -80,7 +75,7 @@ class _Chain:
             found = current_score(out, graph, self._config.score)
             if found is not None:
                 return found, self._kept("score", "scores")
-        return None, score_plan(graph, out, self._budget, self._rates, self._config.score)
+        return None, score_plan(graph, out, self._budget, self._threads, self._config.score)
 
     def _reorder(self, graph: Graph | FutureGraph, scores: Scores | None) -> tuple[Graph | None, StagePlan]:
         out, features = self._out("reordered"), self._config.features
@@ -89,7 +84,7 @@ class _Chain:
             if found is not None:
                 return found, self._kept("reorder", "reordered")
         shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-        return None, reorder_plan(shape, out, self._budget, self._rates, features)
+        return None, reorder_plan(shape, out, self._budget, self._threads, features)
 
     def _layout(self, graph: Graph | FutureGraph, scores: Scores | None, reordered: Graph | None) -> StagePlan:
         out, sizes = self._out("layout"), self._config.layout
@@ -102,4 +97,5 @@ class _Chain:
             folder = self._out("reordered") / "features" / "tables"
             tables = {t: replace(each, path=folder / t, offset=0, row_order="rank") for t, each in tables.items()}
         where = self._out("reordered") if reordered is None else reordered
-        return layout_plan(where, tables, out, self._budget, self._rates, sizes, known)
+        plan = layout_plan(where, tables, out, self._budget, sizes, known)
+        return replace(plan, threads=self._threads)

@@ -13,10 +13,10 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.document import KINDS, open_directory, read_document
 from tiering.errors import ExistsError, TieringError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
+from tiering.memory import Budget, parse_memory
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.stages import import_dataset, import_options, layout, reorder, score
 from tiering.progress import kept, note

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import digest_bytes
 from tiering.errors import FormatError, InputError, RefusedError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
+from tiering.memory import Budget, parse_memory
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tiering.artifacts.blocks import ALIGNMENT
+from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.random_rows import measure_rows
-from tiering.execution import Budget
-from tiering.execution.memory import available_memory
 from tiering.formats.feature_rows import CHUNK_BYTES, chunk_rows
 from tiering.formats.features import FeatureTable
+from tiering.memory import Budget, available_memory
 from tiering.ranked_rows.window_file import place_bytes, segment_bytes
 
 SMALL_ROW, LARGEST_ROW = 256, 1 << 20

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.random_rows import open_rows
-from tiering.execution import Budget
 from tiering.formats.feature_rows import chunk_rows, map_rows
 from tiering.formats.features import FeatureTable
+from tiering.memory import Budget
 from tiering.ranked_rows.plan import plan_rows
 from tiering.ranked_rows.windows import Windows
 

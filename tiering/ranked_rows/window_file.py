@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.blocks import ALIGNMENT
-from tiering.artifacts.segments import SegmentFile, padded
+from tiering.artifacts.direct_io import ALIGNMENT, padded
+from tiering.artifacts.segments import SegmentFile
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import ALIGNMENT, aligned_bytes
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows

@@ -11,11 +11,11 @@ import numpy as np
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
-from tiering.execution import Budget, parse_memory
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
+from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.features import refer_features, write_features
 from tiering.reorder.nodes import NodeArrays, RankMaps, write_nodes, write_order

@@ -9,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.windows import make_missing
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import LOCAL, Budget
+from tiering.memory import Budget
 
 AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -32,7 +34,7 @@ SMALL_CHUNK_BYTES = CHUNK_ENTRIES * CHUNK_BYTES_PER_ENTRY // 4
 
 def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
     """Write an array in blocks: past the page cache, several side by side."""
-    with writer.blocks(name, array.dtype.name, array.shape) as file:
+    with writer.file(name, array.dtype.name, array.shape) as file:
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         missing = file.missing()
         if len(missing) == file.num_blocks:
@@ -59,7 +61,7 @@ def rows(array: AnyArray) -> Bytes:
 
 
 def write_by_windows(
-    file: BlockFile, dtype: np.dtype[Any], budget: Budget, fill: Callable[[int, AnyArray], None]
+    file: FileWriter, dtype: np.dtype[Any], budget: Budget, fill: Callable[[int, AnyArray], None]
 ) -> None:
     """Write the missing blocks of a file front to back: ``fill(first entry, window)`` makes as many as fit."""
     room = budget.left() - small_chunk()
@@ -70,10 +72,10 @@ def write_by_windows(
         fill(begin // dtype.itemsize, memory.view(dtype))
         file.write(blocks.start, memory)
 
-    LOCAL.run(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
+    make_missing(file, lambda blocks: len(blocks) * BLOCK_BYTES <= room, make)
 
 
-def write_rows(file: BlockFile, source: Bytes, old_to_new: AnyArray, budget: Budget, threads: int) -> None:
+def write_rows(file: FileWriter, source: Bytes, old_to_new: AnyArray, budget: Budget, threads: int) -> None:
     """Write small rows in rank order, a window at a time: `source` streams past each.
 
     Parameters
@@ -108,7 +110,7 @@ def write_offsets(
     writer: ArtifactWriter, name: str, indptr: AnyArray, old_to_new: AnyArray, budget: Budget, threads: int
 ) -> None:
     """Write the offsets of the columns under their new ids, a window at a time; `indptr` is sound."""
-    with writer.blocks(name, "int64", indptr.shape) as file:
+    with writer.file(name, "int64", indptr.shape) as file:
 
         def fill(first: int, window: AnyArray) -> None:
             """Degrees to the places behind their columns, then summed up on what an earlier window ended with."""
@@ -133,7 +135,7 @@ def write_inverse(writer: ArtifactWriter, name: str, order: AnyArray, budget: Bu
     ValueError
         If it is no permutation: then an id is missing.
     """
-    with writer.blocks(name, order.dtype.name, order.shape) as file:
+    with writer.file(name, order.dtype.name, order.shape) as file:
 
         def fill(first: int, window: AnyArray) -> None:
             window[:] = -1

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from tiering.artifacts.appended import AppendedFile, appending_memory
+from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import Budget
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
+from tiering.memory import Budget
 from tiering.progress import Progress, progress
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.nodes import RankMaps
@@ -45,7 +45,7 @@ def write_features(
     total = sum(table.bytes for table in tables.values())
     with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
         files = {
-            node_type: stack.enter_context(part.appended(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
+            node_type: stack.enter_context(part.file(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
             for node_type, table in tables.items()
         }
         for node_type, table in tables.items():
@@ -66,11 +66,11 @@ def write_features(
     part.commit({"tables": entries}, provenance)
 
 
-def _append(file: AppendedFile, rows: RankedRows, bar: Progress) -> None:
+def _append(file: FileWriter, rows: RankedRows, bar: Progress) -> None:
     """Write the rows of a table that are not there yet."""
     row_bytes = rows.table.row_bytes
     start = file.done // row_bytes
     bar.update(start * row_bytes)
     for first, chunk in rows.chunks(start, rows.table.rows):
-        file.append(first * row_bytes, chunk)
+        file.append(chunk, first * row_bytes)
         bar.update(chunk.nbytes)

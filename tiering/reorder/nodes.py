@@ -15,11 +15,11 @@ from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
-from tiering.execution import Budget
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
+from tiering.memory import Budget
 from tiering.ranked_rows import RankedRows
 from tiering.reorder.arrays import put, whole_rows, write_inverse, write_rows
 
@@ -73,7 +73,7 @@ class NodeArrays:
             return
         if whole_rows(entry.bytes // rows):
             whole = source.manifest.array(source_name).reshape(rows, -1).view(np.uint8)
-            with to.blocks(name, entry.dtype, entry.shape) as blocks:
+            with to.file(name, entry.dtype, entry.shape) as blocks:
                 write_rows(blocks, whole, maps.random(), self.budget, self.threads)
             return
         manifest = source.manifest
@@ -86,10 +86,10 @@ class NodeArrays:
             RankedRows(
                 table, maps.new_to_old, maps.old_to_new, budget=self.budget, scratch=scratch, threads=self.threads
             ) as ranked,
-            to.stream(name, entry.dtype, entry.shape) as file,
+            to.file(name, entry.dtype, entry.shape) as file,
         ):
             for _, chunk in ranked.chunks(0, rows):
-                file.write(chunk)
+                file.append(chunk)
 
 
 def write_order(
@@ -146,12 +146,12 @@ def _write_pieces(part: ArtifactWriter, name: str, node_type: str, count: int, o
             raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {first.shape}")
         put(part, name, first)
         return first
-    with part.stream(name, first.dtype.name, (count,)) as file:
-        file.write(first)
-        file.write(second)
+    with part.file(name, first.dtype.name, (count,)) as file:
+        file.append(first)
+        file.append(second)
         del first, second
         for piece in pieces:
-            file.write(piece)
+            file.append(piece)
     return None
 
 
@@ -176,7 +176,7 @@ def _write_split(writer: ArtifactWriter, name: str, ids: AnyArray, old_to_new: A
     """Write the new ids of a split, some at a time."""
     if writer.has(name):
         return
-    with writer.stream(name, "int64", ids.shape) as file:
+    with writer.file(name, "int64", ids.shape) as file:
         for begin in range(0, ids.shape[0], SPLIT_CHUNK):
             new = take(old_to_new, ids[begin : begin + SPLIT_CHUNK], threads)
-            file.write(new.astype(np.int64, copy=False))
+            file.append(new.astype(np.int64, copy=False))

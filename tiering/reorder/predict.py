@@ -1,28 +1,18 @@
-"""What a reorder will take, after the ranking: memory, disk and time of maps, relations, node arrays and features."""
+"""What a reorder will take, after the ranking: memory and disk of maps, relations, node arrays and features."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from tiering.artifacts.appended import appending_memory
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import relation_key
-from tiering.execution import Budget
-from tiering.execution.costs import (
-    SYNCS_OF_STAGE,
-    hash_seconds,
-    kernel_seconds,
-    put_seconds,
-    read_seconds,
-    stage_seconds,
-    write_seconds,
-)
-from tiering.execution.executor import count_windows
-from tiering.execution.plan import StagePlan, Step, held_memory
-from tiering.execution.rates import Rates
+from tiering.artifacts.windows import count_windows
 from tiering.formats.features import FeatureTable
 from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.memory import Budget
+from tiering.plan import StagePlan, Step, held_memory
 from tiering.ranked_rows import least_memory, predict_rows
 from tiering.reorder.arrays import small_chunk, whole_rows
 from tiering.reorder.windows import BUFFERS, LARGE_MAP, RelabelSizes, require_relabel, widened
@@ -33,7 +23,6 @@ def predict_reorder(
     ranking: list[Step],
     out: Path,
     budget: Budget,
-    rates: Rates,
     *,
     features: bool = False,
     uncached: float = 0.0,
@@ -61,16 +50,15 @@ def predict_reorder(
     """
     steps = [*ranking]
     for name in shape.node_types:
-        steps += _maps(name, shape, budget, rates, uncached)
+        steps += _maps(name, shape, budget, uncached)
     for edges in shape.edges:
-        steps += _relation(edges, shape, budget, rates)
+        steps += _relation(edges, shape, budget)
     for name in shape.node_types:
-        steps += _node_arrays(name, shape, budget, rates)
+        steps += _node_arrays(name, shape, budget)
     left = shape.graph_bytes() + shape.order_bytes()
     if features:
-        steps += [_features(name, table, budget, rates) for name, table in shape.tables.items()]
+        steps += [_features(name, table, budget) for name, table in shape.tables.items()]
         left += sum(table.bytes for table in shape.tables.values())
-    steps.append(Step("manifests", "", seconds=stage_seconds(rates) + SYNCS_OF_STAGE * rates.target.sync))
     return StagePlan("reorder", out, tuple(steps), {out: left}, held_memory())
 
 
@@ -81,69 +69,54 @@ def _kept(shape: GraphShape, node_type: str, budget: Budget) -> int:
     return one if len(shape.nodes) == 1 and 6 * one <= budget.left() else 0
 
 
-def _maps(node_type: str, shape: GraphShape, budget: Budget, rates: Rates, uncached: float) -> Iterator[Step]:
+def _maps(node_type: str, shape: GraphShape, budget: Budget, uncached: float) -> Iterator[Step]:
     """The order, its inverse, and the score by rank."""
     node = shape.nodes[node_type]
     count, one = node.num_nodes, node.num_nodes * node.id_bytes
     windows = -(-one // max(BLOCK_BYTES, budget.left() - small_chunk())) if 2 * one > budget.left() else 1
     memory = 2 * one if windows == 1 else budget.left()
     read = one * windows if windows > 1 else 0
-    seconds = kernel_seconds("invert", count, rates, count) * windows + _blocks_seconds(2 * one, 2, rates)
-    seconds += read_seconds(read, rates.target)
     how = "in memory" if windows == 1 else f"{windows} windows"
-    yield Step(f"order of {node_type}", how, memory, read, 2 * one, 0, seconds, count, "node")
-    yield _array(f"score of {node_type}", node_type, shape, 8 * count, budget, rates, uncached)
+    yield Step(f"order of {node_type}", how, memory, read, 2 * one, 0, count, "node")
+    yield _array(f"score of {node_type}", node_type, shape, 8 * count, budget, uncached)
 
 
-def _blocks_seconds(nbytes: int, files: int, rates: Rates) -> float:
-    """Seconds of arrays that are written in blocks."""
-    return max(write_seconds(nbytes, rates.target), put_seconds(0, rates, files))
-
-
-def _array(
-    name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Budget, rates: Rates, uncached: float = 0.0
-) -> Step:
+def _array(name: str, node_type: str, shape: GraphShape, nbytes: int, budget: Budget, uncached: float = 0.0) -> Step:
     """An array that runs along the nodes of a type, brought into rank order."""
     count, kept = max(1, shape.num_nodes(node_type)), _kept(shape, node_type, budget)
     row_bytes = nbytes // count
     if not nbytes or not whole_rows(row_bytes):
         table = FeatureTable(Path(name), count, row_bytes, "uint8", 0, "original")
-        rows = predict_rows(table, False, budget, rates, cached=True)
+        rows = predict_rows(table, False, budget, cached=True)
         return Step(
             name, rows.how, rows.plan.memory, rows.disk_read + nbytes // row_bytes * shape.nodes[node_type].id_bytes,
-            table.bytes, rows.plan.bytes_scratch, rows.seconds_with(0.0, put_seconds(nbytes, rates)), count, "row",
+            table.bytes, rows.plan.bytes_scratch, count, "row",
         )  # fmt: skip
     room = max(BLOCK_BYTES, budget.left() - kept - small_chunk())
     windows = -(-nbytes // (room // BLOCK_BYTES * BLOCK_BYTES))
     ranks = 0 if kept else shape.nodes[node_type].id_bytes * count
     read = windows * (round(nbytes * uncached) + ranks)
-    moving = kernel_seconds("row", windows * count, rates, count, row_bytes)
-    seconds = max(moving, read_seconds(read, rates.target)) + min(nbytes, room) / rates.touch
-    seconds += _blocks_seconds(nbytes, 1, rates)
     how = "in memory" if windows == 1 else f"{windows} windows"
     memory = kept + min(nbytes, room) + min(small_chunk(), 4 * nbytes)
-    return Step(name, how, memory, read, nbytes, 0, seconds, windows * count, "row")
+    return Step(name, how, memory, read, nbytes, 0, windows * count, "row")
 
 
-def _features(name: str, table: FeatureTable, budget: Budget, rates: Rates) -> Step:
+def _features(name: str, table: FeatureTable, budget: Budget) -> Step:
     """A feature table in rank order, written in pieces in the background."""
     pieces = appending_memory(table.bytes)
-    rows = predict_rows(table, False, budget.without(pieces), rates)
-    writing, hashing = write_seconds(table.bytes, rates.target), hash_seconds(table.bytes, rates)
+    rows = predict_rows(table, False, budget.without(pieces))
     return Step(
         f"features of {name}", rows.how, rows.plan.memory + pieces, rows.disk_read, table.bytes,
-        rows.plan.bytes_scratch, rows.seconds_with(writing, hashing), table.rows, "row",
+        rows.plan.bytes_scratch, table.rows, "row",
     )  # fmt: skip
 
 
-def _node_arrays(node_type: str, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
+def _node_arrays(node_type: str, shape: GraphShape, budget: Budget) -> Iterator[Step]:
     for name, nbytes in sorted(shape.nodes[node_type].arrays.items()):
         if name.startswith("split-"):
-            seconds = kernel_seconds("row", nbytes // 8, rates, shape.num_nodes(node_type))
-            seconds += put_seconds(nbytes, rates)
-            yield Step(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, seconds, nbytes // 8, "node")
+            yield Step(f"{node_type} {name}", "some at a time", 20 << 20, 0, nbytes, 0, nbytes // 8, "node")
         else:
-            yield _array(f"{node_type} {name}", node_type, shape, nbytes, budget, rates)
+            yield _array(f"{node_type} {name}", node_type, shape, nbytes, budget)
 
 
 def expected_memory(shape: GraphShape, features: bool) -> int:
@@ -160,29 +133,25 @@ def _relabel_sizes(edges: EdgeShape, shape: GraphShape) -> RelabelSizes:
     )
 
 
-def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget, rates: Rates) -> Iterator[Step]:
+def _relation(edges: EdgeShape, shape: GraphShape, budget: Budget) -> Iterator[Step]:
     """Offsets, then each file that runs along the entries by windows."""
     sizes, destination = _relabel_sizes(edges, shape), edges.relation[2]
     name, kept = relation_key(edges.relation), _kept(shape, destination, budget)
     require_relabel(name, sizes, budget)
     offsets = 8 * (sizes.num_dst + 1)
-    seconds = kernel_seconds("relabel column", sizes.num_dst, rates, sizes.num_dst, 8)
-    seconds += _blocks_seconds(offsets, 1, rates)
     read = round(offsets * edges.uncached) + (0 if kept else shape.nodes[destination].id_bytes * sizes.num_dst)
     memory = kept + min(offsets, budget.left())
-    yield Step(f"{name} indptr", "in memory", memory, read, offsets, 0, seconds, sizes.num_dst, "node")
+    yield Step(f"{name} indptr", "in memory", memory, read, offsets, 0, sizes.num_dst, "node")
     inside = sizes.in_memory() <= budget.left()
     held = sizes.parts()[0] + (offsets if inside else 0)
     again = (0 if kept else sizes.parts()[0]) + (0 if inside else offsets)
-    yield _windows(f"{name} indices", sizes, sizes.id_bytes, held, again, edges.uncached, budget, rates)
+    yield _windows(f"{name} indices", sizes, sizes.id_bytes, held, again, edges.uncached, budget)
     for key, item in sorted(edges.values.items()):
         held = offsets if inside else 0
-        yield _windows(f"{name} {key}", sizes, item, held, 0, edges.uncached, budget, rates)
+        yield _windows(f"{name} {key}", sizes, item, held, 0, edges.uncached, budget)
 
 
-def _windows(
-    name: str, sizes: RelabelSizes, item: int, held: int, again: int, uncached: float, budget: Budget, rates: Rates
-) -> Step:
+def _windows(name: str, sizes: RelabelSizes, item: int, held: int, again: int, uncached: float, budget: Budget) -> Step:
     """A file along the entries; `held` bytes are maps and offsets, of which `again` are read back."""
     written = sizes.num_edges * item
     inside = held >= 8 * (sizes.num_dst + 1)
@@ -196,10 +165,5 @@ def _windows(
     if large:
         chunks = BUFFERS * widened(room - window - starts, written)
     read = round(count * written * max(uncached, 0.0)) + again
-    kernel, entries = "relabel by parts" if large else "relabel", sizes.num_src if again or held else 0
-    passing = kernel_seconds(kernel, sizes.num_edges, rates, entries, sizes.id_bytes)
-    passing += kernel_seconds("relabel pass", count * sizes.num_edges, rates)
-    seconds = max(read_seconds(read, rates.source), passing) + window / rates.touch + held / rates.touch
-    seconds += _blocks_seconds(written, 1, rates)
     how = "in memory" if count <= 1 else f"{count} windows"
-    return Step(name, how, held + chunks + window + starts, read, written, 0, seconds, count * sizes.num_edges, "edge")
+    return Step(name, how, held + chunks + window + starts, read, written, 0, count * sizes.num_edges, "edge")

@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.blocks import BlockFile, aligned_bytes
 from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.windows import Window, make_missing
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.execution import LOCAL, Budget, Executor, Window
+from tiering.memory import Budget
 from tiering.progress import progress
 from tiering.reorder.arrays import held, put, write_offsets
 from tiering.units import format_count
@@ -156,11 +158,8 @@ def _write_indptr(
 class _Windows:
     """Makes files whose entries lie in the order of the new columns."""
 
-    def __init__(
-        self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int, executor: Executor = LOCAL
-    ) -> None:
+    def __init__(self, old: OldRelation, indptr: AnyArray, budget: Budget, threads: int) -> None:
         self._old, self._indptr, self._budget, self._threads = old, indptr, budget, threads
-        self._executor = executor
         self._places, self._pieces = old.dst_old_to_new, old.sizes().pieces()
         self._sources: AnyArray = np.empty(0, np.int32)
         self._slice = 0  # sources of a part of the map
@@ -173,11 +172,11 @@ class _Windows:
             return
         item = dtype.itemsize if values is None else item_bytes(values)
         shape = self._old.indices.shape if values is None else values.shape
-        with writer.blocks(name, dtype.name, shape) as file:
+        with writer.file(name, dtype.name, shape) as file:
             if values is None and (missing := file.missing()):
                 self._load_sources(Window.of(file, range(missing[0], missing[0] + 1), item, self._indptr), item)
             room = self._left()
-            self._executor.run(
+            make_missing(
                 file,
                 lambda blocks: self._memory_of(Window.of(file, blocks, item, self._indptr), item) <= room,
                 lambda blocks: self._make(file, blocks, item, values),
@@ -228,7 +227,7 @@ class _Windows:
         for first in range(0, whole.shape[0], self._slice):
             yield first, held(whole[first : first + self._slice])
 
-    def _make(self, file: BlockFile, blocks: range, item: int, values: AnyArray | None) -> None:
+    def _make(self, file: FileWriter, blocks: range, item: int, values: AnyArray | None) -> None:
         """Fill a window and write it."""
         window = Window.of(file, blocks, item, self._indptr)
         nbytes = (window.end - window.first) * item

@@ -8,11 +8,11 @@ from typing import Any
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
-from tiering.execution import Budget
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
+from tiering.memory import Budget
 from tiering.progress import note
 from tiering.scores.memory import scratch_errors
 from tiering.scores.plan import ScorePlan, plan_score

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tiering.errors import StorageError
-from tiering.execution import Budget
-from tiering.execution.memory import available_memory
 from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
+from tiering.memory import Budget, available_memory
 from tiering.sampling import SamplingOptions
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.units import format_count
@@ -59,7 +59,7 @@ class Sizes:
     threads: int
 
     @classmethod
-    def of(cls, graph: Graph, train: int, threads: int) -> Sizes:
+    def of(cls, graph: SizedGraph, train: int, threads: int) -> Sizes:
         """Those of a graph."""
         types = list(graph.node_types)
         relations = [(types.index(r[0]), types.index(r[2]), graph.num_edges(r)) for r in graph.relations]
@@ -167,7 +167,7 @@ def vip_need(sizes: Sizes) -> Need:
     return sums(sizes).beside(held, what)
 
 
-def presample_need(graph: Graph, sizes: Sizes, sampling: SamplingOptions) -> Need:
+def presample_need(graph: SizedGraph, sizes: Sizes, sampling: SamplingOptions) -> Need:
     """``presample``: 8 (N + D) for the counters, 24 T for an epoch's order, and sampling.
 
     Sampling takes a batch per thread (`tiering.sampling.memory.batch_bytes`), one at the least, and 8 E with edge
@@ -179,7 +179,7 @@ def presample_need(graph: Graph, sizes: Sizes, sampling: SamplingOptions) -> Nee
     return Need(held + batch, held + sizes.threads * batch, what)
 
 
-def hybrid_need(graph: Graph, sizes: Sizes, sampling: SamplingOptions, squares: bool, prior: Need) -> Need:
+def hybrid_need(graph: SizedGraph, sizes: Sizes, sampling: SamplingOptions, squares: bool, prior: Need) -> Need:
     """``hybrid``: the largest of its steps: counting, the prior, and weighing one against the other.
 
     Counting is ``presample``, with 16 (N + D) more where the counts of several epochs tell what is noise. The prior is

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
 from tiering.scores.degree import degree
 from tiering.scores.hybrid import hybrid
 from tiering.scores.memory import Need, Sizes, degree_need, hybrid_need, presample_need, rank_need, vip_need
@@ -32,23 +33,23 @@ class Method:
     """Whether it always starts from training nodes; those with a ``teleport`` may."""
     counts: bool
     """Whether it runs the sampler, so that the seed matters."""
-    memory: Callable[[Graph, ScoreRequest], Need]
+    memory: Callable[[SizedGraph, ScoreRequest], Need]
     """What it needs, by the formulas of `tiering.scores.memory`."""
 
 
-def _sizes(graph: Graph, request: ScoreRequest) -> Sizes:
+def _sizes(graph: SizedGraph, request: ScoreRequest) -> Sizes:
     return Sizes.of(graph, request.train_size, request.threads)
 
 
-def _rank(graph: Graph, request: ScoreRequest) -> Need:
+def _rank(graph: SizedGraph, request: ScoreRequest) -> Need:
     return rank_need(_sizes(graph, request))
 
 
-def _presample(graph: Graph, request: ScoreRequest) -> Need:
+def _presample(graph: SizedGraph, request: ScoreRequest) -> Need:
     return presample_need(graph, _sizes(graph, request), request.sampled)
 
 
-def _hybrid(graph: Graph, request: ScoreRequest) -> Need:
+def _hybrid(graph: SizedGraph, request: ScoreRequest) -> Need:
     sizes = _sizes(graph, request)
     prior = vip_need(sizes) if request.sampled.sampler in SAMPLERS else rank_need(sizes)
     squares = request.options.prior_weight is None and request.options.epochs > 1

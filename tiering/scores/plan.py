@@ -11,9 +11,9 @@ import numpy as np
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
-from tiering.execution import Budget, parse_memory
-from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
 from tiering.formats.train_set import Train, resolve_train
+from tiering.memory import Budget, parse_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.memory import Need
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
@@ -48,7 +48,7 @@ class ScorePlan:
 
 
 def plan_score(
-    graph: Graph,
+    graph: SizedGraph,
     method: str = AUTO,
     *,
     train: Train = None,
@@ -96,7 +96,7 @@ def train_digest(train: TrainSet, *, ordered: bool) -> str:
     return digest_bytes(b"\0".join(f"{t}:".encode() + ids.astype("<i8").tobytes() for t, ids in lists.items()))
 
 
-def full_fanouts(graph: Graph, fanouts: Sequence[Fanout]) -> list[Fanout]:
+def full_fanouts(graph: SizedGraph, fanouts: Sequence[Fanout]) -> list[Fanout]:
     """Fanouts as numbers or mappings from full relation keys, checked: one form for the record."""
     found: list[Fanout] = []
     for numbers in resolve_fanouts(graph.relations, fanouts):
@@ -106,7 +106,7 @@ def full_fanouts(graph: Graph, fanouts: Sequence[Fanout]) -> list[Fanout]:
     return found
 
 
-def _sampling(graph: Graph, method: str, given: Mapping[str, Any], seed: int) -> SamplingOptions:
+def _sampling(graph: SizedGraph, method: str, given: Mapping[str, Any], seed: int) -> SamplingOptions:
     if "fanouts" not in given:
         raise InputError(f"fanouts: {method} needs those that training will use; give them with --fanouts 10,10,10")
     options = SamplingOptions(**{**given, "fanouts": full_fanouts(graph, given["fanouts"]), "seed": seed})

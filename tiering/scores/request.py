@@ -10,8 +10,8 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InternalError
-from tiering.execution import Budget
 from tiering.formats.graph import Graph
+from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
 from tiering.scores.options import ScoreOptions
 

@@ -1,9 +1,8 @@
-"""Shards: made in any order, by anybody, together or apart, a file has the same bytes."""
+"""Windows: whatever blocks are made together, in whatever order, a file has the same bytes."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,24 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.artifacts import blocks, checksum
-from tiering.artifacts.blocks import BlockFile
-from tiering.execution import LOCAL, Budget, Window
+from tiering.artifacts import checksum
+from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.windows import Window, make_missing
 from tiering.formats.protocols import EdgeData
 from tiering.graph.sizes import CscSizes
 from tiering.graph.windows import Windows, count_columns
-
-
-class Scattered:
-    """Another executor: shards one by one in random order, some of them twice, as by workers that were given up."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = np.random.default_rng(seed)
-
-    def run(self, file: BlockFile, fits: Callable[[range], bool], make: Callable[[range], None]) -> None:
-        shards = self.random.permutation(file.missing()).tolist()
-        for shard in [*shards[: len(shards) // 2], *shards]:
-            make(range(shard, shard + 1))
+from tiering.memory import Budget
 
 
 class FakeFile:
@@ -41,24 +29,24 @@ class FakeFile:
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(1, 6))
-def test_local_makes_each_shard_once_and_as_many_together_as_fit(missing, most):
+def test_each_block_is_made_once_and_as_many_together_as_fit(missing, most):
     file, made = FakeFile(set(missing)), []
 
-    def make(shards: range) -> None:
-        assert file.left.issuperset(shards)
-        file.left.difference_update(shards)
-        made.append(shards)
+    def make(span: range) -> None:
+        assert file.left.issuperset(span)
+        file.left.difference_update(span)
+        made.append(span)
 
-    LOCAL.run(file, lambda shards: len(shards) <= most, make)
-    assert sorted(shard for shards in made for shard in shards) == sorted(missing)
-    assert all(1 <= len(shards) <= most for shards in made)
+    make_missing(file, lambda span: len(span) <= most, make)
+    assert sorted(block for span in made for block in span) == sorted(missing)
+    assert all(1 <= len(span) <= most for span in made)
     for before, after in itertools.pairwise(made):
         assert before.stop < after.start or len(before) == most
 
 
-def test_a_single_shard_is_made_even_if_it_does_not_fit():
+def test_a_single_block_is_made_even_if_it_does_not_fit():
     file = FakeFile({3})
-    LOCAL.run(file, lambda shards: False, lambda shards: file.left.difference_update(shards))
+    make_missing(file, lambda span: False, lambda span: file.left.difference_update(span))
     assert not file.left
 
 
@@ -84,19 +72,23 @@ def test_windows_cover_the_entries_of_their_columns(degrees, item, data):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_another_executor_makes_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    for module in (blocks, checksum):
-        monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
-    src, dst = np.random.default_rng(seed).integers(0, 100, (2, 3000))
+def test_each_block_is_a_function_of_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Made alone, in random order, some of them twice, as by workers that were given up, blocks have the same bytes."""
+    monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
+    random = np.random.default_rng(seed)
+    src, dst = random.integers(0, 100, (2, 3000))
     edges, sizes = EdgeData(("node", "to", "node"), src, dst), CscSizes(3000, 100, 100)
     budget = Budget(1 << 40, "test")
-    indptr = count_columns(edges, sizes, budget, 2)
-    found = []
-    for name, executor in (("local", LOCAL), ("other", Scattered(seed))):
-        with BlockFile(tmp_path / name, 12_000) as file:
-            Windows(edges, sizes, indptr, budget, 2, executor).fill(file, 4)
-            found.append(file.digests())
-    assert found[0] == found[1]
+    windows = Windows(edges, sizes, count_columns(edges, sizes, budget, 2), budget, 2)
+    with FileWriter(tmp_path / "together", 12_000) as together:
+        windows.fill(together, 4)
+        expected = together.digests()
+    with FileWriter(tmp_path / "alone", 12_000) as alone:
+        order = random.permutation(alone.missing()).tolist()
+        for block in [*order[: len(order) // 2], *order]:
+            windows.make(alone, range(block, block + 1), 4)
+        assert not alone.missing()
+        assert alone.digests() == expected
     np.testing.assert_array_equal(
-        np.fromfile(tmp_path / "other", np.int32), native.coo_to_csc(src, dst, 100, 100, 1)[1]
+        np.fromfile(tmp_path / "alone", np.int32), native.coo_to_csc(src, dst, 100, 100, 1)[1]
     )

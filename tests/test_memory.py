@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from tiering import memory
 from tiering.errors import BudgetError, InputError
-from tiering.execution import Budget, memory, parse_memory
-from tiering.execution.memory import available_memory, own_memory, total_memory
+from tiering.memory import Budget, available_memory, own_memory, parse_memory, total_memory
 
 MIB = 1 << 20
 
@@ -36,7 +36,7 @@ import subprocess
 import sys
 
 import numpy as np
-from tiering.execution import own_memory
+from tiering.memory import own_memory
 MIB = 1 << 20
 before = own_memory()
 held = np.ones(64 * MIB, np.uint8)

@@ -1,0 +1,205 @@
+"""What stages are going to do: steps with their memory and disk, known before anything runs; whether the disks suffice.
+
+Memory and bytes follow from the decisions that the stages make. Time is one figure per stage, from two constants.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tiering.artifacts.storage import disk_free
+from tiering.errors import StorageError
+from tiering.memory import own_memory
+from tiering.units import format_bytes
+
+SMALL = 20 << 20
+"""Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
+DISK_RATE, EDGE_SECONDS = 1e9, 10e-9
+"""Bytes per second that a disk reads or writes, and seconds in which a thread takes an edge once.
+
+Both are orders of magnitude, of an NVMe drive and of a processor of today, measured on no machine in particular: the
+time that follows from them tells minutes from hours, no more.
+"""
+
+
+def held_memory() -> int:
+    """What a stage that begins now holds throughout: what this process has taken, and `SMALL`."""
+    return own_memory() + SMALL
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a stage; steps follow each other."""
+
+    name: str
+    """What is made."""
+    how: str
+    """Strategy in words: ``in memory``, ``scatter``, ``3 windows``..."""
+    memory: int = 0
+    """Bytes of anonymous and shared memory at the peak, beside what the stage holds throughout."""
+    disk_read: int = 0
+    """Bytes of the inputs that are read from disk; what lies in the page cache is not."""
+    disk_written: int = 0
+    """Bytes of the result that are written."""
+    disk_scratch: int = 0
+    """Bytes that are written for a while, read again, and gone when the step ends."""
+    amount: int = 0
+    """How many of `unit` pass, each as often as it does."""
+    unit: str = ""
+    """``edge``, ``node``, ``row`` or ``list``."""
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """A stage: its steps, what it leaves and where."""
+
+    stage: str
+    """Name of the command."""
+    out: Path
+    """The artifact."""
+    steps: tuple[Step, ...]
+    """In the order in which they run."""
+    left: Mapping[Path, int] = field(default_factory=dict)
+    """Bytes that stay, by the directory they lie in: `out`, and those of SSD images."""
+    held: int = 0
+    """Bytes of memory held throughout: the interpreter, what it has loaded, and the opened input."""
+    notes: tuple[str, ...] = ()
+    """What the numbers rest on, where that is not plain."""
+    threads: int = 1
+    """Threads that the stage uses."""
+
+    @property
+    def memory(self) -> int:
+        """Peak of anonymous and shared memory: `held` and the largest step."""
+        return self.held + max((step.memory for step in self.steps), default=0)
+
+    @property
+    def disk_read(self) -> int:
+        """Bytes of inputs read from disk."""
+        return sum(step.disk_read for step in self.steps)
+
+    @property
+    def disk_written(self) -> int:
+        """Bytes of the result written."""
+        return sum(step.disk_written for step in self.steps)
+
+    @property
+    def disk_scratch(self) -> int:
+        """Bytes written for a while and read again, over all steps."""
+        return sum(step.disk_scratch for step in self.steps)
+
+    @property
+    def disk_left(self) -> int:
+        """Bytes that stay; the manifest, some KiB, apart."""
+        return sum(self.left.values())
+
+    @property
+    def seconds(self) -> float:
+        """Time, about: bytes moved at `DISK_RATE`, then edges at `EDGE_SECONDS`, shared by the threads."""
+        moved = self.disk_read + self.disk_written + 2 * self.disk_scratch
+        edges = sum(step.amount for step in self.steps if step.unit == "edge")
+        return moved / DISK_RATE + edges * EDGE_SECONDS / self.threads
+
+    def needed(self) -> dict[Path, int]:
+        """Bytes that must be free, by directory: what stays, and the largest scratch file beside `out`."""
+        scratch = max((step.disk_scratch for step in self.steps), default=0)
+        return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form: totals and steps."""
+        return {
+            "stage": self.stage,
+            "out": str(self.out),
+            "seconds": float(f"{self.seconds:.3g}"),
+            "memory": self.memory,
+            "memory_held": self.held,
+            "disk_read": self.disk_read,
+            "disk_written": self.disk_written,
+            "disk_scratch": self.disk_scratch,
+            "disk_left": self.disk_left,
+            "left": {str(place): nbytes for place, nbytes in self.left.items()},
+            "steps": [step.to_json() for step in self.steps],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A disk that is too small."""
+
+    path: Path
+    """A directory on it that is to be written."""
+    needed: int
+    free: int
+
+    def __str__(self) -> str:
+        return f"{self.path}: {format_bytes(self.needed)} needed, {format_bytes(self.free)} free"
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one or several stages, run one after the other, will take."""
+
+    plans: tuple[StagePlan, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Time of all stages, about."""
+        return sum(plan.seconds for plan in self.plans)
+
+    @property
+    def memory(self) -> int:
+        """Peak over the stages."""
+        return max((plan.memory for plan in self.plans), default=0)
+
+    def shortages(self) -> list[Shortage]:
+        """Disks with less free space than the stages need at their fullest moment."""
+        needed: dict[int, int] = {}
+        kept: dict[int, int] = {}
+        place: dict[int, Path] = {}
+        for plan in self.plans:
+            for path, nbytes in plan.needed().items():
+                device = _device(path)
+                place.setdefault(device, path)
+                needed[device] = max(needed.get(device, 0), kept.get(device, 0) + nbytes)
+            for path, nbytes in plan.left.items():
+                kept[_device(path)] = kept.get(_device(path), 0) + nbytes
+        disks = [Shortage(path, needed[device], disk_free(path)) for device, path in place.items()]
+        return [disk for disk in disks if disk.needed > disk.free]
+
+    def require_space(self) -> None:
+        """Refuse what does not fit.
+
+        Raises
+        ------
+        StorageError
+            Naming each disk, bytes needed and free.
+        """
+        if short := self.shortages():
+            raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "dry_run": True,
+            "stages": [plan.to_json() for plan in self.plans],
+            "seconds": float(f"{self.seconds:.3g}"),
+            "memory": self.memory,
+            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_read", "disk_written")},
+            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_scratch", "disk_left")},
+            "fits": not self.shortages(),
+            "assumed": {"disk_bytes_per_second": DISK_RATE, "seconds_per_edge": EDGE_SECONDS},
+        }
+
+
+def _device(path: Path) -> int:
+    """Number of the file system of a path, or of its nearest parent that exists."""
+    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()).stat().st_dev
