@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import file_digests, file_state
@@ -223,9 +224,11 @@ def _write_in_memory(writer: ArtifactWriter, folder: str, edges: EdgeData, csc: 
     )
     writer.put(f"{folder}/indptr", indptr)
     writer.put(f"{folder}/indices", indices)
-    for name in csc.values if positions is not None else ():
+    if positions is None:
+        return
+    for name in csc.values:
         values = edges.edge_ids if name == "edge_ids" else edges.data[name]
-        own = positions if values is None else take(values, positions, threads)
+        own: npt.NDArray[Any] = positions if values is None else take(values, positions, threads)
         writer.put(f"{folder}/{name}", own.astype(np.int64, copy=False) if name == "edge_ids" else own)
 
 

@@ -159,8 +159,9 @@ def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSiz
         if not streamed or plan is None or plan.bytes_scratch:
             return None
     if plan is None:
-        chunk = format_count(_plan(csc, 0, sizes).chunk)
-        budget.require(least_memory(csc, sizes), f"{what}: {chunk} edges at a time, {len(csc.written)} files")
+        plan = _plan(csc, 0, sizes)
+        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(least_memory(csc, sizes), f"{what}: {beside}")
     return plan
 
 
@@ -187,7 +188,7 @@ def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketP
     """
     width = sum(csc.parts)
     least = max(1, min(sizes.least_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
-    chunk = _between(least, spent // (16 * width + 8 * csc.read_bytes), sizes.most_chunk)
+    chunk = _between(least, spent // (16 * width + 4 * csc.read_bytes), sizes.most_chunk)
     chunk = max(1, min(chunk, csc.num_edges))
     segments = -(-csc.num_edges // chunk)
     least_runs = min(sizes.runs, max(32, 384 // len(csc.parts)))
