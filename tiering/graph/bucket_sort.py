@@ -24,26 +24,15 @@ from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.artifacts.streaming import Streamed, open_stream
+from tiering.artifacts.streaming import open_stream
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.protocols import EdgeData
+from tiering.graph.edge_chunks import Chunk, edge_chunks
 from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, SortSizes, bucket_shift, input_bytes, line_up
 from tiering.progress import progress
 
-AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
-
-
-@dataclass
-class Chunk:
-    """Consecutive edges of a list; `first` is the number of the first of them."""
-
-    first: int
-    src: AnyArray
-    dst: AnyArray
-    values: list[Bytes | None]
-    """Shape (edges, bytes of a value); ``None``: the numbers of the edges."""
 
 
 @dataclass
@@ -99,40 +88,19 @@ def write_by_buckets(
         Naming an edge whose id is out of range.
     """
     values = [edges.edge_ids if name == "edge_ids" else edges.data[name] for name in csc.values]
-    kinds = [(f"{folder}/indptr", "int64", (csc.num_dst + 1,))]
-    kinds.append((f"{folder}/indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)))
+    kinds = [("indptr", "int64", (csc.num_dst + 1,)), ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,))]
     for name, array in zip(csc.values, values, strict=True):
-        kind = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
-        kinds.append((f"{folder}/{name}", kind[0], (csc.num_edges, *kind[1])))
+        dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
+        kinds.append((name, dtype, (csc.num_edges, *tail)))
     with ExitStack() as stack:
-        files: list[FileWriter] = [stack.enter_context(writer.file(*kind, piece_bytes=plan.piece)) for kind in kinds]
+        files = [
+            stack.enter_context(writer.file(f"{folder}/{name}", dtype, shape, piece_bytes=plan.piece))
+            for name, dtype, shape in kinds
+        ]
         if any(file.done < file.nbytes for file in files):
             scratch = writer.path / folder / "scattered"
             sort = stack.enter_context(_BucketSort(files, scratch, csc, plan, sizes, threads))
-            sort.run(_chunks(edges, values, plan.chunk))
-
-
-def _chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
-    """The edge list as it arrives; a chunk is valid until the next is asked for."""
-    arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
-    with (
-        Streamed(arrays, step) as stream,
-        progress(edges.num_edges, "scatter", "edge", scale=True) as bar,
-    ):
-        for first, end, (dst, src, *parts) in stream:
-            given = iter(parts)
-            own = [None if array is None else _bytes_of(next(given), array is edges.edge_ids) for array in values]
-            yield Chunk(first, src, dst, own)
-            bar.update(end - first)
-
-
-def _bytes_of(part: AnyArray, ids: bool) -> Bytes:
-    """Bytes of values, shape (edges, bytes of a value); `ids` become int64."""
-    if ids:
-        part = part.astype(np.int64, copy=False)
-    if part.ndim > 1:
-        part = np.ascontiguousarray(part)
-    return part.reshape(part.shape[0], -1).view(np.uint8)
+            sort.run(edge_chunks(edges, values, plan.chunk))
 
 
 class _BucketSort:
