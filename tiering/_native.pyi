@@ -50,44 +50,8 @@ def check_indptr(indptr: NDArray[np.int64], num_indices: int, threads: int = 1) 
 def check_csc(indptr: NDArray[np.int64], indices: IdArray, num_src: int, threads: int = 1) -> None:
     """``ValueError`` saying where indptr does not rise from 0 to len(indices), or an id is out of range."""
 
-def count_destinations(dst: IdArray, first_edge: int, counts: NDArray[np.int64], threads: int = 1) -> None:
-    """Add to ``counts[v]`` the number of edges to v in a chunk whose first edge is number `first_edge`.
-
-    ``ValueError`` naming an edge whose destination is outside ``0..len(counts)-1``; `counts` is then unspecified.
-    """
-
-def place_sources(
-    src: IdArray,
-    dst: IdArray,
-    first_edge: int,
-    num_src: int,
-    first: int,
-    first_column: int,
-    cursors: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    threads: int = 1,
-) -> None:
-    """Put the sources of a chunk of edges, numbered from `first_edge` on, at their places in a window of the indices.
-
-    `out` holds the window's entries from number `first` on, as bytes of int32, or of int64 where `num_src` is 2^31 or
-    more. ``cursors[i]`` says where the next edge of column ``first_column + i`` goes: `indptr` before the first chunk,
-    moved on by each chunk; chunks come in input order. Edges of other columns are passed over. Destinations must have
-    been counted; ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
-    """
-
-def place_edge_data(
-    values: NDArray[np.uint8],
-    dst: IdArray,
-    first: int,
-    first_column: int,
-    cursors: NDArray[np.int64],
-    out: NDArray[np.uint8],
-    threads: int = 1,
-) -> None:
-    """The same for values that run along the edges: bytes of shape (edges of the chunk, bytes of a value)."""
-
 def scattered_bytes(num_src: int) -> int:
-    """Bytes of a record of `scatter_edges`."""
+    """Bytes of the record of an edge that `scatter_edges` makes."""
 
 def count_buckets(dst: IdArray, first_edge: int, num_dst: int, shift: int, threads: int = 1) -> NDArray[np.int64]:
     """Edges of a chunk by bucket ``dst >> shift``, shape (threads, buckets): each thread counts an equal part.
@@ -98,37 +62,41 @@ def count_buckets(dst: IdArray, first_edge: int, num_dst: int, shift: int, threa
 def scatter_edges(
     src: IdArray,
     dst: IdArray,
+    values: Sequence[NDArray[np.uint8] | None],
     first_edge: int,
     num_src: int,
     num_dst: int,
     shift: int,
     counts: NDArray[np.int64],
     first: int,
-    split: int,
-    low: NDArray[np.uint8],
-    high: NDArray[np.uint8],
+    parts: Sequence[NDArray[np.uint8]],
 ) -> None:
     """Partition a chunk of edges by bucket, in input order; `counts` is what `count_buckets` said.
 
-    Records of buckets below `first` are dropped, those below `split` lie one after the other in `low`, the others in
-    `high`, `scattered_bytes` each. ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
+    Each of `values` has shape (edges, bytes of a value), or is ``None`` for the numbers of the edges as int64. `parts`
+    takes the records, `scattered_bytes` each, and then each value, bucket after bucket; those of buckets below `first`
+    are dropped. ``ValueError`` naming an edge whose source is outside ``0..num_src-1``.
     """
 
 def sort_runs(
-    runs: Sequence[NDArray[np.uint8]],
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
     counts: NDArray[np.int64],
+    item_bytes: Sequence[int],
     num_columns: int,
     shift: int,
     num_src: int,
     first_entry: int,
     indptr: NDArray[np.int64],
-    indices: NDArray[np.uint8],
+    outs: Sequence[NDArray[np.uint8]],
     threads: int = 1,
 ) -> None:
-    """Sort the records of consecutive buckets with `num_columns` columns: the ids, and where each column begins.
+    """Sort what consecutive buckets with `num_columns` columns hold by column; the records are used up.
 
-    ``runs[c]`` holds the records of chunk c, bucket after bucket, ``counts[c, b]`` each. Fills ``indptr[v]`` with
-    `first_entry` plus the entries before column v, and `indices` with the bytes of the ids.
+    Run c begins in `memory` at ``places[c, 0]`` with its records, bucket after bucket, ``counts[c, b]`` each; its
+    values of ``item_bytes[i]`` begin at ``places[c, i + 1]``. Fills ``indptr[v]`` with `first_entry` plus the entries
+    before column v, and `outs` with the bytes of the ids (int32, or int64 where `num_src` is 2^31 or more) and of each
+    value.
     """
 
 def out_degrees(indices: IdArray, num_src: int, threads: int = 1) -> NDArray[np.int64]:

@@ -26,13 +26,10 @@ coo_to_csc = _native.coo_to_csc
 transpose = _native.transpose
 check_indptr = _native.check_indptr
 check_csc = _native.check_csc
-count_destinations = _native.count_destinations
 scattered_bytes = _native.scattered_bytes
 count_buckets = _native.count_buckets
 scatter_edges = _native.scatter_edges
 sort_runs = _native.sort_runs
-place_sources = _native.place_sources
-place_edge_data = _native.place_edge_data
 out_degrees = _native.out_degrees
 rmat_edges = _native.rmat_edges
 
@@ -85,16 +82,13 @@ __all__ = [
     "check_indptr",
     "coo_to_csc",
     "count_buckets",
-    "count_destinations",
     "cumulative_weights",
     "epoch_order",
     "gather_rows",
     "inclusion_probability",
     "out_degrees",
     "page_hashes",
-    "place_edge_data",
     "place_indices",
-    "place_sources",
     "place_values",
     "plan_sweeps",
     "relabel_csc",

@@ -50,51 +50,6 @@ nb::object out_degrees(const AnyArray& indices, int64_t num_src, int threads) {
   return to_numpy(without_gil([&] { return tiering::out_degrees(ids, num_src, threads); }));
 }
 
-std::span<int64_t> counters(const AnyMutableArray& a, const char* name) {
-  if (!contiguous_1d(a) || a.dtype() != nb::dtype<int64_t>()) mismatch(name, "contiguous 1-D int64 array", a);
-  return {static_cast<int64_t*>(a.data()), a.shape(0)};
-}
-
-/// The window whose first entry is `first` and whose bytes are `out`, items of item_bytes.
-tiering::EdgeWindow window_of(int64_t first, int64_t first_column, const AnyMutableArray& cursors,
-                              const AnyMutableArray& out, int64_t item_bytes) {
-  if (!contiguous_1d(out) || out.dtype() != nb::dtype<uint8_t>() ||
-      out.shape(0) % static_cast<size_t>(item_bytes) != 0)
-    mismatch("out", "contiguous uint8 array of whole items", out);
-  const auto size = static_cast<int64_t>(out.shape(0)) / item_bytes;
-  return {first, first + size, first_column, counters(cursors, "cursors"), out.data()};
-}
-
-void count_destinations(const AnyArray& dst, int64_t first_edge, const AnyMutableArray& counts, int threads) {
-  check_threads(threads);
-  const auto d = id_view(dst, "dst");
-  const auto c = counters(counts, "counts");
-  without_gil([&] { tiering::count_destinations(d, first_edge, c, threads); });
-}
-
-void place_sources(const AnyArray& src, const AnyArray& dst, int64_t first_edge, int64_t num_src,
-                   int64_t first, int64_t first_column, const AnyMutableArray& cursors,
-                   const AnyMutableArray& out, int threads) {
-  check_threads(threads);
-  const auto s = id_view(src, "src"), d = id_view(dst, "dst");
-  const auto window = window_of(first, first_column, cursors, out, tiering::needs_wide_ids(num_src) ? 8 : 4);
-  without_gil([&] { tiering::place_sources(s, d, first_edge, num_src, window, threads); });
-}
-
-void place_edge_data(const AnyArray& values, const AnyArray& dst, int64_t first, int64_t first_column,
-                     const AnyMutableArray& cursors, const AnyMutableArray& out, int threads) {
-  check_threads(threads);
-  if (values.ndim() != 2 || values.dtype() != nb::dtype<uint8_t>() || values.shape(1) == 0 ||
-      values.stride(1) != 1 ||
-      (values.shape(0) > 1 && values.stride(0) != static_cast<int64_t>(values.shape(1))))
-    mismatch("values", "contiguous uint8 array of shape (edges, bytes of a value)", values);
-  const auto d = id_view(dst, "dst");
-  const auto item_bytes = static_cast<int64_t>(values.shape(1)),
-             count = static_cast<int64_t>(values.shape(0));
-  const auto window = window_of(first, first_column, cursors, out, item_bytes);
-  without_gil([&] { tiering::place_edge_data(values.data(), item_bytes, count, d, window, threads); });
-}
-
 nb::tuple rmat_edges(int scale, int64_t num_edges, uint64_t seed, int threads, bool scramble) {
   check_threads(threads);
   if (num_edges < 0)
@@ -109,11 +64,6 @@ nb::tuple rmat_edges(int scale, int64_t num_edges, uint64_t seed, int threads, b
 void bind_graph(nb::module_& m) {
   m.def("coo_to_csc", &coo_to_csc, "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1,
         "want_positions"_a = false);
-  m.def("count_destinations", &count_destinations, "dst"_a, "first_edge"_a, "counts"_a, "threads"_a = 1);
-  m.def("place_sources", &place_sources, "src"_a, "dst"_a, "first_edge"_a, "num_src"_a, "first"_a,
-        "first_column"_a, "cursors"_a, "out"_a, "threads"_a = 1);
-  m.def("place_edge_data", &place_edge_data, "values"_a, "dst"_a, "first"_a, "first_column"_a, "cursors"_a,
-        "out"_a, "threads"_a = 1);
   m.def("transpose", &transpose, "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1,
         "want_positions"_a = false);
   m.def("check_indptr", &check_indptr, "indptr"_a, "num_indices"_a, "threads"_a = 1);

@@ -10,7 +10,7 @@ namespace nb = nanobind;
 
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
-void bind_edge_scatter(nb::module_& m);
+void bind_bucket_sort(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
@@ -28,7 +28,7 @@ NB_MODULE(_native, m) {
   });
   bind_errors(m);
   bind_graph(m);
-  bind_edge_scatter(m);
+  bind_bucket_sort(m);
   bind_scores(m);
   bind_reorder(m);
   bind_sampling(m);

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering import native
-from tiering.artifacts import checksum
-from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.windows import Window, make_missing
-from tiering.formats.protocols import EdgeData
-from tiering.graph.sizes import CscSizes
-from tiering.graph.windows import Windows, count_columns
-from tiering.memory import Budget
 
 
 class FakeFile:
@@ -69,26 +60,3 @@ def test_windows_cover_the_entries_of_their_columns(degrees, item, data):
     entries = np.arange((window.end - window.first) * item, dtype=np.int64).astype(np.uint8)
     assert window.bytes_of(entries, item).size == window.stop - window.begin
     assert window.memory(item) == entries.size + 8 * len(window.columns)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_each_block_is_a_function_of_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Made alone, in random order, some of them twice, as by workers that were given up, blocks have the same bytes."""
-    monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
-    random = np.random.default_rng(seed)
-    src, dst = random.integers(0, 100, (2, 3000))
-    edges, sizes = EdgeData(("node", "to", "node"), src, dst), CscSizes(3000, 100, 100)
-    budget = Budget(1 << 40, "test")
-    windows = Windows(edges, sizes, count_columns(edges, sizes, budget, 2), budget, 2)
-    with FileWriter(tmp_path / "together", 12_000) as together:
-        windows.fill(together, 4)
-        expected = together.digests()
-    with FileWriter(tmp_path / "alone", 12_000) as alone:
-        order = random.permutation(alone.missing()).tolist()
-        for block in [*order[: len(order) // 2], *order]:
-            windows.make(alone, range(block, block + 1), 4)
-        assert not alone.missing()
-        assert alone.digests() == expected
-    np.testing.assert_array_equal(
-        np.fromfile(tmp_path / "alone", np.int32), native.coo_to_csc(src, dst, 100, 100, 1)[1]
-    )

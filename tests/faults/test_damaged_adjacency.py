@@ -46,7 +46,7 @@ COMMANDS = {
     ],
     "layout": [f"train {name}" for name in SAMPLERS] + ["info {}/layout"],
 }
-VARIANTS = {"reorder": ["plain", "windows", "passes"], "transpose": ["plain", "windows", "buckets"]}
+VARIANTS = {"reorder": ["plain", "windows", "passes"], "transpose": ["plain", "buckets"]}
 """What is made small, besides nothing: then work is done out of core."""
 BESIDES = ("cpu", "gpu", "ssd", "manifest.json")
 """Files of an artifact that hold no graph."""

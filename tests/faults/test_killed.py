@@ -67,7 +67,7 @@ def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
     print(f"campaign kills, {stage}: {killed} killed, 0 lost, 0 wrong")
 
 
-@pytest.mark.parametrize("stage", ["import by windows", "layout", "run"])
+@pytest.mark.parametrize("stage", ["import by buckets", "layout", "run"])
 def test_killed_from_outside(start: Callable[..., Trials], stage: str) -> None:
     trials, luck = start(stage, on_disk=True), random.Random(stage)
     for number in range(3):

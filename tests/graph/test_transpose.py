@@ -8,11 +8,9 @@ import scipy.sparse as sp
 from toy_datasets import toy_dataset, tree_bytes
 
 from tiering.formats.graph import Graph
-from tiering.graph import build_graph, external, transpose_graph
-from tiering.graph.scatter_plan import ScatterPlan
-from tiering.graph.sizes import CscSizes
+from tiering.graph import build_graph, transpose_graph
+from tiering.graph.plan import SortSizes
 from tiering.graph.transpose import reversed_relation
-from tiering.memory import Budget
 
 
 @pytest.fixture
@@ -53,19 +51,16 @@ def test_nodes_and_features_stay(graph, tmp_path):
     assert turned.features is None or turned.features.digest == graph.features.digest
 
 
-@pytest.mark.parametrize("held", [None, 0.0, 0.5])
+@pytest.mark.parametrize("held", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_same_bytes_by_way_of_the_disk(graph, tmp_path, monkeypatch, held, threads):
-    def plan(sizes: CscSizes, room: int) -> ScatterPlan | None:
-        nbytes = int((held or 0) * sizes.num_edges) * sizes.record_bytes
-        whole = sizes.num_edges * sizes.record_bytes
-        return None if held is None else ScatterPlan(100, 3, 64, nbytes, 0, whole - nbytes)
-
+def test_same_bytes_by_buckets(graph, tmp_path, held, threads):
+    sizes = SortSizes(
+        largest_in_memory=-1, least_chunk=100, most_chunk=100, bucket_edges=8, run_records=1, columns=64, runs=4,
+        held=held,
+    )  # fmt: skip
     transpose_graph(graph, tmp_path / "memory")
-    monkeypatch.setattr(external, "plan_scatter", plan)
-    monkeypatch.setattr(CscSizes, "in_memory", lambda self: 1 << 60)
-    transpose_graph(graph, tmp_path / "disk", threads=threads, memory=Budget(1 << 34, "test"))
-    assert tree_bytes(tmp_path / "memory") == tree_bytes(tmp_path / "disk")
+    transpose_graph(graph, tmp_path / "buckets", threads=threads, sizes=sizes)
+    assert tree_bytes(tmp_path / "memory") == tree_bytes(tmp_path / "buckets")
 
 
 def test_names_turn_back(graph, tmp_path):

@@ -258,35 +258,22 @@ def _small_rows() -> None:
 
 
 def _windows() -> None:
-    """No relation fits in memory: it is made window by window."""
-    from tiering.graph import external
-
-    _no_relation_fits()
-    external.plan_scatter = lambda sizes, room: None
+    """No relation fits in memory where it is relabelled: it is made window by window."""
+    _small_rows()
+    _room(0)
 
 
 def _buckets() -> None:
-    """No relation fits in memory: half of the records lie in a scratch file."""
-    from tiering.graph import external
-    from tiering.graph.scatter_plan import ScatterPlan
-
-    _no_relation_fits()
-
-    def plan(sizes: Any, room: int) -> ScatterPlan:
-        held = sizes.num_edges // 2 * sizes.record_bytes
-        return ScatterPlan(200, 3, 64, held, 0, sizes.num_edges * sizes.record_bytes - held)
-
-    external.plan_scatter = plan
-
-
-def _no_relation_fits() -> None:
-    from tiering.graph import windows
-    from tiering.graph.sizes import CscSizes
+    """Relations are made by buckets: half of the records lie in a scratch file, large buckets are scattered twice."""
+    from tiering.graph import build_graph, transpose_graph
+    from tiering.graph.plan import SortSizes
 
     _small_rows()
-    windows.LARGEST_CHUNK = windows.SMALLEST_CHUNK = 500
-    CscSizes.in_memory = lambda self: 1 << 60  # type: ignore[method-assign]
-    _room(0)
+    sizes = SortSizes(
+        largest_in_memory=-1, least_chunk=200, most_chunk=200, bucket_edges=50, run_records=1, columns=64, held=0.5
+    )
+    for stage in (build_graph, transpose_graph):
+        stage.__kwdefaults__["sizes"] = sizes
 
 
 def _room(window: int) -> None:

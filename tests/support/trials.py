@@ -31,7 +31,6 @@ class Stage:
 LAYOUT = "layout {}/reordered --out @/layout --gpu 15% --peer 3x9% --cpu 20% --page 512 --ssd @/disks/a --ssd @/disks/b"
 STAGES = {
     "import": Stage("import {}/data --out @/graph --edge-ids", "graph"),
-    "import by windows": Stage("import {}/data --out @/graph --edge-ids", "graph", "windows"),
     "import by buckets": Stage("import {}/data --out @/graph --edge-ids", "graph", "buckets"),
     "score": Stage("score {}/graph --out @/scores --method presample --fanouts 3,3 --batch-size 64", "scores"),
     "reorder": Stage("reorder {}/graph --scores {}/scores --out @/graph", "graph"),

@@ -37,9 +37,9 @@ _UNSEALED = 8
 """Blocks that may wait for their seal: those that wait share one sync."""
 
 
-def appending_memory(nbytes: int) -> int:
+def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
     """Memory that a file of `nbytes` takes while it is appended to."""
-    return min(_PIECES * PIECE_BYTES, nbytes)
+    return min(_PIECES * piece_bytes, nbytes)
 
 
 class FileWriter:
@@ -57,6 +57,8 @@ class FileWriter:
         Name of the file in the journal.
     finished
         Called with the digests of all blocks when the context ends well.
+    piece_bytes
+        What appended bytes are written in: a power of two.
 
     Notes
     -----
@@ -71,6 +73,7 @@ class FileWriter:
         key: str = "",
         *,
         finished: Callable[[bytes], None] | None = None,
+        piece_bytes: int = PIECE_BYTES,
     ) -> None:
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
@@ -83,7 +86,7 @@ class FileWriter:
         missing = self.missing()
         self.done = self.span(missing[0])[0] if missing else nbytes
         """Bytes from the front that an earlier run has written: `append` need not be given them again."""
-        self._appended = _Appended(self, self.done, min(PIECE_BYTES, self.block_bytes))
+        self._appended = _Appended(self, self.done, min(piece_bytes, self.block_bytes))
 
     def _take_over(self) -> None:
         """Believe what an earlier run has journalled of the file, or begin it anew."""

@@ -61,9 +61,12 @@ def read_rate(path: Path, otherwise: float) -> float:
     return size / (time.perf_counter() - begun)
 
 
-def buffer_bytes(arrays: Sequence[AnyArray]) -> int:
-    """Bytes that `Streamed` holds for each entry of a chunk: two chunks of what is read from files, else 0."""
-    return 2 * sum(region.stride for region in _regions(arrays))
+def buffer_bytes(arrays: Sequence[AnyArray], *, cached: bool = False) -> int:
+    """Bytes that `Streamed` holds for each entry of a chunk: two chunks of what is read from files, else 0.
+
+    With `cached`, also of files that the page cache holds now: it may give way.
+    """
+    return 2 * sum(region.stride for region in _regions(arrays, cached))
 
 
 def uncached_bytes(array: AnyArray) -> int:
@@ -210,14 +213,14 @@ class _Region:
         return True
 
 
-def _regions(arrays: Sequence[AnyArray]) -> list[_Region]:
-    """What must be read from files for these arrays."""
+def _regions(arrays: Sequence[AnyArray], cached: bool = False) -> list[_Region]:
+    """What must be read from files for these arrays; with `cached`, also what the page cache holds."""
     found: list[_Region] = []
     for k, array in enumerate(arrays):
         region = _region(k, array)
         if region is not None and not any(other.join(region) for other in found):
             found.append(region)
-    return [region for region in found if not _cached(region, int(arrays[0].shape[0]))]
+    return [region for region in found if cached or not _cached(region, int(arrays[0].shape[0]))]
 
 
 def _region(k: int, array: AnyArray) -> _Region | None:

@@ -15,7 +15,7 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.checksum import DIGEST_BYTES, digest_bytes
 from tiering.artifacts.document import MAJOR, MANIFEST, MINORS, document_problems, write_document
-from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter
 from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.manifest import CHECKSUMS, External, FileEntry, Manifest, storage_dtype
@@ -85,13 +85,23 @@ class ArtifactWriter:
         with self.file(name, declared, array.shape, resumable=False) as file:
             file.write(0, stored.view(np.uint8))
 
-    def file(self, name: str, dtype: str, shape: tuple[int, ...], *, resumable: bool = True) -> FileWriter:
+    def file(
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        resumable: bool = True,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> FileWriter:
         """Begin a file; use as a context manager, which records it at its end.
 
         Parameters
         ----------
         resumable
             Note its blocks in the journal, so that a killed run goes on from those that are there.
+        piece_bytes
+            As of `FileWriter`.
         """
         if self.journal is not None:  # a file that is begun anew is not there, whatever an earlier run has recorded
             self.journal.forget(f"file {self.prefix}{name}")
@@ -99,6 +109,7 @@ class ArtifactWriter:
         return FileWriter(
             self.path / name, entry.bytes, self.journal if resumable else None, self.prefix + name,
             finished=lambda digests: self.record(name, FileEntry.of(entry.dtype, entry.shape, digests)),
+            piece_bytes=piece_bytes,
         )  # fmt: skip
 
     def has(self, *names: str) -> bool:

@@ -175,6 +175,11 @@ class EdgeData:
         """Number of edges."""
         return int(self.src.shape[0])
 
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """All arrays that run along the edges."""
+        return [self.dst, self.src, *self.data.values(), *([] if self.edge_ids is None else [self.edge_ids])]
+
 
 @dataclass
 class Dataset:

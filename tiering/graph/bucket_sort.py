@@ -1,217 +1,375 @@
-"""COO to CSC by scattering, the second half: buckets are sorted by column and appended to the result.
+"""COO to CSC of a relation that does not fit in memory, or arrives from disk more slowly than it is sorted.
 
-A few buckets, at most a chunk of edges, are taken together (a unit); their parts of all segments are read while the
-unit before is sorted, and written while the next one is. A bucket that is larger is streamed twice, segment by segment,
-once to count and once to place, if its ids fit in memory; else its blocks are left missing.
+The edges are read once. Each chunk leaves a segment, in memory or in a scratch file, in which bucket follows bucket of
+consecutive columns: a record for each edge, then each value that runs along the edges. Then a few buckets at a time are
+sorted by column, and appended to the files of the relation. A bucket that is larger than a chunk is taken as an edge
+list of its own, and scattered once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.appending import BlockAppender
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.segments import SegmentFile
+from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.streaming import open_stream
-from tiering.graph.scatter import Scattered
-from tiering.graph.scatter_plan import MARGIN, RUN_PADDING, ScatterPlan
-from tiering.graph.sizes import CHUNK_BYTES_PER_EDGE, CscSizes
-from tiering.memory import Budget
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.protocols import EdgeData
+from tiering.graph.edge_chunks import Chunk, edge_chunks
+from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, SortSizes, bucket_shift, input_bytes, line_up
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
 
 
-def sort_buckets(
-    scattered: Scattered,
-    scratch: Path | None,
-    sizes: CscSizes,
-    plan: ScatterPlan,
-    files: tuple[FileWriter, FileWriter],
-    budget: Budget,
+@dataclass
+class Scattered:
+    """Edges by bucket of consecutive columns, segment by segment."""
+
+    columns: range
+    shift: int
+    first: int
+    """Edges of buckets below were dropped."""
+    counts: Counts
+    """Edges by segment and bucket."""
+    begins: Counts
+    """By segment and bucket, edges of the segment in buckets before."""
+    places: Counts
+    """By segment and part, where it begins: in memory, or in the file."""
+    held: npt.NDArray[np.bool_]
+    """Segments in memory."""
+    file: SegmentFile | None
+    reader: native.StreamReader | None = None
+
+    def columns_of(self, first: int, end: int) -> range:
+        """Columns of the buckets [first, end)."""
+        return self.columns[first << self.shift : end << self.shift]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Buckets that are sorted together, or one that cannot be sorted as it is."""
+
+    first: int
+    end: int
+    edges: int
+    sortable: bool
+
+
+def write_by_buckets(
+    writer: ArtifactWriter,
+    folder: str,
+    edges: EdgeData,
+    csc: CscSizes,
+    plan: BucketPlan,
+    sizes: SortSizes,
     threads: int,
 ) -> None:
-    """Fill ``indptr`` and ``indices`` (`files`) from the scattered records."""
-    sort = _BucketSort(scattered, scratch, sizes, plan, budget, threads)
-    entry = int(sort.totals[: scattered.first].sum())
-    with (
-        BlockAppender(files[0], 8 * (scattered.first << plan.shift)) as indptr,
-        BlockAppender(files[1], sizes.id_bytes * entry) as indices,
-        progress(sizes.num_edges, "sort", "edge", scale=True) as bar,
-        ThreadPoolExecutor(1) as writer,
-    ):
-        bar.update(entry)
-        jobs: list[Future[None]] = []
-        for first, end, offsets, ids in sort.units(entry):
-            jobs.append(writer.submit(_append, indptr, offsets, indices, ids))
-            if len(jobs) > 1:
-                jobs.pop(0).result()
-            bar.update(int(sort.totals[first:end].sum()))
-        for job in jobs:
-            job.result()
-        indptr.append(np.array([sizes.num_edges], np.int64).view(np.uint8))
+    """Write ``indptr``, ``indices`` and the arrays that run along the edges.
 
+    A killed run goes on from the first block that is missing, even with another plan.
 
-def _append(indptr: BlockAppender, offsets: Counts, indices: BlockAppender, ids: Bytes | int) -> None:
-    indptr.append(offsets.view(np.uint8))
-    if isinstance(ids, int):
-        indices.skip(ids)
-    else:
-        indices.append(ids)
+    Raises
+    ------
+    ValueError
+        Naming an edge whose id is out of range.
+    """
+    values = [edges.edge_ids if name == "edge_ids" else edges.data[name] for name in csc.values]
+    kinds = [("indptr", "int64", (csc.num_dst + 1,)), ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,))]
+    for name, array in zip(csc.values, values, strict=True):
+        dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
+        kinds.append((name, dtype, (csc.num_edges, *tail)))
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(writer.file(f"{folder}/{name}", dtype, shape, piece_bytes=plan.piece))
+            for name, dtype, shape in kinds
+        ]
+        if any(file.done < file.nbytes for file in files):
+            scratch = writer.path / folder / "scattered"
+            sort = stack.enter_context(_BucketSort(files, scratch, csc, plan, sizes, threads))
+            sort.run(edge_chunks(edges, values, plan.chunk))
 
 
 class _BucketSort:
+    """Fills the files of a relation; a context manager that removes the scratch files."""
+
     def __init__(
         self,
-        scattered: Scattered,
-        scratch: Path | None,
-        sizes: CscSizes,
-        plan: ScatterPlan,
-        budget: Budget,
+        files: list[FileWriter],
+        scratch: Path,
+        csc: CscSizes,
+        plan: BucketPlan,
+        sizes: SortSizes,
         threads: int,
     ) -> None:
-        self.first, self.sizes, self.plan, self.budget, self.threads = scattered.first, sizes, plan, budget, threads
-        counts = [segment.totals for segment in scattered.segments]
-        self.counts = np.array(counts, np.int64).reshape(len(counts), ((sizes.num_dst - 1) >> plan.shift) + 1)
-        self.totals = self.counts.sum(0)
-        self._runs = _Runs(scattered, self.counts, scratch, plan.chunk)
-        most = min(plan.columns, self._columns(0, len(self.totals)))
-        self._offsets = [np.empty(most, np.int64) for _ in range(2)]
-        self._ids = [aligned_bytes(min(plan.chunk, sizes.num_edges) * sizes.id_bytes) for _ in range(2)]
+        self.files, self.scratch, self.csc, self.plan, self.sizes = files, scratch, csc, plan, sizes
+        self.threads, self.entry = threads, 0
+        self.items, self.widths = (csc.id_bytes, *csc.item_bytes), np.array(csc.parts)
+        self.segment = padded(csc.segment(plan.chunk)[-1])
+        inputs = input_bytes(csc, plan.chunk, min(plan.runs, plan.segments))
+        held = plan.held * self.segment
+        self.memory = aligned_bytes(held + 2 * self.segment + 2 * inputs)  # given by the system as it is used
+        self.outputs = [slice(at, at + self.segment) for at in (held, held + self.segment)]
+        self.inputs = [slice(at, at + inputs) for at in (held + 2 * self.segment, self.memory.size - inputs)]
+        self.offsets = [np.empty(min(csc.num_dst, sizes.columns), np.int64) for _ in range(2)]
+        self.output = self.input = 0
+        self.jobs: list[Future[None] | None] = [None, None]
+        self.scratch_files: list[SegmentFile] = []
+        self.pool = ThreadPoolExecutor(1)
 
-    def units(self, entry: int) -> Iterator[tuple[int, int, Counts, Bytes | int]]:
-        """First bucket and end, offsets of the columns, and ids, or how many bytes of them there are not.
+    def run(self, chunks: Iterator[Chunk]) -> None:
+        """Scatter the edge list, sort the buckets, and write."""
+        edges, step = self.csc.num_edges, self.plan.chunk
+        lengths = [min(step, edges - first) for first in range(0, edges, step)]
+        whole = self._scatter(chunks, range(self.csc.num_dst), lengths)
+        self.entry = int(whole.counts[:, : whole.first].sum())
+        with progress(edges, "sort", "edge", scale=True) as self.bar:
+            self.bar.update(self.entry)
+            self._sort(whole)
+            self._finish_jobs()
+        self.files[0].append(np.array([edges], np.int64), 8 * self.csc.num_dst)
 
-        What is handed out is valid until the next but one is asked for.
-        """
-        units = list(self._cut())
-        ahead = False
-        for turn, (first, end) in enumerate(units):
-            edges = int(self.totals[first:end].sum())
-            if edges > self.plan.chunk:
-                offsets, ids = self._large(first, entry)
-                yield first, end, offsets, ids
-                del ids
+    def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
+        """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
+        shift = bucket_shift(sum(lengths), len(columns), len(lengths), self.plan, self.sizes, level)
+        first = self._first_column() >> shift if level == 0 else 0
+        kept = np.arange(len(lengths) + 1) * (self.plan.held if level == 0 else 0) // max(1, len(lengths))
+        held = np.diff(kept) > 0  # spread evenly, so that the disk has to do all the time
+        file = self._scratch_file([n for n, within in zip(lengths, held, strict=True) if not within], level)
+        counts = np.zeros((len(lengths), ((len(columns) - 1) >> shift) + 1), np.int64)
+        places = np.zeros((len(lengths), self.widths.size), np.int64)
+        for number, chunk in enumerate(chunks):
+            by_thread = native.count_buckets(chunk.dst, chunk.first, len(columns), shift, self.threads)
+            counts[number] = by_thread.sum(0)
+            cuts = self.csc.segment(int(counts[number, first:].sum()))
+            if held[number] or file is None:
+                begin = int(kept[number]) * self.segment
+                target = self.memory[begin : begin + self.segment]
             else:
-                if not ahead:
-                    self._runs.start(first, end, turn % 2)
-                runs = self._runs.finish()
-                following = units[turn + 1] if turn + 1 < len(units) else None
-                ahead = following is not None and int(self.totals[slice(*following)].sum()) <= self.plan.chunk
-                if following is not None and ahead:
-                    self._runs.start(*following, 1 - turn % 2)
-                offsets = self._offsets[turn % 2][: self._columns(first, end)]
-                out = self._ids[turn % 2][: edges * self.sizes.id_bytes]
-                own = np.ascontiguousarray(self.counts[:, first:end])
-                native.sort_runs(
-                    runs, own, offsets.size, self.plan.shift, self.sizes.num_src, entry, offsets, out, self.threads
-                )
-                yield first, end, offsets, out
-            entry += edges
-
-    def _columns(self, first: int, end: int) -> int:
-        """Number of columns of the buckets [first, end)."""
-        return min(self.sizes.num_dst, end << self.plan.shift) - (first << self.plan.shift)
-
-    def _cut(self) -> Iterator[tuple[int, int]]:
-        """Buckets sorted together: within the limits, and on one side of where each segment is split."""
-        ends = np.concatenate([[0], np.cumsum(self.totals)])
-        most = max(1, self.plan.columns >> self.plan.shift)
-        for begin, stop in pairwise(self._runs.borders()):
-            first = begin
-            while first < stop:
-                end = int(np.searchsorted(ends, ends[first] + self.plan.chunk, "right")) - 1
-                end = max(first + 1, min(end, first + most, stop))
-                yield first, end
-                first = end
-
-    def _large(self, bucket: int, entry: int) -> tuple[Counts, Bytes | int]:
-        """A bucket that is larger than a chunk."""
-        columns, edges = self._columns(bucket, bucket + 1), int(self.totals[bucket])
-        offsets = np.zeros(columns + 1, np.int64)
-        for run in self._runs.one_by_one(bucket):
-            native.count_destinations(self._local(run), 0, offsets[1:], self.threads)
-        np.cumsum(offsets, out=offsets)
-        nbytes = edges * self.sizes.id_bytes
-        room = self.budget.left() - 16 * columns - self.plan.chunk * CHUNK_BYTES_PER_EDGE - MARGIN
-        if nbytes > room:
-            return offsets[:-1] + entry, nbytes
-        out, cursors = aligned_bytes(nbytes), offsets[:-1].copy()
-        for run in self._runs.one_by_one(bucket):
-            native.place_sources(
-                self._ids_of(run), self._local(run), 0, self.sizes.num_src, 0, 0, cursors, out, self.threads
+                begin, target = file.add(cuts[-1]), self._next_output()
+            parts = [target[start:stop] for start, stop in pairwise(cuts)]
+            native.scatter_edges(
+                chunk.src,
+                chunk.dst,
+                chunk.values,
+                chunk.first,
+                self.csc.num_src,
+                len(columns),
+                shift,
+                by_thread,
+                first,
+                parts,
             )
-        return offsets[:-1] + entry, out
+            if file is not None and not held[number]:
+                self._submit(file.write, target[: padded(cuts[-1])], begin)
+            places[number] = begin + np.array(cuts[:-1])
+        self._finish_jobs()
+        begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
+        np.cumsum(counts[:, first:], 1, out=begins[:, first + 1 :])
+        return Scattered(columns, shift, first, counts, begins, places, held, file)
 
-    def _local(self, run: Bytes) -> npt.NDArray[np.int32]:
-        """Columns within the bucket, of records."""
-        return run.view(np.int32)[:: self.sizes.record_bytes // 4]
+    def _first_column(self) -> int:
+        """The first column of which an earlier run has not written everything."""
+        known = self.files[0].done // 8
+        if known == 0:
+            return 0
+        entries = min(file.done // item for file, item in zip(self.files[1:], self.items, strict=True))
+        indptr = open_raw(self.files[0].path, np.dtype(np.int64), (known,))
+        return min(int(np.searchsorted(indptr, entries, "right")) - 1, self.csc.num_dst - 1)
 
-    def _ids_of(self, run: Bytes) -> npt.NDArray[np.int32] | npt.NDArray[np.int64]:
-        """Sources of records."""
-        return run.view(np.int64)[1::2] if self.sizes.id_bytes == 8 else run.view(np.int32)[1::2]
+    def _scratch_file(self, lengths: list[int], level: int) -> SegmentFile | None:
+        """The file for segments of so many edges."""
+        if not lengths:
+            return None
+        path = self.scratch.with_name(f"{self.scratch.name}-{level}")
+        file = SegmentFile(path, sum(padded(self.csc.segment(length)[-1]) for length in lengths))
+        self.scratch_files.append(file)
+        return file
 
+    def _sort(self, scattered: Scattered, level: int = 0) -> None:
+        """Append the buckets to the files: those read ahead are sorted while those before are written."""
+        units: list[Unit | None] = [*self._units(scattered), None]
+        ahead = False
+        for unit, following in pairwise(units):
+            assert unit is not None
+            if not unit.sortable:
+                self._take_apart(scattered, unit, level)
+                continue
+            if not ahead:
+                self._ask(scattered, unit.first, unit.end)
+            places = self._arrived(scattered)
+            ahead = following is not None and following.sortable
+            if following is not None and ahead:
+                self._ask(scattered, following.first, following.end)
+            columns = scattered.columns_of(unit.first, unit.end)
+            outs = self._outs(unit.edges)
+            offsets = self.offsets[self.output][: len(columns)]
+            counts = np.ascontiguousarray(scattered.counts[:, unit.first : unit.end])
+            native.sort_runs(
+                self.memory, places, counts, self.items[1:], len(columns), scattered.shift, self.csc.num_src,
+                self.entry, offsets, outs, self.threads,
+            )  # fmt: skip
+            self._emit(columns.start, offsets, outs, unit.edges)
 
-class _Runs:
-    """Parts of the segments, by bucket; those in the file are read ahead."""
-
-    def __init__(self, scattered: Scattered, counts: Counts, scratch: Path | None, unit: int) -> None:
-        self._scattered, self._record = scattered, scattered.record
-        self._begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
-        np.cumsum(counts, 1, out=self._begins[:, 1:])
-        nbytes = unit * scattered.record + len(scattered.segments) * RUN_PADDING if scratch else 0
-        self._buffers = [aligned_bytes(nbytes) for _ in range(2)]
-        self._reader = open_stream([scratch], self._buffers) if scratch else None
-        self._reading: native.StreamReader | None = None
-        self._runs: list[Bytes | tuple[int, int, int]] = []
-
-    def borders(self) -> list[int]:
-        """Buckets at which a unit must end."""
-        splits = {segment.split for segment in self._scattered.segments}
-        return sorted({self._scattered.first, self._begins.shape[1] - 1, *splits})
-
-    def start(self, first: int, end: int, turn: int, segments: range | None = None) -> None:
-        """Begin to read the runs of the buckets [first, end), of all segments or some, into buffer 0 or 1."""
-        ranges: list[tuple[int, int, int, int, int]] = []
-        self._runs, at = [], 0
-        for number in range(len(self._begins)) if segments is None else segments:
-            segment, begins = self._scattered.segments[number], self._begins[number]
-            in_memory = end <= segment.split
-            origin = begins[self._scattered.first if in_memory else segment.split]
-            begin = int(begins[first] - origin) * self._record + (segment.low if in_memory else segment.high)
-            nbytes = int(begins[end] - begins[first]) * self._record
-            if in_memory or nbytes == 0:
-                self._runs.append(self._scattered.memory[begin : begin + nbytes])
+    def _units(self, scattered: Scattered) -> Iterator[Unit]:
+        """Buckets that are taken together: a chunk of edges, and of columns, at the most."""
+        ends = np.concatenate([[0], np.cumsum(scattered.counts.sum(0))])
+        together = max(1, self.sizes.columns >> scattered.shift)
+        first, stop = scattered.first, ends.size - 1
+        while first < stop:
+            end = int(np.searchsorted(ends, ends[first] + self.plan.chunk, "right")) - 1
+            end = max(first + 1, min(end, first + together, stop))
+            edges, columns = int(ends[end] - ends[first]), len(scattered.columns_of(first, end))
+            fits = edges <= self.plan.chunk and columns <= self.sizes.columns
+            if not fits or len(scattered.held) > self.plan.runs:
+                end = first + 1
+                yield Unit(first, end, int(ends[end] - ends[first]), False)
             else:
-                self._runs.append((turn, len(ranges), nbytes))
-                ranges.append((0, begin, nbytes, turn, at))
-                at += padded(nbytes) + 2 * ALIGNMENT
-        self._reading = self._reader if ranges else None
-        if self._reading is not None:
-            self._reading.start(ranges)
+                yield Unit(first, end, edges, True)
+            first = end
 
-    def finish(self) -> list[Bytes]:
-        """The runs, one per segment; valid until the next but one start."""
-        places = [] if self._reading is None else self._reading.finish()
-        found = []
-        for run in self._runs:
-            if isinstance(run, tuple):
-                turn, number, nbytes = run
-                found.append(self._buffers[turn][places[number] : places[number] + nbytes])
-            else:
-                found.append(run)
-        return found
+    def _take_apart(self, scattered: Scattered, unit: Unit, level: int) -> None:
+        """A bucket that cannot be sorted as it is: nothing, a single column, or scattered once more."""
+        columns = scattered.columns_of(unit.first, unit.end)
+        if unit.edges == 0:
+            for begin in range(columns.start, columns.stop, self.sizes.columns):
+                outs = self._outs(0)
+                offsets = self.offsets[self.output][: columns.stop - begin]
+                offsets[:] = self.entry
+                self._emit(begin, offsets, outs, 0)
+            return
+        groups = list(self._groups(scattered, unit.first))
+        chunks = self._packed(scattered, unit.first, groups)
+        if len(columns) == 1:
+            self._copy(columns.start, chunks)
+            return
+        part = self._scatter(chunks, columns, [edges for _, edges in groups], level + 1)
+        scattered.reader = None
+        self._sort(part, level + 1)
+        part.reader = None
+        if part.file is not None:
+            part.file.remove()
 
-    def one_by_one(self, bucket: int) -> Iterator[Bytes]:
-        """The runs of a bucket that may be larger than a buffer."""
-        for number in range(len(self._begins)):
-            self.start(bucket, bucket + 1, number % 2, range(number, number + 1))
-            yield self.finish()[0]
+    def _copy(self, column: int, chunks: Iterator[Chunk]) -> None:
+        """The edges of a single column are in order."""
+        begin = self.entry
+        for chunk in chunks:
+            outs = self._outs(chunk.src.size)
+            offsets = self.offsets[self.output][:1]
+            offsets[:] = begin
+            outs[0].view(chunk.src.dtype)[:] = chunk.src
+            for out, values in zip(outs[1:], chunk.values, strict=True):
+                assert values is not None
+                out.reshape(values.shape)[:] = values
+            self._emit(column, offsets, outs, chunk.src.size)
+
+    def _groups(self, scattered: Scattered, bucket: int) -> Iterator[tuple[slice, int]]:
+        """Segments whose runs of a bucket are read together, and how many edges these have."""
+        first = edges = 0
+        for number, count in enumerate(scattered.counts[:, bucket].tolist()):
+            if edges + count > self.plan.chunk or number - first == self.plan.runs:
+                if edges:
+                    yield slice(first, number), edges
+                first, edges = number, 0
+            edges += count
+        if edges:
+            yield slice(first, len(scattered.held)), edges
+
+    def _packed(self, scattered: Scattered, bucket: int, groups: list[tuple[slice, int]]) -> Iterator[Chunk]:
+        """A bucket as an edge list, whose columns count from its first; a chunk is valid until the next but one."""
+        self._ask(scattered, bucket, bucket + 1, groups[0][0])
+        for number, (segments, edges) in enumerate(groups):
+            begin, places = self.inputs[self.input].start, self._arrived(scattered)
+            if number + 1 < len(groups):
+                self._ask(scattered, bucket, bucket + 1, groups[number + 1][0])
+            parts = []
+            for width, column in zip(self.csc.parts, places.T.tolist(), strict=True):
+                end = begin
+                for place, count in zip(column, scattered.counts[segments, bucket].tolist(), strict=True):
+                    nbytes = count * width
+                    self.memory[end : end + nbytes] = self.memory[place : place + nbytes]
+                    end += nbytes
+                parts.append(self.memory[begin:end])
+                begin = end + -end % LINE
+            words = parts[0].view(np.int64 if self.csc.id_bytes == 8 else np.int32)
+            columns = parts[0].view(np.int32)[:: parts[0].size // edges // 4]
+            yield Chunk(0, words[1::2], columns, [part.reshape(edges, -1) for part in parts[1:]])
+
+    def _ask(self, scattered: Scattered, first: int, end: int, segments: slice | None = None) -> None:
+        """Begin to read the runs of the buckets [first, end) into the next input: of all segments, or of some.
+
+        What lies in memory has a place there, too, if only some are asked for: they are going to be packed.
+        """
+        self.input = 1 - self.input
+        some = segments or slice(None)
+        before = scattered.begins[some, first]
+        nbytes = np.multiply.outer(self.widths, scattered.begins[some, end] - before)
+        self.places = scattered.places[some].T + np.multiply.outer(self.widths, before)
+        self.stored = ~scattered.held[some] & (nbytes > 0)
+        slots = np.where(self.stored | (segments is not None), nbytes + RUN_PADDING & -ALIGNMENT, 0)
+        at = np.cumsum(slots).reshape(slots.shape) - slots
+        asked = [(values[self.stored]).tolist() for values in (self.places, nbytes, at)]
+        if scattered.file is not None and asked[0]:
+            if scattered.reader is None:
+                scattered.reader = open_stream([scattered.file.path], [self.memory[part] for part in self.inputs])
+            scattered.reader.start([(0, place, n, self.input, slot) for place, n, slot in zip(*asked, strict=True)])
+
+    def _arrived(self, scattered: Scattered) -> Counts:
+        """Where the parts of the runs that were asked for lie in memory, by run; until the next but one are."""
+        if scattered.file is not None and scattered.reader is not None and self.stored.any():
+            with storage_errors(scattered.file.path):
+                self.places[self.stored] = np.array(scattered.reader.finish()) + self.inputs[self.input].start
+        return np.ascontiguousarray(self.places.T)
+
+    def _outs(self, edges: int) -> list[Bytes]:
+        """Memory for the ids and the values of so many edges in the next output."""
+        target, cuts = self._next_output(), line_up(edges, self.items)
+        return [target[at : at + edges * item] for at, item in zip(cuts, self.items, strict=False)]
+
+    def _emit(self, column: int, offsets: Counts, outs: list[Bytes], edges: int) -> None:
+        """Append what was sorted to the files, in the background."""
+        self._submit(self._append, column, offsets, self.entry, outs)
+        self.entry += edges
+        self.bar.update(edges)
+
+    def _append(self, column: int, offsets: Counts, entry: int, outs: list[Bytes]) -> None:
+        self.files[0].append(offsets, 8 * column)
+        for file, item, out in zip(self.files[1:], self.items, outs, strict=True):
+            file.append(out, item * entry)
+
+    def _next_output(self) -> Bytes:
+        """The other output, once what was in it is written."""
+        self.output = 1 - self.output
+        job, self.jobs[self.output] = self.jobs[self.output], None
+        if job is not None:
+            job.result()
+        return self.memory[self.outputs[self.output]]
+
+    def _submit(self, write: Callable[..., None], *arguments: Any) -> None:
+        """Have the current output written; jobs follow each other."""
+        self.jobs[self.output] = self.pool.submit(write, *arguments)
+
+    def _finish_jobs(self) -> None:
+        for _ in range(2):
+            self._next_output()
+
+    def __enter__(self) -> _BucketSort:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()
+        for file in self.scratch_files:
+            file.remove()

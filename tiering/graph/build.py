@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import file_digests, file_state
@@ -21,8 +22,8 @@ from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
 from tiering.formats.shape import GraphShape
-from tiering.graph.external import best_in_memory, write_external
-from tiering.graph.sizes import CscSizes
+from tiering.graph.bucket_sort import write_by_buckets
+from tiering.graph.plan import SIZES, CscSizes, SortSizes, csc_sizes, least_memory, plan_relation
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
@@ -40,6 +41,7 @@ def build_graph(
     checksum_features: bool = False,
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    sizes: SortSizes = SIZES,
 ) -> Graph:
     """Write `dataset` as a graph artifact.
 
@@ -67,6 +69,8 @@ def build_graph(
         Options of the import, for the record; JSON types.
     seed
         Seed of a random split made by the import, for the record.
+    sizes
+        How much is done at a time; the result is the same bytes for any.
 
     Returns
     -------
@@ -78,13 +82,13 @@ def build_graph(
     InputError
         If names, shapes, dtypes or ids do not fit; says which file, relation, edge and id.
     BudgetError
-        If the memory is less than 8 bytes for each node of a relation's destination type and some 140 MiB.
+        If a relation does not fit, and the memory is less than some 70 to 110 MiB.
 
     Notes
     -----
-    Cost: a relation that fits (`tiering.graph.sizes.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
-    edge data or 64-bit ids) is read twice. One that does not is read once, and once for each window of its result that
-    does fit. Either way relation by relation, and array by array of edge data.
+    Cost: a relation that fits (`tiering.graph.plan.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
+    edge data or 64-bit ids) is read twice. One that does not is read once, edge data included, and goes by way of the
+    disk (`tiering.graph.bucket_sort`), relation by relation.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
@@ -94,14 +98,15 @@ def build_graph(
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
-        relations = []
         shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-        budget = budget.expecting(max((CscSizes.of(shape, each).by_windows() for each in shape.edges), default=0))
+        all_sizes = csc_sizes(dataset, shape)
+        budget = budget.expecting(max((least_memory(csc, sizes) for csc in all_sizes), default=0))
+        relations = []
         with progress(shape.num_edges(), "graph", "edge", scale=True) as bar:
-            for edges, each in zip(dataset.edges, shape.edges, strict=True):
-                sizes = CscSizes.of(shape, each)
-                relations.append(_write_relation(writer, dataset, edges, sizes, list(each.values), budget, workers))
-                bar.update(each.num_edges)
+            for edges, csc in zip(dataset.edges, all_sizes, strict=True):
+                with _edge_errors(dataset, edges):
+                    relations.append(_write_relation(writer, edges, csc, budget, sizes, workers))
+                bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, workers if checksum_features else 0)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
@@ -200,40 +205,31 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
 
 
 def _write_relation(
-    writer: ArtifactWriter,
-    dataset: Dataset,
-    edges: EdgeData,
-    sizes: CscSizes,
-    names: list[str],
-    budget: Budget,
-    threads: int,
+    writer: ArtifactWriter, edges: EdgeData, csc: CscSizes, budget: Budget, sizes: SortSizes, threads: int
 ) -> dict[str, Any]:
     source, name, destination = edges.relation
     folder = relation_folder(edges.relation)
-    if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
-        with _edge_errors(dataset, edges):
-            if best_in_memory(sizes, edges, budget):
-                _write_edges(writer, sizes, edges, "edge_ids" in names, threads)
-            else:
-                write_external(writer, folder, edges, sizes, names, budget, threads)
-    return {"src": source, "name": name, "dst": destination, "num_edges": edges.num_edges, "edge_data": names}
+    if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *csc.values))):
+        plan = plan_relation(csc, edges, budget, sizes, folder)
+        if plan is None:
+            _write_in_memory(writer, folder, edges, csc, threads)
+        else:
+            write_by_buckets(writer, folder, edges, csc, plan, sizes, threads)
+    return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
 
 
-def _write_edges(writer: ArtifactWriter, sizes: CscSizes, edges: EdgeData, keep_ids: bool, threads: int) -> None:
-    """Convert in memory."""
+def _write_in_memory(writer: ArtifactWriter, folder: str, edges: EdgeData, csc: CscSizes, threads: int) -> None:
     indptr, indices, positions = native.coo_to_csc(
-        edges.src, edges.dst, sizes.num_src, sizes.num_dst, threads, keep_ids or bool(edges.data)
+        edges.src, edges.dst, csc.num_src, csc.num_dst, threads, bool(csc.values)
     )
-    folder = relation_folder(edges.relation)
     writer.put(f"{folder}/indptr", indptr)
     writer.put(f"{folder}/indices", indices)
     if positions is None:
         return
-    for key, values in sorted(edges.data.items()):
-        writer.put(f"{folder}/{key}", take(values, positions, threads))
-    if keep_ids:
-        ids = positions if edges.edge_ids is None else take(edges.edge_ids, positions, threads)
-        writer.put(f"{folder}/edge_ids", ids.astype(np.int64, copy=False))
+    for name in csc.values:
+        values = edges.edge_ids if name == "edge_ids" else edges.data[name]
+        own: npt.NDArray[Any] = positions if values is None else take(values, positions, threads)
+        writer.put(f"{folder}/{name}", own.astype(np.int64, copy=False) if name == "edge_ids" else own)
 
 
 @contextmanager

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import EdgeData
 from tiering.formats.refusals import graph_errors
-from tiering.graph.external import write_external
-from tiering.graph.sizes import CscSizes
+from tiering.formats.shape import value_bytes
+from tiering.graph.bucket_sort import write_by_buckets
+from tiering.graph.plan import SIZES, CscSizes, SortSizes, plan_relation
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
@@ -59,6 +60,7 @@ def transpose_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    sizes: SortSizes = SIZES,
 ) -> Graph:
     """Write `graph` with every edge turned round: list u holds the nodes that u pointed to, ascending.
 
@@ -72,9 +74,11 @@ def transpose_graph(
     out
         Directory to create.
     memory
-        What to stay within: a relation that does not fit is scattered by way of the disk (`tiering.graph.external`).
+        What to stay within: a relation that does not fit goes by way of the disk (`tiering.graph.bucket_sort`).
     threads, force
         As in every stage.
+    sizes
+        How much is done at a time; the result is the same bytes for any.
 
     Raises
     ------
@@ -84,7 +88,7 @@ def transpose_graph(
     Notes
     -----
     Cost: two passes over the edges, or one and a scatter. Memory: that of the import of as many edges
-    (`tiering.graph.sizes.CscSizes`).
+    (`tiering.graph.plan.CscSizes`).
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     provenance = {"stage": "transpose", "options": {}, "inputs": {"graph": graph.digest}}
@@ -94,7 +98,7 @@ def transpose_graph(
         with progress(graph.num_edges(), "transpose", "edge", scale=True) as bar:
             for relation in graph.relations:
                 with graph_errors(graph, relation):
-                    relations.append(_write_relation(writer, graph, relation, budget, workers))
+                    relations.append(_write_relation(writer, graph, relation, budget, sizes, workers))
                 bar.update(graph.num_edges(relation))
         for name in sorted(graph.manifest.files):
             if name.startswith("nodes/"):
@@ -112,29 +116,28 @@ def reversed_relation(relation: Relation) -> Relation:
 
 
 def _write_relation(
-    writer: ArtifactWriter, graph: Graph, relation: Relation, budget: Budget, threads: int
+    writer: ArtifactWriter, graph: Graph, relation: Relation, budget: Budget, sizes: SortSizes, threads: int
 ) -> dict[str, Any]:
-    source, _, destination = relation
-    turned, data = reversed_relation(relation), graph.edge_data(relation)
-    folder, names = relation_folder(turned), sorted(data)
+    source, name, destination = turned = reversed_relation(relation)
+    folder, data = relation_folder(turned), dict(sorted(graph.edge_data(relation).items()))
     indptr, indices = graph.csc(relation)
-    items = tuple(each.dtype.itemsize * int(np.prod(each.shape[1:], dtype=np.int64)) for each in data.values())
-    sizes = CscSizes(indices.shape[0], graph.num_nodes(destination), graph.num_nodes(source), items)
-    if writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *names))):
-        pass
-    elif sizes.in_memory() <= budget.left():
-        rows, columns, positions = native.transpose(indptr, indices, sizes.num_dst, threads, bool(names))
-        writer.put(f"{folder}/indptr", rows)
-        writer.put(f"{folder}/indices", columns)
-        for name in names:
-            writer.put(f"{folder}/{name}", take(data[name], cast("npt.NDArray[np.int64]", positions), threads))
-    else:
-        native.check_indptr(indptr, sizes.num_edges, threads)
-        columns = cast("npt.NDArray[Any]", _ColumnIds(indptr, sizes.id_bytes))
-        ids = data.get("edge_ids")
-        edges = EdgeData(turned, columns, indices, where=str(graph.path), data=dict(data), edge_ids=ids)
-        write_external(writer, folder, edges, sizes, names, budget, threads)
-    return {"src": turned[0], "name": turned[1], "dst": turned[2], "num_edges": sizes.num_edges, "edge_data": names}
+    ids = cast("npt.NDArray[Any]", _ColumnIds(indptr, id_bytes(graph.num_nodes(source))))
+    given = {key: array for key, array in data.items() if key != "edge_ids"}
+    edges = EdgeData(turned, ids, indices, where=str(graph.path), data=given, edge_ids=data.get("edge_ids"))
+    values = {key: value_bytes(array) for key, array in data.items()}
+    csc = CscSizes.of(edges, graph.num_nodes(source), graph.num_nodes(destination), values)
+    if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *data))):
+        plan = plan_relation(csc, edges, budget, sizes, folder)
+        if plan is None:
+            rows, columns, positions = native.transpose(indptr, indices, csc.num_dst, threads, bool(data))
+            writer.put(f"{folder}/indptr", rows)
+            writer.put(f"{folder}/indices", columns)
+            for key, array in data.items():
+                writer.put(f"{folder}/{key}", take(array, cast("npt.NDArray[np.int64]", positions), threads))
+        else:
+            native.check_indptr(indptr, csc.num_edges, threads)
+            write_by_buckets(writer, folder, edges, csc, plan, sizes, threads)
+    return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(data)}
 
 
 class _ColumnIds:

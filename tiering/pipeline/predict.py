@@ -59,7 +59,7 @@ def import_plan(
     options: Mapping[str, Any],
 ) -> tuple[StagePlan, GraphShape]:
     """Plan of an import, and the sizes of the graph it would make."""
-    from tiering.graph.predict import predict_import as predict
+    from tiering.graph.plan import plan_import as predict
 
     with dataset_for(source, out, format, budget, options) as dataset:
         opening = _opening(dataset)

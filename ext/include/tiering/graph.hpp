@@ -24,42 +24,28 @@ struct CscArrays {
 CscArrays coo_to_csc(const IdView& src, const IdView& dst, int64_t num_src, int64_t num_dst, int threads,
                      bool want_positions);
 
-/// A part of the entries of a CSC that is being made from chunks of an edge list, in order.
-struct EdgeWindow {
-  int64_t first, end;          ///< entries
-  int64_t first_column;        ///< of the columns that have entries in the window
-  std::span<int64_t> cursors;  ///< for each of them, where its next edge goes; at first its indptr
-  void* out;                   ///< the entries [first, end)
+/// Values that run along the edges of a chunk; without data, the numbers of the edges.
+struct EdgeValues {
+  const std::byte* data = nullptr;
+  int64_t item_bytes = 8, stride_bytes = 8;
 };
 
-/// counts[v] += number of edges to v. Throws InputError naming the first edge whose destination is out of range;
-/// edges are numbered from first_edge on.
-void count_destinations(const IdView& dst, int64_t first_edge, std::span<int64_t> counts, int threads);
-
-/// Puts the sources of a chunk of edges at their places in the window, in 64 bits where num_src needs them. The
-/// destinations must have been counted; throws InputError naming an edge of the window whose source is not in
-/// [0, num_src).
-void place_sources(const IdView& src, const IdView& dst, int64_t first_edge, int64_t num_src,
-                   const EdgeWindow& window, int threads);
-
-/// Puts values that run along the edges, item_bytes each, at their places in the window.
-void place_edge_data(const void* values, int64_t item_bytes, int64_t num_values, const IdView& dst,
-                     const EdgeWindow& window, int threads);
-
-/// Where the records of scattered edges go: buckets below `first` are dropped, those below `split` lie one after
-/// the other in `low`, the others in `high`.
-struct ScatterTarget {
-  int64_t first, split;
-  std::span<std::byte> low, high;
+/// A part of an edge list, numbered from first_edge on.
+struct EdgeChunk {
+  IdView src, dst;
+  int64_t first_edge = 0;
+  std::vector<EdgeValues> values;
 };
 
-/// Records of consecutive buckets: one part per chunk of the edges, in which bucket follows bucket.
+/// What consecutive buckets have of each chunk of the edges: bucket follows bucket.
 struct ScatteredRuns {
-  std::vector<std::span<const std::byte>> chunks;
-  std::span<const int64_t> counts;  ///< by chunk and bucket
+  std::span<std::byte> memory;          ///< in which all lie; the records are changed
+  std::span<const int64_t> places;      ///< by run: of its records, and of each value, in bytes
+  std::span<const int64_t> counts;      ///< by run and bucket
+  std::span<const int64_t> item_bytes;  ///< of each value
 };
 
-/// Bytes of a scattered edge.
+/// Bytes of the record of a scattered edge.
 int64_t scattered_bytes(int64_t num_src);
 
 /// Edges of a chunk by thread and bucket of destinations; the keys of the grid are all destinations. Throws InputError
@@ -67,16 +53,17 @@ int64_t scattered_bytes(int64_t num_src);
 std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid,
                                    int threads);
 
-/// Partitions a chunk of edges that count_buckets counted. Throws InputError naming an edge whose source is not in
+/// Partitions a chunk of edges that count_buckets counted; buckets below `first` are dropped. `parts` is memory,
+/// aligned to 16 bytes, for the records and for each value. Throws InputError naming an edge whose source is not in
 /// [0, num_src).
-void scatter_edges(const IdView& src, const IdView& dst, int64_t first_edge, int64_t num_src,
-                   const BucketGrid& grid, std::span<const int64_t> counts, const ScatterTarget& target,
-                   int threads);
+void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid,
+                   std::span<const int64_t> counts, int64_t first,
+                   std::span<const std::span<std::byte>> parts, int threads);
 
 /// Sorts the runs of consecutive buckets by column; the keys of the grid are their columns. Fills indptr, one entry per
-/// column, counted from first_entry on, and the ids, in 64 bits where num_src needs them.
+/// column, counted from first_entry on, and `outs`: the ids, in 64 bits where num_src needs them, and each value.
 void sort_runs(const ScatteredRuns& runs, const BucketGrid& grid, int64_t num_src, int64_t first_entry,
-               std::span<int64_t> indptr, std::span<std::byte> indices, int threads);
+               std::span<int64_t> indptr, std::span<const std::span<std::byte>> outs, int threads);
 
 /// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates
 /// included.

@@ -38,7 +38,7 @@ void run_trial(uint64_t seed) {
   const int threads = 1 + static_cast<int>(luck.below(2));
   for (size_t r = 0; r < graph.relations.size(); ++r) {
     sweep_relation(referee, graph, graph.relations[r], threads);
-    build_in_windows(referee, graph, graph.relations[r], threads);
+    build_by_buckets(referee, graph, graph.relations[r], threads);
     relabel(referee, graph, graph.relations[r], threads);
     relabel_in_windows(referee, before, graph, r, threads, luck);
   }

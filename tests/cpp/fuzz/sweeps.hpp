@@ -56,22 +56,35 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
   });
 }
 
-/// The edges as a chunk of a list whose destinations are counted, then put into two windows.
-inline void build_in_windows(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r,
+/// The edges as a chunk of a list that is scattered and sorted, its ids as values beside it.
+inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r,
                              int threads) {
   const int64_t num_src = graph.nodes_of(r.src), edges = r.num_edges();
   const IdView ids = view_of(r.span());
-  std::vector<int64_t> indptr(static_cast<size_t>(num_src) + 1, 0);
-  const auto expected = exactly(r.indices_sound(num_src));
-  if (referee.run("count_destinations", expected,
-                  [&] { count_destinations(ids, 0, std::span(indptr).subspan(1), threads); }))
-    std::partial_sum(indptr.begin(), indptr.end(), indptr.begin());
-  for (const auto& [first, end] : {std::pair(int64_t{0}, edges / 2), std::pair(edges / 2, edges)}) {
-    std::vector<int64_t> cursors(indptr.begin(), indptr.end() - 1), out(static_cast<size_t>(end - first));
-    referee.run("place_sources", Expected::either, [&, first = first, end = end] {
-      place_sources(ids, ids, 0, num_src, {first, end, 0, cursors, out.data()}, threads);
-    });
-  }
+  if (num_src == 0 || edges == 0) return;
+  const BucketGrid grid = choose_grid(num_src, 4, 30);
+  std::vector<int64_t> counts;
+  if (!referee.run("count_buckets", exactly(r.indices_sound(num_src)),
+                   [&] { counts = count_buckets(ids, 0, grid, threads); }))
+    return;
+  Buffer<std::byte> memory(edges * 24 + 32);
+  const auto half = static_cast<size_t>(edges * 16);
+  const std::span<std::byte> parts[] = {memory.span().first(half), memory.span().subspan(half)};
+  referee.run("scatter_edges", Expected::result,
+              [&] { scatter_edges({ids, ids, 0, {{}}}, num_src, grid, counts, 0, parts, threads); });
+  const auto buckets = static_cast<size_t>(grid.num_buckets());
+  for (size_t i = buckets; i < counts.size(); ++i) counts[i % buckets] += counts[i];
+  counts.resize(buckets);
+  const int64_t places[] = {0, edges * 16}, items[] = {8};
+  std::vector<int64_t> indptr(static_cast<size_t>(num_src)), positions(static_cast<size_t>(edges));
+  std::vector<int64_t> sorted(static_cast<size_t>(edges));
+  const auto width = static_cast<size_t>(scattered_bytes(num_src) / 2);
+  const std::span<std::byte> outs[] = {
+      std::as_writable_bytes(std::span(sorted)).first(static_cast<size_t>(edges) * width),
+      std::as_writable_bytes(std::span(positions))};
+  referee.run("sort_runs", Expected::result, [&] {
+    sort_runs({memory.span(), places, counts, items}, grid, num_src, 0, indptr, outs, threads);
+  });
 }
 
 inline void relabel(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r, int threads) {

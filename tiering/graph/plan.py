@@ -1,0 +1,291 @@
+"""How a relation becomes CSC: in memory where it fits, else by buckets; what that takes of memory and disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tiering import native
+from tiering.artifacts.direct_io import padded
+from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
+from tiering.artifacts.manifest import id_bytes, relation_key
+from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.formats.protocols import Dataset, EdgeData
+from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.memory import Budget
+from tiering.plan import StagePlan, Step, held_memory
+from tiering.units import format_count
+
+LINE = 64
+"""Bytes of a line of the caches: the parts of a segment begin at multiples."""
+RUN_PADDING = 12288
+"""Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
+
+
+@dataclass(frozen=True)
+class SortSizes:
+    """How much is done at a time, and where ways part. None of it changes the result."""
+
+    largest_in_memory: int = 1 << 62
+    """Edges beyond which a relation is not converted in memory even if it fits."""
+    streamed: int = 1 << 25
+    """Edges from which a relation that fits is scattered all the same, if it is not in the page cache."""
+    least_chunk: int = 1 << 18
+    most_chunk: int = 1 << 23
+    """Edges of a chunk; fewer than `least_chunk` where an edge has more than some 32 bytes."""
+    buckets: int = 4096
+    """Most buckets: their lines still fit a core's private cache."""
+    bucket_edges: int = 1 << 15
+    run_records: int = 1 << 9
+    """Least edges of a bucket, and of a bucket and chunk, on average."""
+    columns: int = 1 << 19
+    """Most columns that are sorted together."""
+    runs: int = 1024
+    """Most runs of a bucket that are read together."""
+    held: float = 1.0
+    """Most of the edges that stay in memory between scattering and sorting."""
+    margin: int = 32 << 20
+    """Bytes for everything that is small."""
+
+
+SIZES = SortSizes()
+"""Those of every import that is not told otherwise."""
+
+
+@dataclass(frozen=True)
+class CscSizes:
+    """What decides the memory of a conversion."""
+
+    num_edges: int
+    num_src: int
+    num_dst: int
+    values: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of a value of each array that runs along the edges, edge ids included."""
+    read_bytes: int = 0
+    """Bytes that an edge of a chunk takes while it arrives: what is read, twice, or is made for it."""
+
+    @classmethod
+    def of(cls, edges: EdgeData, num_src: int, num_dst: int, values: Mapping[str, int]) -> CscSizes:
+        """Those of a relation of which the arrays `values` are kept."""
+        read = buffer_bytes(edges.arrays, cached=True)
+        read += sum(4 * array.dtype.itemsize for array in edges.arrays if not isinstance(array, np.ndarray))
+        return cls(int(edges.dst.shape[0]), num_src, num_dst, values, read)
+
+    @property
+    def item_bytes(self) -> tuple[int, ...]:
+        """Bytes of each value."""
+        return tuple(self.values.values())
+
+    @property
+    def id_bytes(self) -> int:
+        """Bytes of an id in ``indices``: 4, or 8 where the source type has 2^31 nodes or more."""
+        return id_bytes(self.num_src)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Bytes of what is scattered of an edge: its record, and each value."""
+        return (native.scattered_bytes(self.num_src), *self.item_bytes)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Bytes of the files of the relation: ``indptr``, ``indices``, and each array."""
+        return (8 * (self.num_dst + 1), *(self.num_edges * item for item in (self.id_bytes, *self.item_bytes)))
+
+    def in_memory(self) -> int:
+        """Peak of the conversion in memory: the kernel's records and result, or the result and one sorted array.
+
+        8 bytes per node; per edge 8 (16 with 64-bit ids or edge data, 24 with both) and the id, with edge data 8 more;
+        or the id, 8 and the largest value.
+        """
+        record = 8 * (1 + (self.id_bytes == 8) + bool(self.item_bytes))
+        positions = 8 if self.item_bytes else 0
+        kernel = record + self.id_bytes + positions
+        sorting = self.id_bytes + positions + max(self.item_bytes, default=0)
+        return 8 * (self.num_dst + 1) + self.num_edges * max(kernel, sorting)
+
+    def segment(self, edges: int) -> list[int]:
+        """Where the parts of so many scattered edges begin in their segment, and where the last one ends."""
+        return line_up(edges, self.parts)
+
+
+def line_up(count: int, items: tuple[int, ...]) -> list[int]:
+    """Where arrays of `count` items begin if one follows the other at whole lines, and where the last one ends."""
+    ends = [0]
+    for item in items:
+        ends.append(ends[-1] + -(-count * item // LINE) * LINE)
+    return ends
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """How much a conversion by buckets does at a time, by the memory there is. None of it changes the result."""
+
+    chunk: int
+    """Edges scattered together; also the most that are sorted together."""
+    segments: int
+    """Chunks of the edge list."""
+    held: int
+    """Segments that stay in memory."""
+    runs: int
+    """Most runs of a bucket that are read together; with more segments every bucket is scattered once more."""
+    counters: int
+    """Most bytes of counters by segment and bucket."""
+    piece: int
+    """Bytes that a file is written in."""
+    memory: int
+    """Bytes held at the peak."""
+    bytes_scratch: int
+    """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
+
+
+def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes, what: str) -> BucketPlan | None:
+    """How a relation is converted: ``None`` is in memory.
+
+    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
+    computing and writing overlap.
+
+    Raises
+    ------
+    BudgetError
+        If neither fits; `what` says whose edges they are.
+    """
+    room = budget.left()
+    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
+    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
+        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
+        if not streamed or plan is None or plan.bytes_scratch:
+            return None
+    if plan is None:
+        plan = _plan(csc, 0, sizes)
+        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(least_memory(csc, sizes), f"{what}: {beside}")
+    return plan
+
+
+def least_memory(csc: CscSizes, sizes: SortSizes) -> int:
+    """Memory below which a relation cannot be converted."""
+    by_buckets = _plan(csc, 0, sizes).memory
+    return min(by_buckets, csc.in_memory()) if csc.num_edges <= sizes.largest_in_memory else by_buckets
+
+
+def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | None:
+    """Choose how much is done at a time in `room` bytes of memory; ``None`` if that is too little."""
+    plans = (_plan(csc, spent, sizes, room) for spent in (room, 0))
+    return next((plan for plan in plans if plan.memory <= room), None)
+
+
+def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
+    """The plan whose parts take fixed shares of `spent`, if that is not too little, and that holds what is left.
+
+    Notes
+    -----
+    Memory. Throughout: what is held; two outputs of a chunk, a segment each, and offsets of the columns; counters by
+    segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
+    edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
+    """
+    width = sum(csc.parts)
+    least = max(1, min(sizes.least_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
+    chunk = _between(least, spent // (16 * width + 4 * csc.read_bytes), sizes.most_chunk)
+    chunk = max(1, min(chunk, csc.num_edges))
+    segments = -(-csc.num_edges // chunk)
+    least_runs = min(sizes.runs, max(32, 384 // len(csc.parts)))
+    runs = _between(least_runs, spent // (16 * len(csc.parts) * RUN_PADDING), sizes.runs)
+    counters = min(_between(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+    piece = 1 << _between(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
+    segment = padded(csc.segment(chunk)[-1])
+    inputs = input_bytes(csc, chunk, min(runs, segments))
+    offsets = 2 * 8 * min(csc.num_dst, sizes.columns)
+    files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
+    fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + sizes.margin
+    held = _between(0, min((room - fixed) // segment, int(sizes.held * segments)), segments)
+    scratch = (segments - held) * segment
+    if segments and not held:  # the last one is the first to stay in memory: it may be shorter
+        scratch += padded(csc.segment(csc.num_edges - (segments - 1) * chunk)[-1]) - segment
+    return BucketPlan(chunk, segments, held, runs, counters, piece, fixed + held * segment, scratch)
+
+
+def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
+    """Bytes of a buffer that takes a chunk of scattered edges in so many runs."""
+    return padded(csc.segment(chunk)[-1] + runs * len(csc.parts) * RUN_PADDING)
+
+
+def bucket_shift(edges: int, columns: int, segments: int, plan: BucketPlan, sizes: SortSizes, level: int) -> int:
+    """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
+
+    Where their runs cannot all be read together, there are as few buckets as will do for the second time.
+    """
+    wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
+    if segments > plan.runs:
+        wanted = 2 * -(-segments // plan.runs)
+    wanted = max(wanted, -(-columns // sizes.columns))
+    wanted = min(wanted, sizes.buckets, (plan.counters >> level) // (16 * max(1, segments)))
+    return (-(-columns // max(2, wanted)) - 1).bit_length()
+
+
+def _between(least: int, value: int, most: int) -> int:
+    return max(least, min(value, most))
+
+
+def plan_import(
+    dataset: Dataset, out: Path, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES
+) -> tuple[StagePlan, GraphShape]:
+    """Plan of an import, and the sizes of the graph it makes.
+
+    Raises
+    ------
+    BudgetError
+        Where the import would.
+    """
+    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+    steps: list[Step] = []
+    edges = []
+    for data, csc, each in zip(dataset.edges, csc_sizes(dataset, shape), shape.edges, strict=True):
+        plan = plan_relation(csc, data, budget, sizes, relation_key(each.relation))
+        steps += _steps(relation_key(each.relation), data, csc, plan)
+        edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(plan is not None)))
+    steps.append(_nodes(dataset, shape))
+    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
+    return stage, GraphShape(shape.nodes, tuple(edges))
+
+
+def csc_sizes(dataset: Dataset, shape: GraphShape) -> list[CscSizes]:
+    """What decides the memory of each relation."""
+    found = []
+    for edges, each in zip(dataset.edges, shape.edges, strict=True):
+        source, _, destination = each.relation
+        found.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
+    return found
+
+
+def _steps(name: str, edges: EdgeData, csc: CscSizes, plan: BucketPlan | None) -> list[Step]:
+    """One step in memory; two by buckets: the edges are scattered, then sorted."""
+    written = sum(csc.written)
+    if plan is None:
+        read = sum(map(uncached_bytes, edges.arrays))
+        return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+    whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
+    how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
+    if plan.segments > plan.runs:
+        how += ", twice"
+    read, memory = bytes_on_disk(edges.arrays), plan.memory
+    return [
+        Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+        Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+    ]
+
+
+def _nodes(dataset: Dataset, shape: GraphShape) -> Step:
+    """Labels, splits and other arrays of the nodes; the manifests."""
+    written = sum(map(shape.node_bytes, shape.node_types))
+    arrays = [
+        values
+        for data in dataset.nodes.values()
+        for values in (data.labels, *data.splits.values(), *data.extra.values())
+        if values is not None
+    ]
+    read = sum(map(uncached_bytes, arrays))
+    copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
+    return Step("nodes", "in memory", copied, read, written, 0, shape.num_nodes(), "node")
