@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.ranked_rows import RowSizes
@@ -26,8 +26,8 @@ class Sizes:
     """Parts a range of scores is counted in."""
     min_ranked: int = 1 << 16
     """Nodes that are ranked together at the least."""
-    rows: RowSizes = field(default_factory=RowSizes)
-    """Of feature tables."""
+    rows: RowSizes | None = None
+    """Of feature tables; ``None``: as `tiering.ranked_rows` has them."""
 
     @property
     def node_piece(self) -> int:
