@@ -13,8 +13,8 @@ from toy_datasets import toy_dataset
 from tiering import native
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
-from tiering.evaluation.memory import evaluation_need
-from tiering.evaluation.rows import competing_rows
+from tiering.evaluation.competing_rows import competing_rows
+from tiering.evaluation.memory_need import evaluation_need
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph

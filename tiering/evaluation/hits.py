@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.evaluation.competing_rows import IntArray, Rows
 from tiering.evaluation.ranking import Ranking
-from tiering.evaluation.rows import IntArray, Rows
 
 MARKS = 256
 """Marks of a map: one byte per node."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.evaluation.rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
+from tiering.evaluation.competing_rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
 from tiering.placement import Capacities, Table, plan_tiers
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from tiering.evaluation.adjacency import ListReads
-from tiering.evaluation.rows import FloatArray, IntArray
+from tiering.evaluation.competing_rows import FloatArray, IntArray
+from tiering.evaluation.counting import ListReads
 from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"
@@ -199,10 +197,10 @@ class Evaluation:
 
     def _adjacency_json(self) -> dict[str, Any]:
         epochs, lists = len(self.epochs), self.adjacency.values()
-        everything = ListReads(sum(each.reads for each in lists), sum(each.bytes for each in lists))
+        everything = ListReads(sum(reads.reads for reads in lists), sum(reads.bytes for reads in lists))
         return {
             **everything.per_epoch(epochs),
-            "relations": {relation: each.per_epoch(epochs) for relation, each in self.adjacency.items()},
+            "relations": {relation: reads.per_epoch(epochs) for relation, reads in self.adjacency.items()},
         }
 
     def _tiers_json(self) -> dict[str, Any] | None:
@@ -224,8 +222,3 @@ def _curves_json(scores: dict[str, Curve]) -> dict[str, Any]:
         },
         "cached_rows": {name: curve.cached_rows for name, curve in scores.items()},
     }
-
-
-def interval_list(ends: FloatArray | None) -> Ends:
-    """Intervals of a `Curve` from an array of shape (capacities, 2)."""
-    return None if ends is None else [(float(low), float(high)) for low, high in np.asarray(ends)]

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiering.errors import InputError
-from tiering.evaluation.adjacency import list_reads
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge
+from tiering.evaluation.competing_rows import IntArray, RowBytes, Score, competing_rows, score_vector
+from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge, list_reads
 from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
-from tiering.evaluation.memory import evaluation_need
+from tiering.evaluation.memory_need import evaluation_need
 from tiering.evaluation.ranking import Ranking
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.rows import IntArray, RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
@@ -82,7 +81,7 @@ def evaluate(
         Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
         (`tiering.evaluation.ssd.SsdUnits`).
     row_bytes
-        Bytes of a row of the types without features: `tiering.evaluation.rows.competing_rows`.
+        Bytes of a row of the types without features: `tiering.evaluation.competing_rows.competing_rows`.
     judge
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
@@ -98,13 +97,13 @@ def evaluate(
     CapabilityError
         If the judge is not installed.
     BudgetError
-        If the memory is less than the least (`tiering.evaluation.memory.evaluation_need`).
+        If the memory is less than the least (`tiering.evaluation.memory_need.evaluation_need`).
 
     Notes
     -----
     Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
     sampling, twice with an ssd tier, and one sort of all rows per score. Memory:
-    `tiering.evaluation.memory.evaluation_need`.
+    `tiering.evaluation.memory_need.evaluation_need`.
     """
     _check_parameters(epochs, first_epoch, resamples, scores)
     workers = parse_threads(threads)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.evaluation.competing_rows import IntArray, Rows
 from tiering.evaluation.ranking import Ranking
-from tiering.evaluation.rows import IntArray, Rows
 from tiering.formats.layout import SECTOR_BYTES, SsdRows
 from tiering.placement import parse_page
 from tiering.units import format_bytes, parse_bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering.evaluation.bootstrap import MAX_GROUPS
+from tiering.evaluation.competing_rows import Rows
 from tiering.evaluation.hits import MARKS
-from tiering.evaluation.rows import Rows
 from tiering.formats.graph import Graph
 from tiering.sampling import SamplingOptions
 from tiering.sampling.memory import batch_bytes, sums_bytes
