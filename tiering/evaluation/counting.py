@@ -142,8 +142,8 @@ class JudgedEpochs:
         done = 0
         with progress(total, "sampling", "batch") as bar:
             for plan, first, last in self._pieces():
-                found = self.judge.count(plan, first, last, counts, maps, self.threads)
-                for own, counted in zip(hits, found, strict=True):
+                marked = self.judge.count(plan, first, last, counts, maps, self.threads)
+                for own, counted in zip(hits, marked, strict=True):
                     np.add.at(own, groups[done : done + last - first], counted)
                 done += last - first
                 bar.update(last - first)
@@ -151,12 +151,12 @@ class JudgedEpochs:
 
     def visit(self, see: See) -> IntArray:
         """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
-        found = []
+        sums = []
         with progress(self._batches, "counting pages", "batch") as bar:
             for plan, first, last in self._pieces():
-                found.append(self.judge.visit(plan, first, last, see, self.threads))
+                sums.append(self.judge.visit(plan, first, last, see, self.threads))
                 bar.update(last - first)
-        return add_up(found)
+        return add_up(sums)
 
     @property
     def _batches(self) -> int:

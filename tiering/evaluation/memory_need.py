@@ -29,13 +29,13 @@ class EvaluationNeed:
     """What needs it, for people."""
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """With less it cannot be done: one thread samples."""
         return self.fixed + self.batch
 
     def threads(self, budget: Budget, wanted: int) -> int:
-        """As many of the threads wanted as the budget has batches for; raises `BudgetError` below `least`."""
-        budget.require(self.least, self.what)
+        """As many of the threads wanted as the budget has batches for; raises `BudgetError` below `minimum`."""
+        budget.require(self.minimum, self.what)
         return max(1, min(wanted, (budget.left() - self.fixed) // max(1, self.batch)))
 
 

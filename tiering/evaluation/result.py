@@ -155,7 +155,7 @@ class Evaluation:
             ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``, and ``rows``, ``hit_rates`` and
             ``intervals`` by score, one entry per point.
         """
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "shares": self.shares,
             **_curves_json(self.scores),
             "num_rows": self.num_rows,
@@ -176,13 +176,13 @@ class Evaluation:
             "parameters": self.parameters,
         }
         if curves:
-            found["curves"] = {
+            document["curves"] = {
                 "bytes": self.curve_bytes.tolist(),
                 "rows": {name: rows.tolist() for name, rows in self.curve_rows.items()},
                 "hit_rates": {name: curve.tolist() for name, curve in self.curves.items()},
                 "intervals": {name: band.tolist() for name, band in self.bands.items()},
             }
-        return found
+        return document
 
     def _type_json(self, entry: TypeResult) -> dict[str, Any]:
         return {
@@ -217,8 +217,8 @@ def _curves_json(scores: dict[str, Curve]) -> dict[str, Any]:
     return {
         "hit_rates": {name: curve.hit_rates for name, curve in scores.items()},
         "intervals": {
-            name: [None] * len(scores[name].hit_rates) if found is None else [list(each) for each in found]
-            for name, found in ends.items()
+            name: [None] * len(scores[name].hit_rates) if pairs is None else [list(pair) for pair in pairs]
+            for name, pairs in ends.items()
         },
         "cached_rows": {name: curve.cached_rows for name, curve in scores.items()},
     }

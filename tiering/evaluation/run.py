@@ -96,7 +96,7 @@ def evaluate(
     CapabilityError
         If the judge is not installed.
     BudgetError
-        If the memory is less than the least (`tiering.evaluation.memory_need.evaluation_need`).
+        If the memory is less than the minimum (`tiering.evaluation.memory_need.evaluation_need`).
 
     Notes
     -----
@@ -157,7 +157,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
         If one was computed on another graph.
     """
     methods = [score.method for score in scores]
-    found: dict[str, Score] = {}
+    named: dict[str, Score] = {}
     for score in scores:
         if graph.order is None and score.graph_digest != graph.digest:
             raise InputError(
@@ -165,8 +165,8 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
                 f"{graph.digest}); run `tiering score {graph.path} --method {score.method} --out NEW`"
             )
         name = score.method if methods.count(score.method) == 1 else f"{score.method} ({score.path.name})"
-        found[name if name not in found else f"{score.method} ({score.path})"] = score
-    return found
+        named[name if name not in named else f"{score.method} ({score.path})"] = score
+    return named
 
 
 def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
