@@ -106,8 +106,8 @@ def _print_rows(result: Evaluation, used: Sequence[str]) -> None:
 
 def _print_reads(result: Evaluation) -> None:
     """Features beside adjacency: what an epoch reads, wherever it lies."""
-    features = {t: (each.accesses, each.accesses * each.row_bytes) for t, each in result.types.items()}
-    lists = {relation: (each.reads, each.bytes) for relation, each in result.adjacency.items()}
+    features = {t: (entry.accesses, entry.accesses * entry.row_bytes) for t, entry in result.types.items()}
+    lists = {relation: (entry.reads, entry.bytes) for relation, entry in result.adjacency.items()}
     rows = []
     for name, parts, sized in (("features", features, not _assumed(result)), ("adjacency", lists, True)):
         total = (sum(reads for reads, _ in parts.values()), sum(moved for _, moved in parts.values()))

@@ -112,16 +112,22 @@ def evaluate_command(
     if given and sampler != "pinsage":
         note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
     how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}
-    asked: dict[str, Any] = {"epochs": epochs, "first_epoch": first_epoch, "judge": judge, "resamples": resamples}
-    asked |= {"page": page, "block": block}
-    asked |= {"train": train, "tiers": _tiers(gpu, peer, cpu, ssd), "row_bytes": _row_bytes(opened, row_bytes)}
-    asked |= {
+    asked: dict[str, Any] = {
+        "epochs": epochs,
+        "first_epoch": first_epoch,
+        "train": train,
+        "tiers": _tiers(gpu, peer, cpu, ssd),
+        "page": page,
+        "block": block,
+        "row_bytes": _row_bytes(opened, row_bytes),
+        "judge": judge,
+        "resamples": resamples,
         "threads": parse_threads(threads),
         "memory": memory,
         **({} if shares is None else {"shares": _shares(shares)}),
     }
     hops = [parse_fanouts(text) for text in fanouts or ["10,10,10"]]
-    results = [evaluate(opened, named, SamplingOptions(each, **how), **asked) for each in hops]
+    results = [evaluate(opened, named, SamplingOptions(fanout, **how), **asked) for fanout in hops]
     for artifact in (opened, *judged):
         artifact.finish_reads()
     for text in notes_on(results):
@@ -150,14 +156,14 @@ def _tiers(gpu: str | None, peer: str | None, cpu: str | None, ssd: bool) -> Cap
 
 def _shares(text: str) -> list[float]:
     """Capacities from ``1%,5%,0.1``."""
-    found = []
+    shares = []
     for part in text.split(","):
         number = part.strip().removesuffix("%")
         try:
-            found.append(float(number) / (100 if number != part.strip() else 1))
+            shares.append(float(number) / (100 if number != part.strip() else 1))
         except ValueError:
             raise InputError(f"--shares: expected shares such as 1%,5%,20%, found {part!r}") from None
-    return found
+    return shares
 
 
 def _row_bytes(graph: Graph, text: str | None) -> int | dict[str, int] | None:

@@ -95,22 +95,11 @@ def import_command(
         "deduplicate": deduplicate,
         "checksum_features": checksum_features,
     }
+    asked: dict[str, Any] = {"format": format_, "edge_ids": edge_ids, "memory": memory, **options}
     if dry_run:
-        forecast = pipeline.predict_import(
-            source, out, format=format_, edge_ids=edge_ids, memory=memory, threads=threads, **options
-        )
-        print_forecast(forecast, json)
+        print_forecast(pipeline.predict_import(source, out, threads=threads, **asked), json)
         return
-    graph = pipeline.import_dataset(
-        source,
-        out,
-        format=format_,
-        edge_ids=edge_ids,
-        memory=memory,
-        threads=parse_threads(threads),
-        force=force,
-        **options,
-    )
+    graph = pipeline.import_dataset(source, out, threads=parse_threads(threads), force=force, **asked)
     for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     print_artifact(graph, json)

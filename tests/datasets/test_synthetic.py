@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering.datasets import generate, open_dataset, synthetic
-from tiering.datasets.communities import EDGE_BLOCK
-from tiering.datasets.shuffle import Shuffle
+from tiering.datasets.communities import EDGE_BLOCK, Shuffle
 from tiering.errors import ExistsError, InputError, StorageError
 
 

@@ -13,8 +13,8 @@ from toy_datasets import toy_dataset
 from tiering import native
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
-from tiering.evaluation.memory import evaluation_need
-from tiering.evaluation.rows import competing_rows
+from tiering.evaluation.competing_rows import competing_rows
+from tiering.evaluation.memory_need import evaluation_need
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
@@ -47,7 +47,7 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
     expected = evaluate(rmat, scores, OPTIONS, threads=2, memory="8GiB", **asked).to_json()
     rows = competing_rows(rmat, 512)
     need = evaluation_need(rmat, rows, OPTIONS, scores=2, ssd=tiers is not None, train=(1 << 21) // 100)
-    for threads, memory in ((1, need.least), (2, need.least), (7, need.least + 2 * need.batch)):
+    for threads, memory in ((1, need.minimum), (2, need.minimum), (7, need.minimum + 2 * need.batch)):
         limit = own_memory() + memory + MARGIN
         with peak_memory() as peak:
             found = evaluate(rmat, scores, OPTIONS, threads=threads, memory=limit, **asked).to_json()
@@ -64,7 +64,7 @@ def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
     options = SamplingOptions([3, 2], batch_size=20_000)
     expected = evaluate(graph, scores, options, epochs=1, threads=2).to_json()
     need = evaluation_need(graph, competing_rows(graph), options, scores=1, ssd=False, train=train)
-    limit = own_memory() + need.least + MARGIN + 16 * train  # the training nodes themselves
+    limit = own_memory() + need.minimum + MARGIN + 16 * train  # the training nodes themselves
     with peak_memory() as peak:
         found = evaluate(graph, scores, options, epochs=1, threads=2, memory=limit).to_json()
     assert found == expected
@@ -82,7 +82,7 @@ def test_inside_a_memory_group(rmat: Graph) -> None:
     """The kernel's own limit, budget and 10 %."""
     train = (1 << 21) // 100
     need = evaluation_need(rmat, competing_rows(rmat), OPTIONS, scores=0, ssd=False, train=train)
-    budget = need.least + 96 * MIB  # the interpreter and its libraries
+    budget = need.minimum + 96 * MIB  # the interpreter and its libraries
     with memory_group(budget + budget // 10) as group:
         done = group.run("evaluate", rmat.path, "--fanouts", "5,3", "--batch-size", 400, "--epochs", 1, "--threads", 2,
                          "--memory", budget, "--json")  # fmt: skip

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets.archive import refuse_archive, refuse_archives
-from tiering.datasets.edge_list import SUFFIXES as TEXT_SUFFIXES
-from tiering.datasets.edge_list import open_edge_list
-from tiering.datasets.igb import find_tree, open_igb
-from tiering.datasets.npy_dir import is_npy_dir, open_npy_dir
-from tiering.datasets.options import given_options, option_name, parse_options, refuse_foreign_options
-from tiering.datasets.parquet import SUFFIXES as PARQUET_SUFFIXES
-from tiering.datasets.parquet import open_parquet, parquet_files
-from tiering.datasets.reading import Reading
-from tiering.datasets.scratch import Scratch
+from tiering.datasets import edge_list, igb, npy, parquet
+from tiering.datasets.npy_file import read_start, refuse_archive, refuse_archives
+from tiering.datasets.options import ImportOptions, given_options, option_name
+from tiering.datasets.reader import Reader
+from tiering.datasets.reading import Reading, Scratch
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset
 from tiering.memory import Budget, parse_memory
 
-READERS: dict[str, Callable[[Path, Reading], Dataset]] = {
-    "npy": open_npy_dir,
-    "igb": open_igb,
-    "edgelist": open_edge_list,
-    "parquet": open_parquet,
+READERS: dict[str, Reader] = {
+    "npy": npy.READER,
+    "igb": igb.READER,
+    "edgelist": edge_list.READER,
+    "parquet": parquet.READER,
 }
-"""Format -> reader."""
+"""Format -> reader, in the order in which messages name them."""
+BY_SIGN = ("igb", "npy", "parquet", "edgelist")
+"""The order in which signs are looked for: a tree may hold what looks like other formats, and text looks like any."""
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
@@ -44,32 +40,23 @@ def detect(path: str | os.PathLike[str]) -> str:
         If it is none of the known formats; says what was looked for.
     """
     path = Path(path)
-    if _is_directory(path):
-        if find_tree(path) is not None:
-            return "igb"
-        if is_npy_dir(path):
-            return "npy"
-        if parquet_files(path):
-            return "parquet"
+    directory = _is_directory(path)
+    signs = [(name, READERS[name].directory if directory else READERS[name].file) for name in BY_SIGN]
+    for name, sign in signs:
+        if sign is not None and sign.recognises(path):
+            return name
+    looked_for = [sign.looked_for for _, sign in signs if sign is not None]
+    if directory:
         refuse_archives(entries(path))
+        names = [entry.name for entry in entries(path)]
+        listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise InputError(
-            f"{path}: no dataset recognised in this directory; looked for SRC__NAME__DST/edge_index.npy (igb; also in "
-            "processed/ and SIZE/processed/), edge_index.npy (npy), *.parquet (parquet); name the --format or give "
-            f"the right directory; found: {_listing(path)}"
+            f"{path}: no dataset recognised in this directory; looked for {', '.join(looked_for)}; name the --format "
+            f"or give the right directory; found: {listing or 'nothing'}"
         )
-    suffixes = [s.lower() for s in path.suffixes]
-    with path.open("rb") as file:
-        start = file.read(6)
-    if start[:4] == b"PAR1" or (suffixes and suffixes[-1] in PARQUET_SUFFIXES):
-        return "parquet"
-    if start != b"\x93NUMPY" and any(s in TEXT_SUFFIXES for s in suffixes[-2:]):
-        return "edgelist"
     refuse_archive(path)
-    hint = "give the directory that holds it" if start == b"\x93NUMPY" else "name the --format"
-    raise InputError(
-        f"{path}: no dataset recognised in this file; looked for parquet ({', '.join(PARQUET_SUFFIXES)}) and text "
-        f"({', '.join(TEXT_SUFFIXES)}, also .gz); {hint}"
-    )
+    hint = "give the directory that holds it" if read_start(path, 6) == b"\x93NUMPY" else "name the --format"
+    raise InputError(f"{path}: no dataset recognised in this file; looked for {' and '.join(looked_for)}; {hint}")
 
 
 def _is_directory(path: Path) -> bool:
@@ -81,11 +68,6 @@ def _is_directory(path: Path) -> bool:
     if not is_there(path, "a dataset"):
         raise MissingError(f"{path}: no such file or directory; check the path")
     return False
-
-
-def _listing(path: Path) -> str:
-    names = [each.name for each in entries(path)]
-    return (", ".join(names[:8]) + (", ..." if len(names) > 8 else "")) or "nothing"
 
 
 def open_dataset(
@@ -106,7 +88,7 @@ def open_dataset(
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options
-        See `tiering.datasets.options.SourceOptions`; ``None`` is the default of each.
+        See `tiering.datasets.options.ImportOptions`; ``None`` is the default of each.
 
     Returns
     -------
@@ -120,7 +102,7 @@ def open_dataset(
     InputError
         If an option or a file is wrong; the message says which, what was expected, what was found, and what to do.
     """
-    parsed = parse_options(options)
+    parsed = ImportOptions.parse(options)
     _is_directory(Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
@@ -128,13 +110,14 @@ def open_dataset(
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
-    refuse_foreign_options(options, chosen)
+    given = given_options(options)
+    _refuse_foreign(given, chosen)
     reading = Reading(parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-    reading.notes.update(format=chosen, source=str(source), options=given_options(options))
+    reading.notes.update(format=chosen, source=str(source), options=given)
     try:
-        dataset = READERS[chosen](source, reading)
+        dataset = READERS[chosen].open(source, reading)
         transform(dataset, reading)
-        _require_known_types(dataset, reading)
+        _require_known_types(dataset, parsed)
         if parsed.split is not None and "splits" not in reading.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
@@ -144,9 +127,17 @@ def open_dataset(
     return dataset
 
 
-def _require_known_types(dataset: Dataset, reading: Reading) -> None:
+def _refuse_foreign(given: dict[str, Any], chosen: str) -> None:
+    """Refuse an option that says nothing about this format: it would be ignored."""
+    for name in given:
+        if name in READERS[chosen].foreign:
+            others = ", ".join(other for other, reader in READERS.items() if name not in reader.foreign)
+            raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
+
+
+def _require_known_types(dataset: Dataset, options: ImportOptions) -> None:
     for name in ("num_nodes", "feature_dim", "feature_dtype"):
-        for node_type in getattr(reading.options, name).by_type:
+        for node_type in getattr(options, name).by_type:
             if node_type not in dataset.nodes:
                 raise InputError(
                     f"{option_name(name)}: no node type {node_type}; there are: {', '.join(dataset.nodes)}"

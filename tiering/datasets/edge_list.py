@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.artifacts.regular import require_file
-from tiering.datasets.options import SourceOptions, shown
+from tiering.datasets.npy_file import read_start
+from tiering.datasets.options import ImportOptions, shown
+from tiering.datasets.reader import RAW_OPTIONS, TREE_OPTIONS, Reader, Sign
 from tiering.datasets.reading import Reading
 from tiering.datasets.tables import TableSink, choose_columns, one_line
 from tiering.errors import InputError
@@ -31,6 +33,7 @@ from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
+MOST_COLUMNS = 10_000
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
@@ -50,21 +53,18 @@ _OTHERS = {
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 """How files begin that are no text, after gzip's layer if there is one."""
-MOST_COLUMNS = 10_000
 _BLANK = "blanks"
-_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": _BLANK, " ": _BLANK, "\t": "\t"}
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": _BLANK, " ": _BLANK}
+_MAP = "map names to numbers 0, 1, 2... first, and correct damaged lines"
+_WANTED = {
+    "src": ("a whole number as source id", _MAP),
+    "dst": ("a whole number as destination id", _MAP),
+    "weight": ("a weight", "correct the line"),
+}
+"""Column -> what belongs in it, and what to do where something else is."""
 
 
-def open_edge_list(path: Path, reading: Reading) -> Dataset:
-    """Read a text file of edges.
-
-    Raises
-    ------
-    MissingError
-        If there is no such file.
-    InputError
-        If a line is damaged (named by its number), there are no edges, or ids are negative or not numbers.
-    """
+def _open_edge_list(path: Path, reading: Reading) -> Dataset:
     require_file(path, "a text file of edges")
     reading.used(path)
     parser: _Parser | None = None
@@ -73,24 +73,34 @@ def open_edge_list(path: Path, reading: Reading) -> Dataset:
     with _open_text(path) as file, progress(path.stat().st_size, "reading edges", "B", scale=True) as bar:
         for block in _blocks(file, path):
             _refuse_lone_returns(block, path, line)
-            lines = block.count(b"\n")
             body = _COMMENT.sub(b"", block) if b"#" in block or b"%" in block else block
-            if parser is None and body.strip():
-                parser = _Parser(path, body, reading)
-                sink = TableSink(reading.scratch, "weight" in parser.columns)
-            if parser is not None and sink is not None and body.strip():
+            if body.strip():
+                if parser is None or sink is None:
+                    parser = _Parser(path, body, reading)
+                    sink = TableSink(reading.scratch, "weight" in parser.columns)
                 for name, values in parser.parse(body, block, line).items():
                     sink.append(name, values, str(path))
-            line += lines
+            line += block.count(b"\n")
             bar.update(len(block))
     if sink is None or sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
     return sink.finish(path, "edgelist", reading)
 
 
+def _is_edge_list(path: Path) -> bool:
+    named = any(suffix.lower() in SUFFIXES for suffix in path.suffixes[-2:])
+    return named and read_start(path, 6) != b"\x93NUMPY"
+
+
+READER = Reader(
+    _open_edge_list,
+    foreign=RAW_OPTIONS | TREE_OPTIONS,
+    file=Sign(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
+)
+
+
 def _open_text(path: Path) -> BinaryIO:
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
+    packed = read_start(path, 2) == b"\x1f\x8b"
     return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
 
 
@@ -110,13 +120,13 @@ def _blocks(file: BinaryIO, path: Path) -> Iterator[bytes]:
         if b"\0" in data:
             raise InputError(f"{path}: expected text, found binary data; check the path and --format")
         end = data.rfind(b"\n") + 1
-        if end == 0:
-            rest += data
-            if len(rest) > 4 * BLOCK_BYTES:
-                raise InputError(f"{path}: expected lines of text, found none in {len(rest)} bytes; check the path")
+        if end:
+            yield rest + data[:end]
+            rest = data[end:]
             continue
-        yield rest + data[:end]
-        rest = data[end:]
+        rest += data
+        if len(rest) > 4 * BLOCK_BYTES:
+            raise InputError(f"{path}: expected lines of text, found none in {len(rest)} bytes; check the path")
     if rest:
         yield rest
 
@@ -152,55 +162,49 @@ class _Parser:
         options = reading.options
         self.path = path
         line = first.lstrip().split(b"\n", 1)[0].decode(errors="replace").strip()
-        self.delimiter = _delimiter(line, options.delimiter, str(path))
+        separator = _delimiter(line, options.delimiter, str(path))
+        self.blanks = separator == _BLANK
+        self.delimiter = " " if self.blanks else separator
         fields = self._fields(line)
-        if len(fields) > MOST_COLUMNS:
-            raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {len(fields)}; check --delimiter")
-        self.header = _has_header(fields, options)
         self.width = len(fields)
+        if self.width > MOST_COLUMNS:
+            raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {self.width}; check --delimiter")
+        self.header = _has_header(fields, options)
         self.columns = choose_columns(fields if self.header else self.width, options, str(path))
-        unused = [i for i in range(self.width) if i not in self.columns.values()]
-        record: dict[str, Any] = {
-            "delimiter": self.delimiter,
-            "header": self.header,
-            "columns": {name: fields[i] if self.header else i for name, i in self.columns.items()},
-        }
-        if unused:
-            record["ignored_columns"] = [fields[i] if self.header else i for i in unused]
-        reading.notes["text"] = record
         self._skip = self.header
+        shown_as = fields if self.header else range(self.width)
+        unused = [shown_as[i] for i in range(self.width) if i not in self.columns.values()]
+        reading.notes["text"] = {
+            "delimiter": separator,
+            "header": self.header,
+            "columns": {name: shown_as[i] for name, i in self.columns.items()},
+            **({"ignored_columns": unused} if unused else {}),
+        }
 
     def _fields(self, line: str) -> list[str]:
-        if self.delimiter == _BLANK:
+        if self.blanks:
             line = " ".join(line.split())
-        delimiter = " " if self.delimiter == _BLANK else self.delimiter
         try:
-            parts = next(csv.reader([line], delimiter=delimiter), [])
+            parts = next(csv.reader([line], delimiter=self.delimiter), [])
         except csv.Error:  # a field of more than 128 KiB
-            parts = line.split(delimiter)
+            parts = line.split(self.delimiter)
         return [part.strip() for part in parts]
 
-    def parse(self, body: bytes, block: bytes, line: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Columns of a block whose first line has number `line` in the file."""
-        text = _single_blanks(body) if self.delimiter == _BLANK else body
+    def parse(self, body: bytes, block: bytes, line: int) -> dict[str, npt.NDArray[Any]]:
+        """Columns of a block whose first line has number `line` in the file; `body` is the block without comments."""
+        text = _single_blanks(body) if self.blanks else body
         if not text.endswith(b"\n"):
             text += b"\n"  # pyarrow cannot skip a header without
-        names = [str(i) for i in range(self.width)]
-        wanted = {name: pa.float64() if name == "weight" else pa.int64() for name in self.columns}
+        kinds = {str(i): pa.float64() if name == "weight" else pa.int64() for name, i in self.columns.items()}
         try:
             table = pa_csv.read_csv(
                 io.BytesIO(text),
-                read_options=pa_csv.ReadOptions(
-                    column_names=names, skip_rows=int(self._skip), block_size=max(len(text), 1)
+                pa_csv.ReadOptions(
+                    column_names=[str(i) for i in range(self.width)], skip_rows=int(self._skip), block_size=len(text)
                 ),
-                parse_options=pa_csv.ParseOptions(
-                    delimiter=" " if self.delimiter == _BLANK else self.delimiter, ignore_empty_lines=True
-                ),
-                convert_options=pa_csv.ConvertOptions(
-                    include_columns=[str(i) for i in self.columns.values()],
-                    column_types={str(self.columns[name]): kind for name, kind in wanted.items()},
-                    null_values=[],
-                    strings_can_be_null=False,
+                pa_csv.ParseOptions(delimiter=self.delimiter, ignore_empty_lines=True),
+                pa_csv.ConvertOptions(
+                    include_columns=list(kinds), column_types=kinds, null_values=[], strings_can_be_null=False
                 ),
             )
         except pa.ArrowException as error:
@@ -228,17 +232,13 @@ class _Parser:
                     "correct the line, or name the --delimiter"
                 )
             for name, i in self.columns.items():
-                ok = _is_number(fields[i]) if name == "weight" else _is_id(fields[i])
-                if not ok:
+                if not (_is_number(fields[i]) if name == "weight" else _is_id(fields[i])):
+                    wanted, remedy = _WANTED[name]
                     hint = "; if this line is a header, say --header" if first else ""
-                    found = f"found {shown(fields[i])}; {_REMEDY[name]}{hint}"
-                    raise InputError(f"{self.path}: line {number}: expected {_WANTED[name]}, {found}")
+                    raise InputError(
+                        f"{self.path}: line {number}: expected {wanted}, found {shown(fields[i])}; {remedy}{hint}"
+                    )
             first = False
-
-
-_WANTED = {"src": "a whole number as source id", "dst": "a whole number as destination id", "weight": "a weight"}
-_MAP = "map names to numbers 0, 1, 2... first, and correct damaged lines"
-_REMEDY = {"src": _MAP, "dst": _MAP, "weight": "correct the line"}
 
 
 def _single_blanks(text: bytes) -> bytes:
@@ -263,7 +263,7 @@ def _is_id(text: str) -> bool:
     return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
 
 
-def _has_header(fields: list[str], options: SourceOptions) -> bool:
+def _has_header(fields: list[str], options: ImportOptions) -> bool:
     """Whether the first line is a header: neither of the two ids looks like a number, damaged or not."""
     asked = (options.src_column, options.dst_column)
     if options.header is not None:
@@ -275,6 +275,7 @@ def _has_header(fields: list[str], options: SourceOptions) -> bool:
 
 
 def _delimiter(line: str, wanted: str | None, where: str) -> str:
+    """One character, or `_BLANK` for any number of spaces and tabs."""
     if wanted is not None:
         delimiter = _DELIMITERS.get(wanted, wanted)
         if delimiter != _BLANK and (

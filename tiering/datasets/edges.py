@@ -1,7 +1,8 @@
-"""Edge arrays: opened from numpy files in either orientation, with what belongs to each edge."""
+"""Edges from numpy files in either orientation, and what is checked of edges from any file: weights, ids, room."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,6 @@ from tiering.errors import BudgetError, InputError
 from tiering.formats.protocols import EdgeData
 from tiering.units import format_bytes
 
-EDGE_FILES = {"weight": ("edge_weight.npy",), "type": ("edge_type.npy",)}
-"""Per-edge array -> file names it may have."""
 SMALL_INDPTR = 64 * 1024 * 1024
 """Bytes that any machine has."""
 ID_FILES = ("edge_id.npy", "edge_ids.npy")
@@ -32,12 +31,6 @@ def read_edge_folder(
 
     Parameters
     ----------
-    folder
-        Where the files are.
-    relation
-        What to call the relation.
-    reading
-        Options and record.
     pairs
         How to read a file of shape (2, 2): ``True`` as (E, 2), ``False`` as (2, E).
 
@@ -56,20 +49,19 @@ def read_edge_folder(
         If dtype, shape or length of a file does not fit.
     """
     path = folder / "edge_index.npy"
-    src, dst = _open_edge_index(path, reading, pairs)
-    edges = EdgeData(relation, src, dst, where=str(path))
+    edges = EdgeData(relation, *_open_edge_index(path, reading, pairs), where=str(path))
     names = {path.name}
-    for key, candidates in EDGE_FILES.items():
-        for name in candidates:
-            if is_there(folder / name, "one value per edge"):
-                edges.data[key] = _per_edge(folder / name, edges.num_edges, reading, ids=key == "type")
-                names.add(name)
+    for key, ids in (("weight", False), ("type", True)):
+        path = folder / f"edge_{key}.npy"
+        if is_there(path, "one value per edge"):
+            edges.data[key] = _per_edge(path, edges.num_edges, reading, ids=ids)
+            names.add(path.name)
     for name in ID_FILES:
         if is_there(folder / name, "one id per edge") and edges.edge_ids is None:
             edges.edge_ids = _per_edge(folder / name, edges.num_edges, reading, ids=True).astype(np.int64, copy=False)
             names.add(name)
     if "weight" in edges.data:
-        check_weights(edges.data["weight"], str(folder / EDGE_FILES["weight"][0]))
+        check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
     return edges, names
 
 
@@ -86,16 +78,14 @@ def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDA
     by_pairs = pairs if shape == (2, 2) else shape[1] == 2
     if shape == (2, 2):
         reading.inferred(f"{path} orientation", "(E, 2)" if by_pairs else "(2, E)")
-    array = header.open()
-    return (array[:, 0], array[:, 1]) if by_pairs else (array[0], array[1])
+    src, dst = header.open().T if by_pairs else header.open()
+    return src, dst
 
 
 def _per_edge(path: Path, num_edges: int, reading: Reading, *, ids: bool) -> npt.NDArray[Any]:
     header = read_header(path, "one value per edge")
     reading.used(path)
-    array = header.open()
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+    array = header.open_column()
     if array.shape != (num_edges,):
         raise InputError(
             f"{path}: expected one value per edge, shape ({num_edges},), found {header.described}; correct the file, "
@@ -138,6 +128,11 @@ class LargestId:
         """For messages."""
         return f"{self.where}: edge {self.edge}: {self.end} id {self.id}"
 
+    @staticmethod
+    def of(candidates: Iterable[LargestId]) -> LargestId:
+        """The first of the largest."""
+        return max(candidates, key=lambda largest: largest.id, default=LargestId())
+
 
 def largest_id(ids: npt.NDArray[Any], where: str, end: str, first: int = 0) -> LargestId:
     """Largest of the ids, -1 if there are none. Cost: one pass over the file.
@@ -176,8 +171,7 @@ def largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
     """Largest id of a type in any relation."""
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
     ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
-    found = [largest_id(ids, edge.where, end) for edge, ids, end in ends]
-    return max(found, key=lambda each: each.id, default=LargestId())
+    return LargestId.of([largest_id(ids, edge.where, end) for edge, ids, end in ends])
 
 
 def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], reading: Reading) -> None:

@@ -65,19 +65,16 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureRef:
     rows, dim = header.shape if len(header.shape) == 2 else (header.shape[0], 1)
     if dim == 0:
         raise InputError(f"{path}: expected 1 or more values per row, found shape {header.shape}; leave it out")
-    dtype = _dtype_name(path, header.dtype)
-    wanted_dim = reading.options.feature_dim.get(node_type)
-    wanted_dtype = reading.options.feature_dtype.get(node_type)
-    if wanted_dim not in (None, dim):
-        raise InputError(
-            f"{path}: --feature-dim says {wanted_dim} values per row, but the file has a numpy header that says "
-            f"{header.described}; leave the option out"
-        )
-    if wanted_dtype not in (None, dtype):
-        raise InputError(
-            f"{path}: --feature-dtype says {wanted_dtype}, but the file has a numpy header that says "
-            f"{header.described}; leave the option out"
-        )
+    dtype, options = _dtype_name(path, header.dtype), reading.options
+    for option, wanted, has, unit in (
+        ("--feature-dim", options.feature_dim.get(node_type), dim, " values per row"),
+        ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
+    ):
+        if wanted not in (None, has):
+            raise InputError(
+                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {header.described}; "
+                "leave the option out"
+            )
     return FeatureRef(path, "npy", dtype, rows, dim, header.offset)
 
 
@@ -100,8 +97,8 @@ def _headerless(
     path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
 ) -> FeatureRef:
     options = reading.options
-    dim, dtype = options.feature_dim.get(node_type), options.feature_dtype.get(node_type) or "float32"
-    rows = options.num_nodes.get(node_type)
+    dim, rows = options.feature_dim.get(node_type), options.num_nodes.get(node_type)
+    dtype = options.feature_dtype.get(node_type) or "float32"
     item = storage_dtype(dtype).itemsize
     size = path.stat().st_size
     if size == 0:
@@ -116,13 +113,13 @@ def _headerless(
             reading.inferred(f"{node_type} feature shape", [follows, dim, dtype])
     if dim is None:
         raise InputError(_cannot_tell(path, size, known_rows, item, dtype))
-    found = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
-    if rows not in (None, found):
+    counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")
+    if rows not in (None, counted):
         raise InputError(
             f"{path}: expected {rows} rows (--num-nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
-            f"bytes = {found} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
+            f"bytes = {counted} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
         )
-    return FeatureRef(path, "raw", dtype, found, dim, 0)
+    return FeatureRef(path, "raw", dtype, counted, dim)
 
 
 def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:

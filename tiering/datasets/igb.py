@@ -18,10 +18,11 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.artifacts.storage import storage_errors
 from tiering.datasets.edges import read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
+from tiering.datasets.npy_file import read_start
 from tiering.datasets.options import node_count
+from tiering.datasets.reader import COLUMN_OPTIONS, TEXT_OPTIONS, Reader, Sign
 from tiering.datasets.reading import Reading
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset, NodeData
@@ -57,12 +58,12 @@ def parse_relation(name: str) -> tuple[Relation, bool] | None:
     return None
 
 
-def relation_folders(path: Path) -> list[Path]:
-    """Folders of relations directly inside `path`, in the order of their names."""
+def _relation_folders(path: Path) -> dict[Path, tuple[Relation, bool]]:
+    """Folders of relations directly inside `path`, in the order of their names, and what the names say."""
     if not is_folder(path):
-        return []
-    named = [each for each in entries(path) if parse_relation(each.name) and is_folder(each)]
-    return [each for each in named if is_there(each / "edge_index.npy", "edges")]
+        return {}
+    named = {entry: parsed for entry in entries(path) if (parsed := parse_relation(entry.name)) and is_folder(entry)}
+    return {folder: parsed for folder, parsed in named.items() if is_there(folder / "edge_index.npy", "edges")}
 
 
 def find_tree(path: Path) -> Path | None:
@@ -74,27 +75,17 @@ def find_tree(path: Path) -> Path | None:
         If there are several sizes to choose from.
     """
     for folder in (path, path / "processed"):
-        if relation_folders(folder):
+        if _relation_folders(folder):
             return folder
-    if not is_folder(path):
-        return None
-    sizes = [each for each in entries(path) if relation_folders(each / "processed")]
+    sizes = [size for size in (entries(path) if is_folder(path) else []) if _relation_folders(size / "processed")]
     if len(sizes) > 1:
         names = ", ".join(str(p) for p in sizes)
         raise InputError(f"{path}: holds {len(sizes)} datasets ({names}); give the path of one")
     return sizes[0] / "processed" if sizes else None
 
 
-def open_igb(path: Path, reading: Reading) -> Dataset:
-    """Open an IGB or IGBH tree at any level (ROOT with one size, ROOT/SIZE, ROOT/SIZE/processed).
-
-    Raises
-    ------
-    MissingError
-        If there is no relation folder, or a relation asked for is missing.
-    InputError
-        If a file is damaged or does not fit the others.
-    """
+def _open_igb(path: Path, reading: Reading) -> Dataset:
+    """Open a tree at any level: ROOT with one size, ROOT/SIZE, ROOT/SIZE/processed."""
     tree = find_tree(path)
     if tree is None:
         raise MissingError(
@@ -103,72 +94,62 @@ def open_igb(path: Path, reading: Reading) -> Dataset:
         )
     size = tree.parent.name if tree.name == "processed" else tree.name
     edges, used = [], {META_FILE}
-    for folder in _chosen(tree, reading):
-        parsed = parse_relation(folder.name)
-        if parsed is not None:
-            edge, names = read_edge_folder(folder, parsed[0], reading, pairs=parsed[1])
-            edges.append(edge)
-            used.add(folder.name)
-            reading.ignored(folder, {p.name for p in entries(folder)} - names)
+    for folder, (relation, pairs) in _chosen(tree, reading).items():
+        edge, names = read_edge_folder(folder, relation, reading, pairs=pairs)
+        edges.append(edge)
+        used.add(folder.name)
+        reading.ignored(folder, {p.name for p in entries(folder)} - names)
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
     reading.notes["node_types"] = types
     stated = _stated_counts(tree, reading)
     nodes = {}
     for node_type in types:
         folder = tree / node_type
-        known = is_folder(folder)
-        if not known and os.path.lexists(folder):
+        if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
         nodes[node_type], names = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
-        _require_label_chosen(folder, nodes[node_type], reading)
         used.add(node_type)
-        if known:
+        if is_folder(folder):
+            _require_label_chosen(folder, nodes[node_type], reading)
             reading.ignored(folder, {p.name for p in entries(folder)} - names)
     reading.ignored(tree, {p.name for p in entries(tree) if not p.name.startswith(".")} - used)
-    name = tree.parent.name if tree.name == "processed" else tree.name
-    return Dataset(name, "igb", nodes, edges, reading.notes, reading.files)
+    return Dataset(size, "igb", nodes, edges, reading.notes, reading.files)
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:
-    found = [each.name for each in entries(folder) if each.match("node_label*.npy")] if is_folder(folder) else []
-    if nodes.labels is None and found:
+    labels = [entry.name for entry in entries(folder) if entry.match("node_label*.npy")]
+    if nodes.labels is None and labels:
         raise MissingError(
-            f"{folder}: expected node_label_{reading.options.label}.npy or node_label.npy, found {', '.join(found)}; "
+            f"{folder}: expected node_label_{reading.options.label}.npy or node_label.npy, found {', '.join(labels)}; "
             "choose with --label 19 or 2K"
         )
 
 
-def _chosen(tree: Path, reading: Reading) -> list[Path]:
-    folders = relation_folders(tree)
+def _chosen(tree: Path, reading: Reading) -> dict[Path, tuple[Relation, bool]]:
+    """The relations asked for, by folder."""
+    folders = _relation_folders(tree)
+    by_name = {relation_key(relation): folder for folder, (relation, _) in folders.items()}
+    by_name |= {folder.name: folder for folder in folders}
     wanted = reading.options.relations
-    if not wanted:
-        return folders
-    by_name = {folder.name: folder for folder in folders}
-    for folder in folders:
-        parsed = parse_relation(folder.name)
-        if parsed is not None:
-            by_name[relation_key(parsed[0])] = folder
     for name in wanted:
         if name not in by_name:
             known = ", ".join(folder.name for folder in folders)
             raise MissingError(f"{tree}: no relation {name}; there are: {known}")
-    return sorted({by_name[name] for name in wanted})
+    chosen = {by_name[name] for name in wanted or by_name}
+    return {folder: parsed for folder, parsed in folders.items() if folder in chosen}
 
 
 def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Reading) -> NodeFiles:
     node_type, label = folder.name, reading.options.label
-    known = {f"IGB {s}": counts[node_type] for s, counts in COUNTS.items() if node_type in counts and s == size}
-    prefixes = {}
-    if node_type == "paper":
-        prefixes = {COUNTS["full"]["paper"]: FULL_LABELS[label]}
+    published = COUNTS.get(size, {}).get(node_type)
     return NodeFiles(
         folder=folder,
         node_type=node_type,
         label_names=(f"node_label_{label}.npy", "node_label.npy"),
         headerless=True,
         usual_dim=USUAL_DIM,
-        known_rows=known,
-        label_prefixes=prefixes,
+        known_rows={} if published is None else {f"IGB {size}": published},
+        label_prefixes={COUNTS["full"]["paper"]: FULL_LABELS[label]} if node_type == "paper" else {},
         stated_count=(str(folder.parent / META_FILE), stated[node_type]) if node_type in stated else None,
     )
 
@@ -179,8 +160,7 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
         return {}
     reading.used(path)
     try:
-        with storage_errors(path), path.open("rb") as file:
-            text = file.read(LONGEST_META + 1)
+        text = read_start(path, LONGEST_META + 1)
         if len(text) > LONGEST_META:
             raise ValueError(f"found more than {LONGEST_META} bytes")
         counts = json.loads(text)["num_nodes"]
@@ -189,3 +169,13 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
         raise InputError(
             f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({str(error)[:200]}); correct it'
         ) from error
+
+
+READER = Reader(
+    _open_igb,
+    foreign=COLUMN_OPTIONS | TEXT_OPTIONS,
+    directory=Sign(
+        "SRC__NAME__DST/edge_index.npy (igb; also in processed/ and SIZE/processed/)",
+        lambda path: find_tree(path) is not None,
+    ),
+)

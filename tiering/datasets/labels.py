@@ -64,18 +64,8 @@ def read_labels(
         prefixes = (*prefixes, labelled)
     elif prefixes:
         labelled = prefixes[0]
-    if headerless and not is_npy(path):
-        values = _open_headerless(path, num_nodes, prefixes)
-    else:
-        header = read_header(path, "labels of shape (N,)")
-        values = header.open()
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim != 1:
-            raise InputError(
-                f"{path}: expected one label per node, shape ({num_nodes},), found {header.described}; "
-                "several labels per node are not supported, choose one column"
-            )
+    raw = headerless and not is_npy(path)
+    values = _open_headerless(path, num_nodes, prefixes) if raw else _open(path, num_nodes)
     if values.shape[0] != num_nodes and values.shape[0] not in prefixes:
         raise InputError(
             f"{path}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
@@ -84,16 +74,28 @@ def read_labels(
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
     if used < num_nodes:
         reading.notes["num_labelled"] = used
-    return _convert(path, values[:used], num_nodes, reading)
+    labels = reading.scratch.array(num_nodes, np.int64)
+    labels[used:] = -1
+    return labels, _convert(path, values[:used], labels) + 1
+
+
+def _open(path: Path, num_nodes: int) -> npt.NDArray[Any]:
+    header = read_header(path, "labels of shape (N,)")
+    values = header.open_column()
+    if values.ndim != 1:
+        raise InputError(
+            f"{path}: expected one label per node, shape ({num_nodes},), found {header.described}; "
+            "several labels per node are not supported, choose one column"
+        )
+    return values
 
 
 def _open_headerless(path: Path, num_nodes: int, prefixes: tuple[int, ...]) -> npt.NDArray[Any]:
     size = path.stat().st_size
     for rows in (num_nodes, *prefixes):
-        if size == rows * 4:
-            return open_raw(path, np.dtype("<f4"), (rows,))
-        if size == rows * 8:
-            return open_raw(path, np.dtype("<i8"), (rows,))
+        for dtype in (np.dtype("<f4"), np.dtype("<i8")):
+            if size == rows * dtype.itemsize:
+                return open_raw(path, dtype, (rows,))
     raise InputError(
         f"{path}: has no numpy header, and its {size} bytes are not {num_nodes} labels of float32 "
         f"({num_nodes * 4} bytes) or int64 ({num_nodes * 8} bytes); get the file again, or, if only the first nodes "
@@ -101,13 +103,10 @@ def _open_headerless(path: Path, num_nodes: int, prefixes: tuple[int, ...]) -> n
     )
 
 
-def _convert(
-    path: Path, values: npt.NDArray[Any], num_nodes: int, reading: Reading
-) -> tuple[npt.NDArray[np.int64], int]:
+def _convert(path: Path, values: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> int:
+    """Copy checked values to the front of `labels`; returns the largest, -1 if there is none."""
     if values.dtype.kind not in "iufb":
         raise InputError(f"{path}: expected labels as whole numbers, found dtype {values.dtype}; convert them")
-    labels = reading.scratch.array(num_nodes, np.int64)
-    labels[values.shape[0] :] = -1
     largest = -1
     for part in chunks(values.shape[0]):
         block = values[part]
@@ -125,4 +124,4 @@ def _convert(
             )
         labels[part] = block
         largest = max(largest, int(labels[part].max()))
-    return labels, largest + 1
+    return largest

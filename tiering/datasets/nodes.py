@@ -11,13 +11,13 @@ from tiering.artifacts.regular import is_there, require_file
 from tiering.datasets.edges import largest_of_type, require_room
 from tiering.datasets.features import describe_features
 from tiering.datasets.labels import label_rows, read_labels
+from tiering.datasets.npy_file import read_start
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reading import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
 from tiering.errors import InputError
 from tiering.formats.protocols import EdgeData, FeatureRef, NodeData
 
-FEATURE_FILE = "node_feat.npy"
 COUNT_FILE = "num_nodes.txt"
 
 
@@ -53,38 +53,32 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     names : set of str
         File names used.
     """
-    folder, kind = files.folder, files.node_type
-    names: set[str] = set()
+    folder = files.folder
     label_path = next((folder / n for n in files.label_names if is_there(folder / n, "labels")), None)
-    stated = _stated_count(files, names)
+    stated = _stated_count(files)
     features = _features(files, label_path, stated, reading)
     num_nodes = _num_nodes(files, features, label_path, stated, edges, reading)
-    labels, num_classes = None, None
+    nodes = NodeData(num_nodes, features)
     if label_path is not None:
         prefixes = files.label_prefixes.get(num_nodes, ())
-        labels, num_classes = read_labels(
+        nodes.labels, nodes.num_classes = read_labels(
             label_path, num_nodes, reading, prefixes=prefixes, headerless=files.headerless
         )
-        names.add(label_path.name)
-    if features is not None:
-        names.add(features.path.name)
-    splits, split_names = read_splits(folder, num_nodes, reading)
-    names |= split_names
-    if reading.options.split is not None and (labels is not None or len(reading.notes["node_types"]) == 1):
-        if splits:
-            reading.notes["splits_replaced"] = sorted(split_names)
-        splits = make_splits(labels, num_nodes, reading, str(folder))
-    check_splits(splits, labels, num_nodes, kind, reading)
-    return NodeData(num_nodes, features, labels, num_classes, splits), names
+    nodes.splits, names = read_splits(folder, num_nodes, reading)
+    if reading.options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
+        if nodes.splits:
+            reading.notes["splits_replaced"] = sorted(names)
+        nodes.splits = make_splits(nodes.labels, num_nodes, reading, str(folder))
+    check_splits(nodes.splits, nodes.labels, num_nodes, files.node_type, reading)
+    used = {label_path, None if features is None else features.path, stated and Path(stated[0])}
+    return nodes, names | {path.name for path in used if path is not None and path.parent == folder}
 
 
-def _stated_count(files: NodeFiles, names: set[str]) -> tuple[str, int] | None:
+def _stated_count(files: NodeFiles) -> tuple[str, int] | None:
     path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
     if not is_there(path, what):
         return files.stated_count
-    names.add(COUNT_FILE)
-    with path.open("rb") as file:
-        text = file.read(100).decode(errors="replace").strip()
+    text = read_start(path, 100).decode(errors="replace").strip()
     if not re.fullmatch("[0-9]+", text):
         raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
     return str(path), node_count(text, str(path))
@@ -93,21 +87,19 @@ def _stated_count(files: NodeFiles, names: set[str]) -> tuple[str, int] | None:
 def _features(
     files: NodeFiles, label_path: Path | None, stated: tuple[str, int] | None, reading: Reading
 ) -> FeatureRef | None:
-    path = files.folder / FEATURE_FILE
+    path = files.folder / "node_feat.npy"
     if not is_there(path, "a feature table"):
         for option in ("feature_dim", "feature_dtype"):
             if files.node_type in getattr(reading.options, option).by_type:
                 require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
         return None
-    known = dict(files.known_rows)
-    if stated is not None:
-        known[stated[0]] = stated[1]
+    known = {**files.known_rows, **dict([stated] if stated else [])}
     if label_path is not None:
-        rows = label_rows(label_path)
+        rows, size = label_rows(label_path), label_path.stat().st_size
         if rows is not None:
             known[label_path.name] = rows
-        elif label_path.stat().st_size % 4 == 0:
-            known[label_path.name + " as float32"] = label_path.stat().st_size // 4
+        elif size % 4 == 0:
+            known[f"{label_path.name} as float32"] = size // 4
     return describe_features(
         path, files.node_type, reading, known_rows=known, usual_dim=files.usual_dim if files.headerless else None
     )
@@ -121,10 +113,9 @@ def _num_nodes(
     edges: list[EdgeData],
     reading: Reading,
 ) -> int:
-    counts: list[tuple[str, int]] = []
-    wanted = reading.options.num_nodes.get(files.node_type)
-    if wanted is not None:
-        counts.append(("--num-nodes", wanted))
+    node_type = files.node_type
+    wanted = reading.options.num_nodes.get(node_type)
+    counts = [] if wanted is None else [("--num-nodes", wanted)]
     if features is not None:
         counts.append((str(features.path), features.rows))
     if stated is not None:
@@ -132,22 +123,22 @@ def _num_nodes(
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
-                f"{origin}: expected {counts[0][1]} nodes of type {files.node_type} as in {counts[0][0]}, found "
+                f"{origin}: expected {counts[0][1]} nodes of type {node_type} as in {counts[0][0]}, found "
                 f"{number}; correct one of the two"
             )
     rows = None if counts or label_path is None else label_rows(label_path)
     if rows is not None:
         counts.append((str(label_path), rows))
     if counts:
-        origin, count = counts[0]
-        origin = f"{origin}: says that there are {count}; correct it if there are not"
+        count = counts[0][1]
+        origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"
     else:
-        largest = largest_of_type(files.node_type, edges)
+        largest = largest_of_type(node_type, edges)
         count = largest.id + 1
         origin = (
             f"{largest.place} is the largest, and no file and no --num-nodes says how many nodes there are; correct "
             "it, or make sparse ids 0, 1, 2... first"
         )
-        reading.inferred(f"{files.node_type} num_nodes", {"value": count, "from": "largest id + 1"})
-    require_room(files.node_type, count, origin, edges, reading)
+        reading.inferred(f"{node_type} num_nodes", {"value": count, "from": "largest id + 1"})
+    require_room(node_type, count, origin, edges, reading)
     return count

@@ -1,25 +1,36 @@
-"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped."""
+"""Numpy files, opened with distrust: header parsed without pickle, length of the data checked, then mapped.
+
+Archives of arrays (.npz) are recognised and refused, because arrays in them cannot be mapped where they lie.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import require_file
+from tiering.artifacts.regular import is_there, require_file
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.datasets.archive import refuse_archive
 from tiering.datasets.options import shown
 from tiering.errors import InputError
 
 _MAGIC = b"\x93NUMPY"
+_PARSERS = {1: (np.lib.format.read_array_header_1_0, 2), 2: (np.lib.format.read_array_header_2_0, 4)}
+"""Version -> what parses its header, and how many bytes the length of the header takes."""
 _MAX_HEADER = 64 * 1024
 _MAX_AXES = 8
+
+_ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
+_STEMS = {"edge_index", "edge_weight", "edge_type", "edge_id", "node_feat", "node_label", "node_labels", "num_nodes"}
+_STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
+"""Names that the formats of numpy files give to what they read."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +56,24 @@ class NpyHeader:
         by_columns: npt.NDArray[Any] = open_raw(self.path, self.dtype, self.shape[::-1], self.offset).T
         return by_columns
 
+    def open_column(self) -> npt.NDArray[Any]:
+        """The same, without a second axis of length 1."""
+        array = self.open()
+        return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
 
 def is_npy(path: Path) -> bool:
     """Whether the file starts with numpy's magic bytes, whatever its name; `InputError` if it is an archive."""
-    with storage_errors(path), path.open("rb") as file:
-        if file.read(len(_MAGIC)) == _MAGIC:
-            return True
+    if read_start(path, len(_MAGIC)) == _MAGIC:
+        return True
     refuse_archive(path)
     return False
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first bytes of a file."""
+    with storage_errors(path), path.open("rb") as file:
+        return file.read(size)
 
 
 def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
@@ -83,43 +104,38 @@ def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
             f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
         )
     if size < 12:
-        raise InputError(f"{path}: damaged numpy header (the file ends in it, {size} bytes); get the file again")
-    with storage_errors(path), path.open("rb") as file:
-        shape, fortran, dtype = _parse(path, file)
-        offset = file.tell()
-    _check_dtype(path, dtype)
-    header = NpyHeader(path, dtype, shape, fortran and len(shape) > 1, offset)
+        raise _damaged(path, f"the file ends in it, {size} bytes")
+    header = _parse(path)
+    _check_dtype(path, header.dtype)
     _check_length(header, size)
     return header
 
 
-def _parse(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    readers = {
-        1: (np.lib.format.read_array_header_1_0, 2),
-        2: (np.lib.format.read_array_header_2_0, 4),
-    }
-    start = file.read(12)
-    if start[6] not in readers or start[7] != 0:
-        raise InputError(
-            f"{path}: expected numpy file version 1.0 or 2.0, found {start[6]}.{start[7]}; "
-            "save it again with numpy.save"
-        )
-    reader, width = readers[start[6]]
-    length = int.from_bytes(start[8 : 8 + width], "little")
-    if length > _MAX_HEADER:
-        raise InputError(
-            f"{path}: damaged numpy header (expected at most {_MAX_HEADER} bytes, found {length}); get the file again"
-        )
-    file.seek(8)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
-            shape, fortran, dtype = reader(file, max_header_size=_MAX_HEADER)
-    except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
-        raise InputError(
-            f"{path}: damaged numpy header ({' '.join(str(error).split())[:120]}); get the file again"
-        ) from error
-    return tuple(int(n) for n in shape), bool(fortran), np.dtype(dtype)
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(f"{path}: damaged numpy header ({what}); get the file again")
+
+
+def _parse(path: Path) -> NpyHeader:
+    with storage_errors(path), path.open("rb") as file:
+        start = file.read(12)
+        if start[6] not in _PARSERS or start[7] != 0:
+            raise InputError(
+                f"{path}: expected numpy file version 1.0 or 2.0, found {start[6]}.{start[7]}; "
+                "save it again with numpy.save"
+            )
+        parser, width = _PARSERS[start[6]]
+        length = int.from_bytes(start[8 : 8 + width], "little")
+        if length > _MAX_HEADER:
+            raise _damaged(path, f"expected at most {_MAX_HEADER} bytes, found {length}")
+        file.seek(8)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
+                shape, fortran, dtype = parser(file, max_header_size=_MAX_HEADER)
+        except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
+            raise _damaged(path, " ".join(str(error).split())[:120]) from error
+        sizes = tuple(int(n) for n in shape)
+        return NpyHeader(path, np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
 
 
 def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
@@ -138,42 +154,60 @@ def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
 
 
 def _check_length(header: NpyHeader, size: int) -> None:
-    if len(header.shape) > _MAX_AXES:
-        raise InputError(
-            f"{header.path}: damaged numpy header (expected a shape of at most {_MAX_AXES} axes, found "
-            f"{len(header.shape)}); get the file again"
-        )
-    if any(n < 0 for n in header.shape):
-        raise InputError(
-            f"{header.path}: damaged numpy header (negative size in shape {', '.join(map(shown, header.shape))}); get "
-            "the file again"
-        )
+    path, shape, item = header.path, header.shape, header.dtype.itemsize
+    if len(shape) > _MAX_AXES:
+        raise _damaged(path, f"expected a shape of at most {_MAX_AXES} axes, found {len(shape)}")
+    if any(n < 0 for n in shape):
+        raise _damaged(path, f"negative size in shape {', '.join(map(shown, shape))}")
     # What has no value has no bytes either, but numpy counts the other axes all the same.
-    if math.prod(n or 1 for n in header.shape) * header.dtype.itemsize >= 2**63:
-        raise InputError(
-            f"{header.path}: damaged numpy header (expected a shape of less than 2^63 bytes, found "
-            f"{', '.join(map(shown, header.shape))}); get the file again"
-        )
-    expected = header.offset + math.prod(header.shape) * header.dtype.itemsize
+    if math.prod(n or 1 for n in shape) * item >= 2**63:
+        raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(shown, shape))}")
+    expected = header.offset + math.prod(shape) * item
+    announced = f"the header announces {header.described}, {expected} bytes in all, found {size}"
     if size < expected:
-        raise InputError(
-            f"{header.path}: truncated: the header announces {header.described}, {expected} bytes in all, "
-            f"found {size}; get the file again"
-        )
+        raise InputError(f"{path}: truncated: {announced}; get the file again")
     if size > expected:
         raise InputError(
-            f"{header.path}: oversized: the header announces {header.described}, {expected} bytes in all, "
-            f"found {size}; the header does not belong to this data, get or write the file again"
+            f"{path}: oversized: {announced}; the header does not belong to this data, get or write the file again"
         )
 
 
 def _guess(path: Path, size: int) -> str:
     """What a headerless file of this size could be."""
-    with path.open("rb") as file:
-        start = file.read(1)
+    start = read_start(path, 1)
     if start == b"\x1f":
         return "is it packed with gzip? Unpack it first"
     if start == b"\x80":
         return "it looks like a Python pickle, which is never loaded"
     guesses = [f"{size // item} x {name}" for name, item in (("float32", 4), ("int64", 8)) if size % item == 0]
     return "a raw file? It would hold " + " or ".join(guesses) if guesses else "damaged?"
+
+
+def refuse_archive(path: Path) -> None:
+    """Raise `InputError` if the file is a zip archive: says what is in it and how to save that as plain arrays."""
+    if read_start(path, 4) not in _ZIP_MAGIC:
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {Path(member.filename).stem: member for member in archive.infolist()}
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{path}: expected a numpy file, found a damaged zip archive ({error})") from error
+    if {"format", "shape", "data"} <= set(members):
+        kind = "a scipy sparse matrix (save_npz)"
+        advice = f"a = scipy.sparse.load_npz('{path.name}').tocoo(); numpy.save('edge_index.npy', [a.row, a.col])"
+    else:
+        packed = any(member.compress_type != zipfile.ZIP_STORED for member in members.values())
+        names = ", ".join(sorted(members)[:6]) or "nothing"
+        kind = f"{'a compressed' if packed else 'an'} archive (npz) of {names}"
+        advice = f"numpy.save('NAME.npy', numpy.load('{path.name}')['{next(iter(sorted(members)), 'NAME')}'])"
+    raise InputError(
+        f"{path}: expected a numpy file (.npy), found {kind}; what is in an archive cannot be mapped where it lies: "
+        f"save it as plain arrays, such as {advice}"
+    )
+
+
+def refuse_archives(paths: Iterable[Path]) -> None:
+    """The same for those files that bear the name of something the formats of numpy files read."""
+    for path in sorted(paths):
+        if path.suffix == ".npz" and path.stem in _STEMS and is_there(path, "an archive"):
+            refuse_archive(path)

@@ -1,70 +1,24 @@
-"""Options of an import: one value for all formats, parsed and checked in one place."""
+"""Options of an import: one frozen value for all formats, parsed and checked in one place."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES
 
 T = TypeVar("T")
-
-
-def option_name(name: str) -> str:
-    """An option as the command line spells it; messages use it for Python callers too."""
-    return "--" + name.replace("_", "-")
-
-
 MOST_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
 SELF_LOOPS = ("keep", "remove", "add")
 
 
-@dataclass(frozen=True)
-class PerType(Generic[T]):
-    """A value for every node type, with exceptions by type: ``1024`` or ``paper=1024,author=768``."""
-
-    default: T | None
-    by_type: Mapping[str, T]
-
-    def get(self, node_type: str) -> T | None:
-        """Value for one type; ``None`` if nothing was said."""
-        return self.by_type.get(node_type, self.default)
-
-    def __bool__(self) -> bool:
-        return self.default is not None or bool(self.by_type)
-
-
-def per_type(value: Any, what: str, convert: Callable[[Any, str], T]) -> PerType[T]:
-    """Parse a value per node type.
-
-    Parameters
-    ----------
-    value
-        ``None``, one value, a mapping, or text such as ``1024`` or ``paper=1024,author=768``.
-    what
-        Name of the option, for messages.
-    convert
-        Turns one value into the type wanted, or raises `InputError`; gets the name of the option too.
-    """
-    if value is None:
-        return PerType(None, {})
-    if isinstance(value, PerType):
-        return value
-    if isinstance(value, Mapping):
-        return PerType(None, {str(k): convert(v, what) for k, v in value.items()})
-    if isinstance(value, str) and "=" in value:
-        by_type: dict[str, T] = {}
-        for part in value.split(","):
-            name, _, text = part.partition("=")
-            if not name.strip() or not text.strip():
-                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {shown(value)}")
-            by_type[name.strip()] = convert(text.strip(), what)
-        return PerType(None, by_type)
-    return PerType(convert(value, what), {})
+def option_name(name: str) -> str:
+    """An option as the command line spells it; messages use it for Python callers too."""
+    return "--" + name.replace("_", "-")
 
 
 def shown(value: Any) -> str:
@@ -75,8 +29,37 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
-def count(value: Any, what: str) -> int:
-    """A whole number of 0 or more."""
+@dataclass(frozen=True)
+class PerType(Generic[T]):
+    """A value for every node type, with exceptions by type: ``1024`` or ``paper=1024,author=768``."""
+
+    default: T | None = None
+    by_type: Mapping[str, T] = field(default_factory=dict)
+
+    def get(self, node_type: str) -> T | None:
+        """Value for one type; ``None`` if nothing was said."""
+        return self.by_type.get(node_type, self.default)
+
+
+def _per_type(convert: Callable[[Any, str], T]) -> Callable[[Any, str], PerType[T]]:
+    """Parser of a value per node type: one value, a mapping, or text such as ``1024`` or ``paper=1024,author=768``."""
+
+    def parse(value: Any, what: str) -> PerType[T]:
+        if isinstance(value, PerType):
+            return value
+        if isinstance(value, str) and "=" in value:
+            pairs = [(name.strip(), text.strip()) for name, _, text in (p.partition("=") for p in value.split(","))]
+            if not all(name and text for name, text in pairs):
+                raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {shown(value)}")
+            value = dict(pairs)
+        if isinstance(value, Mapping):
+            return PerType(None, {str(name): convert(one, what) for name, one in value.items()})
+        return PerType(convert(value, what))
+
+    return parse
+
+
+def _count(value: Any, what: str) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -87,15 +70,15 @@ def count(value: Any, what: str) -> int:
 
 
 def node_count(value: Any, what: str) -> int:
-    """A number of nodes."""
-    number = count(value, what)
+    """A number of nodes, from an option or a file."""
+    number = _count(value, what)
     if number > MOST_NODES:
         raise InputError(f"{what}: expected a number of nodes up to 2^48, found {shown(value)}; correct it")
     return number
 
 
 def _dim(value: Any, what: str) -> int:
-    number = count(value, what)
+    number = _count(value, what)
     if number == 0:
         raise InputError(f"{what}: expected 1 or more values per row, found 0")
     return number
@@ -107,9 +90,7 @@ def _dtype(value: Any, what: str) -> str:
     return str(value)
 
 
-def _fractions(value: Any, what: str) -> tuple[float, float, float] | None:
-    if value is None:
-        return None
+def _shares(value: Any, what: str) -> tuple[float, float, float]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     try:
         shares = [float(part) for part in parts]
@@ -124,121 +105,108 @@ def _fractions(value: Any, what: str) -> tuple[float, float, float] | None:
     return (shares[0], shares[1], shares[2])
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """Everything a source may be told. `parse_options` builds it from loose values."""
+def _label(value: Any, what: str) -> str:
+    if str(value).upper() not in ("19", "2K"):
+        raise InputError(f"{what}: expected 19 or 2K, found {value!r}")
+    return str(value).upper()
 
-    num_nodes: PerType[int]
+
+def _names(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(value.split(",") if isinstance(value, str) else value)
+
+
+def _self_loops(value: Any, what: str) -> str:
+    if value not in SELF_LOOPS:
+        raise InputError(f"{what}: expected {', '.join(SELF_LOOPS)}, found {value!r}")
+    return str(value)
+
+
+def _text(value: Any, what: str) -> str:
+    return str(value)
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "num_nodes": _per_type(node_count),
+    "feature_dim": _per_type(_dim),
+    "feature_dtype": _per_type(_dtype),
+    "label": _label,
+    "num_labelled": _count,
+    "relations": _names,
+    "split": _shares,
+    "split_seed": _count,
+    "self_loops": _self_loops,
+    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), _text),
+}
+"""Option -> what turns a loose value into the one wanted; the others are taken as they are."""
+_NOTHING_SAID: PerType[Any] = PerType()
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Everything that an import may be told about its dataset. `parse` builds it from loose values."""
+
+    num_nodes: PerType[int] = _NOTHING_SAID
     """Number of nodes (per type); checked against the files, needed where no file tells."""
-    feature_dim: PerType[int]
+    feature_dim: PerType[int] = _NOTHING_SAID
     """Values per row of a headerless feature file."""
-    feature_dtype: PerType[str]
+    feature_dtype: PerType[str] = _NOTHING_SAID
     """Dtype of a headerless feature file, or ``bfloat16`` for one stored as uint16."""
-    label: str
+    label: str = "19"
     """``19`` or ``2K``: which of IGB's label files."""
-    num_labelled: int | None
+    num_labelled: int | None = None
     """Only the first so many nodes have labels; the rest is padding or missing (IGB full)."""
-    relations: tuple[str, ...]
+    relations: tuple[str, ...] = ()
     """Import only these relations (directory names or ``src:name:dst``); empty is all."""
-    split: tuple[float, float, float] | None
+    split: tuple[float, float, float] | None = None
     """Make splits with these shares of the labelled nodes, whatever files there are."""
-    split_seed: int
+    split_seed: int = 0
     """Seed of `split`."""
-    src_column: str | None
+    src_column: str | None = None
     """Name or 0-based index of the column of sources (text, parquet)."""
-    dst_column: str | None
+    dst_column: str | None = None
     """Name or 0-based index of the column of destinations."""
-    weight_column: str | None
+    weight_column: str | None = None
     """Name or 0-based index of the column of edge weights."""
-    delimiter: str | None
+    delimiter: str | None = None
     """Delimiter of text; ``None`` finds out."""
-    header: bool | None
+    header: bool | None = None
     """Whether text has a header line; ``None`` finds out."""
-    compact_ids: bool
+    compact_ids: bool = False
     """Make sparse ids dense: 0..n-1 in ascending order of the ids that occur."""
-    self_loops: str
+    self_loops: str = "keep"
     """``keep``, ``remove``, or ``add`` where a node has none (relations from a type to itself)."""
-    reverse_edges: bool
+    reverse_edges: bool = False
     """Add each edge reversed; between two types, as relation ``rev_NAME``."""
-    deduplicate: bool
+    deduplicate: bool = False
     """Keep the first of several equal edges of a relation."""
-    work_dir: str | os.PathLike[str] | None
+    work_dir: str | os.PathLike[str] | None = None
     """Where temporary files go."""
 
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
+        """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each.
 
-_COLUMNS = {"src_column", "dst_column", "weight_column", "compact_ids"}
-_TEXT = {"delimiter", "header"}
-_RAW = {"feature_dim", "feature_dtype", "num_labelled"}
-_IGB = {"label", "relations"}
-NOT_FOR: dict[str, set[str]] = {
-    "npy": _COLUMNS | _TEXT | _IGB,
-    "igb": _COLUMNS | _TEXT,
-    "edgelist": _RAW | _IGB,
-    "parquet": _RAW | _IGB | _TEXT,
-}
-"""Format -> options that say nothing about it."""
-
-DEFAULTS: dict[str, Any] = {
-    "label": "19",
-    "relations": (),
-    "split_seed": 0,
-    "compact_ids": False,
-    "self_loops": "keep",
-    "reverse_edges": False,
-    "deduplicate": False,
-}
-"""Option -> default; ``None`` for all others."""
-
-
-def parse_options(given: Mapping[str, Any]) -> SourceOptions:
-    """Check loose options (from Python or a command line) and convert them.
-
-    Raises
-    ------
-    InputError
-        If an option is unknown or its value is none it can take.
-    """
-    known = [f.name for f in fields(SourceOptions)]
-    for name in given:
-        if name not in known:
-            raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
-    value: dict[str, Any] = {name: DEFAULTS.get(name) for name in known}
-    value.update({k: v for k, v in given.items() if v is not None})
-    value["num_nodes"] = per_type(value["num_nodes"], "--num-nodes", node_count)
-    value["feature_dim"] = per_type(value["feature_dim"], "--feature-dim", _dim)
-    value["feature_dtype"] = per_type(value["feature_dtype"], "--feature-dtype", _dtype)
-    value["split"] = _fractions(value["split"], "--split")
-    value["split_seed"] = count(value["split_seed"], "--split-seed")
-    if value["num_labelled"] is not None:
-        value["num_labelled"] = count(value["num_labelled"], "--num-labelled")
-    value["label"] = str(value["label"]).upper()
-    if value["label"] not in ("19", "2K"):
-        raise InputError(f"--label: expected 19 or 2K, found {given['label']!r}")
-    relations = value["relations"]
-    value["relations"] = tuple(relations.split(",") if isinstance(relations, str) else relations)
-    if value["self_loops"] not in SELF_LOOPS:
-        raise InputError(f"--self-loops: expected {', '.join(SELF_LOOPS)}, found {value['self_loops']!r}")
-    for name in ("src_column", "dst_column", "weight_column", "delimiter"):
-        if value[name] is not None:
-            value[name] = str(value[name])
-    return SourceOptions(**value)
+        Raises
+        ------
+        InputError
+            If an option is unknown or its value is none it can take.
+        """
+        known = [f.name for f in fields(cls)]
+        values = {}
+        for name, value in given.items():
+            if name not in known:
+                raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
+            if value is not None:
+                values[name] = _PARSERS[name](value, option_name(name)) if name in _PARSERS else value
+        return cls(**values)
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that differ from their defaults, JSON-ready, for the record."""
+    """The loose options that differ from their defaults, JSON-ready, for the record."""
+    defaults = {f.name: f.default for f in fields(ImportOptions)}
     record = {}
     for name, value in options.items():
-        if value is None or name == "work_dir" or value == DEFAULTS.get(name):
+        if value is None or name == "work_dir" or value == defaults.get(name):
             continue
         record[name] = value if isinstance(value, (bool, int, float, str, dict)) else list(value)
     return record
-
-
-def refuse_foreign_options(options: Mapping[str, Any], format_name: str) -> None:
-    """Raise `InputError` for a given option that says nothing about this format: it would be ignored."""
-    for name in given_options(options):
-        if name in NOT_FOR[format_name]:
-            others = [f for f, names in NOT_FOR.items() if name not in names]
-            raise InputError(
-                f"{option_name(name)}: has no meaning for format {format_name}; it is for {', '.join(others)}"
-            )

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.datasets.npy_file import read_start
+from tiering.datasets.reader import RAW_OPTIONS, TEXT_OPTIONS, TREE_OPTIONS, Reader, Sign
 from tiering.datasets.reading import CHUNK, Reading
 from tiering.datasets.tables import TableSink, choose_columns, one_line, require_once
 from tiering.errors import InputError
@@ -25,31 +27,19 @@ from tiering.progress import progress
 SUFFIXES = (".parquet", ".pq")
 BUFFER_BYTES = 1 << 20
 _WHAT = "a parquet file of edges"
-
-
 _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError)
 """What a damaged file may come to: its numbers may ask for more memory than there is, its names may be no text."""
 
 
-def parquet_files(path: Path) -> list[Path]:
-    """The parquet files at `path`: itself, or those directly inside, by name."""
-    if is_folder(path):
-        named = [each for each in entries(path) if each.suffix.lower() in SUFFIXES]
-        return [each for each in named if is_there(each, _WHAT)]
-    return [path]
+def _files_inside(path: Path) -> list[Path]:
+    """The parquet files directly inside, by name."""
+    named = [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES]
+    return [entry for entry in named if is_there(entry, _WHAT)]
 
 
-def open_parquet(path: Path, reading: Reading) -> Dataset:
-    """Read edges from parquet.
-
-    Raises
-    ------
-    MissingError
-        If there is no file.
-    InputError
-        If a file is damaged, columns differ between files, or ids are null, negative, or no whole numbers.
-    """
-    files = parquet_files(path)
+def _open_parquet(path: Path, reading: Reading) -> Dataset:
+    folder = is_folder(path)
+    files = _files_inside(path) if folder else [path]
     for file in files or [path / "*.parquet"]:
         require_file(file, _WHAT)
     chosen, total = _describe(files, reading)
@@ -57,19 +47,27 @@ def open_parquet(path: Path, reading: Reading) -> Dataset:
     with progress(total, "reading edges", "edge", scale=True) as bar:
         for file in files:
             reading.used(file)
-            with _open(file) as table:
-                for group in range(table.num_row_groups):
-                    for batch in _batches(file, table, group, list(chosen.values())):
-                        for name, column in chosen.items():
-                            where = f"{file}: column {column}"
-                            sink.append(name, _numbers(batch.column(column), where, sink.rows(name), name), where)
-                        bar.update(batch.num_rows)
-    if path.is_dir():
-        used = {file.name for file in files}
-        reading.ignored(path, (each.name for each in entries(path) if each.name not in used))
+            for batch in _batches(file, list(chosen.values())):
+                for name, column in chosen.items():
+                    where = f"{file}: column {column}"
+                    sink.append(name, _numbers(batch.column(column), where, sink.rows(name), name), where)
+                bar.update(batch.num_rows)
+    if folder:
+        reading.ignored(path, {entry.name for entry in entries(path)} - {file.name for file in files})
     if sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
     return sink.finish(path, "parquet", reading)
+
+
+READER = Reader(
+    _open_parquet,
+    foreign=RAW_OPTIONS | TREE_OPTIONS | TEXT_OPTIONS,
+    directory=Sign("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
+    file=Sign(
+        f"parquet ({', '.join(SUFFIXES)})",
+        lambda path: read_start(path, 4) == b"PAR1" or path.suffix.lower() in SUFFIXES,
+    ),
+)
 
 
 def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], int]:
@@ -113,18 +111,24 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
             )
 
 
-def _batches(file: Path, table: Any, group: int, columns: list[str]) -> Iterator[Any]:
-    """A row group in pieces: a small file may hold any number of rows."""
-    rows = 0
-    try:
-        for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
-            rows += batch.num_rows
-            yield batch
-    except _DAMAGES as error:
-        raise InputError(f"{file}: row group {group} is damaged ({one_line(error)}); get the file again") from error
-    expected = table.metadata.row_group(group).num_rows
-    if rows != expected:
-        raise InputError(f"{file}: row group {group}: expected {expected} rows, found {rows}; get the file again")
+def _batches(file: Path, columns: list[str]) -> Iterator[Any]:
+    """A file in pieces of its row groups: a small file may hold any number of rows."""
+    with _open(file) as table:
+        for group in range(table.num_row_groups):
+            rows = 0
+            try:
+                for batch in table.iter_batches(CHUNK, row_groups=[group], columns=columns):
+                    rows += batch.num_rows
+                    yield batch
+            except _DAMAGES as error:
+                raise InputError(
+                    f"{file}: row group {group} is damaged ({one_line(error)}); get the file again"
+                ) from error
+            expected = table.metadata.row_group(group).num_rows
+            if rows != expected:
+                raise InputError(
+                    f"{file}: row group {group}: expected {expected} rows, found {rows}; get the file again"
+                )
 
 
 def _numbers(column: Any, where: str, first: int, name: str) -> npt.NDArray[Any]:
@@ -132,8 +136,6 @@ def _numbers(column: Any, where: str, first: int, name: str) -> npt.NDArray[Any]
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise InputError(f"{where}: expected a number in each row, found null at edge {first + row}; fill or remove it")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if name == "weight":
-        return values.astype(np.float64, copy=False)
-    if values.dtype == np.uint64 and values.size and int(values.max()) >= 2**63:
+    if name != "weight" and values.dtype == np.uint64 and int(values.max(initial=0)) >= 2**63:
         raise InputError(f"{where}: expected ids below 2^63, found {int(values.max())}; map the ids to 0, 1, 2...")
-    return values.astype(np.int64, copy=False)
+    return values

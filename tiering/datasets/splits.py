@@ -40,11 +40,11 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
     splits: dict[str, Ids] = {}
     names: set[str] = set()
     for split, candidates in SPLIT_FILES.items():
-        found = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
-        if found:
-            names.add(found[0])
-            splits[split] = _read_split(folder / found[0], num_nodes)
-            reading.used(folder / found[0])
+        existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
+        if existing:
+            names.add(existing[0])
+            splits[split] = _read_split(folder / existing[0], num_nodes)
+            reading.used(folder / existing[0])
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
@@ -55,24 +55,25 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
 
 def _read_split(path: Path, num_nodes: int) -> Ids:
     header = read_header(path, "node ids or a mask")
+    kind = header.dtype.kind
     if len(header.shape) not in (1, 2) or (len(header.shape) == 2 and 1 not in header.shape):
         raise InputError(
             f"{path}: expected node ids or one mask, shape (n,), found {header.described}; choose one column"
         )
     values = header.open().reshape(-1)
-    if "mask" in path.name and header.dtype.kind != "b":
-        raise InputError(
-            f"{path}: expected a boolean mask, found {header.described}; convert with array.astype(bool), or name a "
-            f"file of node ids {path.name.replace('mask', 'idx')}"
-        )
-    if header.dtype.kind == "b":
+    if kind == "b":
         if values.shape[0] != num_nodes:
             raise InputError(
                 f"{path}: expected a mask of {num_nodes} values, one per node, found {header.described}; "
                 "correct it, or write node ids instead"
             )
         return np.flatnonzero(values).astype(np.int64)
-    if header.dtype.kind not in "iu":
+    if "mask" in path.name:
+        raise InputError(
+            f"{path}: expected a boolean mask, found {header.described}; convert with array.astype(bool), or name a "
+            f"file of node ids {path.name.replace('mask', 'idx')}"
+        )
+    if kind not in "iu":
         raise InputError(
             f"{path}: expected node ids as whole numbers or a boolean mask, found {header.described}; "
             "convert with array.astype('int64')"
@@ -98,17 +99,15 @@ def _read_split(path: Path, num_nodes: int) -> Ids:
 def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:
     """Record overlaps between splits, and split nodes without a label."""
     seen = np.zeros(num_nodes if splits else 0, np.uint8)
-    names = list(splits)
-    for i, name in enumerate(names):
-        for bit, other in enumerate(names[:i]):
-            both = int(np.count_nonzero(seen[splits[name]] & (1 << bit)))
+    for i, (name, ids) in enumerate(splits.items()):
+        for bit, other in enumerate(list(splits)[:i]):
+            both = int(np.count_nonzero(seen[ids] & (1 << bit)))
             if both:
                 reading.warn(f"{where}: {both} nodes are in both {other} and {name}")
-        seen[splits[name]] |= 1 << i
-        if labels is not None:
-            without = int(np.count_nonzero(labels[splits[name]] < 0))
-            if without:
-                reading.warn(f"{where}: {without} of {splits[name].size} nodes in {name} have no label")
+        seen[ids] |= 1 << i
+        without = 0 if labels is None else int(np.count_nonzero(labels[ids] < 0))
+        if without:
+            reading.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
 def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
@@ -127,8 +126,8 @@ def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str
         return {}
     pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
     pool = pool[np.argsort(_hash(pool, reading.options.split_seed), kind="stable")]
-    edges = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
-    splits = {name: pool[edges[i] : edges[i + 1]].astype(np.int64) for i, name in enumerate(("train", "val", "test"))}
+    ends = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
+    splits = {name: pool[ends[i] : ends[i + 1]].astype(np.int64) for i, name in enumerate(SPLIT_FILES)}
     if splits["train"].size == 0:
         raise InputError(
             f"{where}: split {','.join(map(str, shares))} of {pool.size} labelled nodes leaves the train set empty; "

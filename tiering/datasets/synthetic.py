@@ -20,16 +20,18 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.datasets.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, draw_edges
-from tiering.datasets.shuffle import Shuffle
+from tiering.datasets.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
+from tiering.datasets.reading import chunks
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.progress import Progress, progress
 from tiering.units import format_bytes
@@ -38,8 +40,7 @@ DTYPES = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 """Feature dtypes that can be generated -> dtype in the file (bfloat16 is stored as uint16)."""
 HOMOPHILY = 0.7
 SIGNAL = 1.5
-_HEADER_BYTES = 128
-_MAX_NODES = 2**40
+CITES = ("paper", "cites", "paper")
 
 TYPE_SHARES = {"author": 0.40, "fos": 0.08, "institute": 0.02}
 """Share of the nodes of each type in a heterogeneous dataset; papers are the rest."""
@@ -53,28 +54,71 @@ RELATION_SHARES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be generated: sizes, checked."""
+    """What will be generated: the parameters of `generate`, checked, and the sizes that follow."""
 
-    nodes: dict[str, int]
-    relations: dict[tuple[str, str, str], int]
-    """Drawn relations -> edges."""
-    reversed_too: tuple[tuple[str, str, str], ...]
-    """Drawn relations that are also written reversed, as ``rev_NAME``."""
+    nodes: int
+    edges: int
     dim: int
     classes: int
     seed: int
+    hetero: bool
     dtype: str
-    featureless: tuple[str, ...]
-    splits: dict[str, int]
-    """``train``, ``val``, ``test`` -> number of papers."""
+    split: Sequence[float]
+    featureless: Sequence[str]
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("nodes", 2, 2**40),
+            ("edges", 0, 2**44),
+            ("dim", 1, 2**20),
+            ("classes", 1, 2**20),
+            ("seed", 0, 2**64 - 1),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise InputError(f"{name}: expected {low} to {high}, found {getattr(self, name)}")
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype: expected {', '.join(DTYPES)}, found {self.dtype!r}")
+        smallest, size = min(self.counts.items(), key=lambda item: item[1])
+        if size < 2 * self.classes:
+            raise InputError(
+                f"nodes: {size} {smallest} nodes are too few for {self.classes} classes, expected 2 per class or "
+                "more; raise nodes or lower classes"
+            )
+        for name in self.featureless:
+            if name not in self.counts or name == "paper":
+                others = ", ".join(n for n in self.counts if n != "paper") or "none without hetero"
+                raise InputError(f"featureless: expected some of {others}, found {name!r}")
+        split = self.split
+        if len(split) != 3 or any(not 0 <= s <= 1 for s in split) or sum(split) > 1 + 1e-9:
+            raise InputError(f"split: expected three shares with a sum of at most 1, found {tuple(split)}")
+        if self.splits["train"] == 0:
+            papers = self.counts["paper"]
+            raise InputError(f"split: {split[0]} of {papers} papers leaves the train set empty; raise it")
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Nodes by type."""
+        others = {name: int(self.nodes * share) for name, share in TYPE_SHARES.items()} if self.hetero else {}
+        return {"paper": self.nodes - sum(others.values()), **others}
+
+    @cached_property
+    def relations(self) -> dict[Relation, int]:
+        """Edges by relation, of those that are drawn; all but citations are written reversed too, as ``rev_NAME``."""
+        others = {r: int(self.edges * share) for r, share in RELATION_SHARES.items()} if self.hetero else {}
+        return {CITES: self.edges - 2 * sum(others.values()), **others}
+
+    @cached_property
+    def splits(self) -> dict[str, int]:
+        """Papers in ``train``, ``val``, ``test``."""
+        papers = self.counts["paper"]
+        return {name: int(papers * share) for name, share in zip(("train", "val", "test"), self.split, strict=True)}
 
     @property
     def bytes(self) -> int:
         """Bytes all files will take."""
         item = np.dtype(DTYPES[self.dtype]).itemsize
-        rows = sum(n for name, n in self.nodes.items() if name not in self.featureless)
-        edges = sum(self.relations.values()) + sum(self.relations[r] for r in self.reversed_too)
-        return rows * self.dim * item + 4 * self.nodes["paper"] + 8 * sum(self.splits.values()) + 16 * edges
+        rows = sum(n for name, n in self.counts.items() if name not in self.featureless)
+        return rows * self.dim * item + 4 * self.counts["paper"] + 8 * sum(self.splits.values()) + 16 * self.edges
 
 
 def generate(
@@ -134,7 +178,7 @@ def generate(
     -----
     Memory is bounded whatever the size (about 100 MiB). Everything appears at once when it is complete.
     """
-    plan = make_plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
+    plan = Plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
     target = Path(out).absolute()
     if force and target.is_dir() and any(target.iterdir()) and not (target / "processed" / "meta.json").is_file():
         raise ExistsError(
@@ -154,70 +198,10 @@ def generate(
     return {"path": str(target), **summary}
 
 
-def make_plan(
-    nodes: int,
-    edges: int,
-    dim: int,
-    classes: int,
-    seed: int,
-    hetero: bool,
-    dtype: str,
-    split: Sequence[float],
-    featureless: Sequence[str],
-) -> Plan:
-    """Check the parameters of `generate` and divide nodes and edges."""
-    for name, value, low, high in (
-        ("nodes", nodes, 2, _MAX_NODES),
-        ("edges", edges, 0, 2**44),
-        ("dim", dim, 1, 2**20),
-        ("classes", classes, 1, 2**20),
-        ("seed", seed, 0, 2**64 - 1),
-    ):
-        if not low <= value <= high:
-            raise InputError(f"{name}: expected {low} to {high}, found {value}")
-    if dtype not in DTYPES:
-        raise InputError(f"dtype: expected {', '.join(DTYPES)}, found {dtype!r}")
-    counts, relations = {"paper": nodes}, {("paper", "cites", "paper"): edges}
-    if hetero:
-        counts.update({name: int(nodes * share) for name, share in TYPE_SHARES.items()})
-        counts["paper"] = nodes - sum(counts[name] for name in TYPE_SHARES)
-        relations.update({relation: int(edges * share) for relation, share in RELATION_SHARES.items()})
-        relations["paper", "cites", "paper"] = edges - 2 * sum(relations[r] for r in RELATION_SHARES)
-    smallest = min(counts, key=lambda name: counts[name])
-    if counts[smallest] < 2 * classes:
-        raise InputError(
-            f"nodes: {counts[smallest]} {smallest} nodes are too few for {classes} classes, expected 2 per class or "
-            "more; raise nodes or lower classes"
-        )
-    for name in featureless:
-        if name not in counts or name == "paper":
-            others = ", ".join(n for n in counts if n != "paper") or "none without hetero"
-            raise InputError(f"featureless: expected some of {others}, found {name!r}")
-    return Plan(
-        nodes=counts,
-        relations=relations,
-        reversed_too=tuple(RELATION_SHARES) if hetero else (),
-        dim=dim,
-        classes=classes,
-        seed=seed,
-        dtype=dtype,
-        featureless=tuple(featureless),
-        splits=_split_sizes(counts["paper"], split),
-    )
-
-
-def _split_sizes(papers: int, split: Sequence[float]) -> dict[str, int]:
-    if len(split) != 3 or any(not 0 <= s <= 1 for s in split) or sum(split) > 1 + 1e-9:
-        raise InputError(f"split: expected three shares with a sum of at most 1, found {tuple(split)}")
-    sizes = {name: int(papers * share) for name, share in zip(("train", "val", "test"), split, strict=True)}
-    if sizes["train"] == 0:
-        raise InputError(f"split: {split[0]} of {papers} papers leaves the train set empty; raise it")
-    return sizes
-
-
 def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
     people = {
-        name: Population(name, size, plan.classes, plan.seed, i) for i, (name, size) in enumerate(plan.nodes.items())
+        name: Population(size, plan.classes, plan.seed, stream)
+        for stream, (name, size) in enumerate(plan.counts.items())
     }
     for name, population in people.items():
         if name not in plan.featureless:
@@ -231,16 +215,15 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
         start += size
     edges: dict[str, int] = {}
     for stream, (relation, count) in enumerate(plan.relations.items()):
-        for reverse in (False, True) if relation in plan.reversed_too else (False,):
-            source, name, target = relation
+        source, name, target = relation
+        for reverse in (False,) if relation == CITES else (False, True):
             folder = f"{target}__rev_{name}__{source}" if reverse else f"{source}__{name}__{target}"
             blocks = _edge_blocks(people[source], people[target], stream, count, reverse)
             _save(tree / folder / "edge_index.npy", "<i8", (count, 2), blocks, bar)
             edges[folder] = count
-    summary = {"num_nodes": plan.nodes, "num_edges": edges, "bytes": plan.bytes}
     meta = {
         "generator": "tiering generate",
-        "num_nodes": plan.nodes,
+        "num_nodes": plan.counts,
         "num_edges": edges,
         "dim": plan.dim,
         "dtype": plan.dtype,
@@ -251,14 +234,12 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
     }
     with storage_errors(tree):
         (tree / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
-    return summary
+    return {"num_nodes": plan.counts, "num_edges": edges, "bytes": plan.bytes}
 
 
 def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
-    rows = max(1, FEATURE_BLOCK // plan.dim)
-    for block, start in enumerate(range(0, population.size, rows)):
-        part = slice(start, min(start + rows, population.size))
-        yield _to_dtype(population.features(block, part, plan.dim, SIGNAL), plan.dtype)
+    for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // plan.dim))):
+        yield _to_dtype(population.features(block, rows, plan.dim, SIGNAL), plan.dtype)
 
 
 def _to_dtype(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
@@ -271,21 +252,20 @@ def _to_dtype(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
 
 
 def _label_blocks(population: Population) -> Iterator[npt.NDArray[Any]]:
-    for start in range(0, population.size, EDGE_BLOCK):
-        ids = np.arange(start, min(start + EDGE_BLOCK, population.size))
-        yield population.community_of_ids(ids).astype("<f4")
+    for part in chunks(population.size, EDGE_BLOCK):
+        yield population.community_of_ids(np.arange(part.start, part.stop)).astype("<f4")
 
 
 def _split_blocks(order: Shuffle, start: int, size: int) -> Iterator[npt.NDArray[Any]]:
-    for first in range(start, start + size, EDGE_BLOCK):
-        yield order.forward(np.arange(first, min(first + EDGE_BLOCK, start + size)))
+    for part in chunks(size, EDGE_BLOCK):
+        yield order.forward(np.arange(start + part.start, start + part.stop))
 
 
 def _edge_blocks(
     source: Population, target: Population, stream: int, count: int, reverse: bool
 ) -> Iterator[npt.NDArray[Any]]:
-    for block, start in enumerate(range(0, count, EDGE_BLOCK)):
-        edges = draw_edges(source, target, stream, block, min(EDGE_BLOCK, count - start), HOMOPHILY)
+    for block, part in enumerate(chunks(count, EDGE_BLOCK)):
+        edges = draw_edges(source, target, stream, block, part.stop - part.start, HOMOPHILY)
         yield edges[:, ::-1] if reverse else edges
 
 
@@ -294,15 +274,10 @@ def _save(path: Path, dtype: str, shape: tuple[int, ...], blocks: Iterator[npt.N
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            _write_header(file, dtype, shape)
+            np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
             for block in blocks:
                 data = np.ascontiguousarray(block)
                 file.write(data.reshape(-1).view(np.uint8).data)
                 bar.update(data.nbytes)
             file.flush()
             os.fsync(file.fileno())
-
-
-def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
-    header = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)

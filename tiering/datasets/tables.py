@@ -10,23 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.datasets.edges import LargestId, check_weights, largest_id, require_room
-from tiering.datasets.options import MOST_NODES, SourceOptions, option_name
-from tiering.datasets.reading import Reading, chunks
-from tiering.datasets.scratch import Appender, Scratch
+from tiering.datasets.options import MOST_NODES, ImportOptions, option_name
+from tiering.datasets.reading import NODE, RELATION, Reading, Scratch, chunks
 from tiering.datasets.splits import make_splits
 from tiering.errors import InputError, StorageError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.units import format_bytes
 
-NODE = "node"
-RELATION = (NODE, "to", NODE)
 _NAMES = (("src", "dst"), ("source", "target"), ("source", "destination"), ("from", "to"), ("head", "tail"), ("u", "v"))
 _ENDS = {"src": "source", "dst": "destination"}
 _SPARSE = 8
 _TABLE_FACTOR = 16
 
 
-def choose_columns(columns: Sequence[str] | int, options: SourceOptions, where: str) -> dict[str, int]:
+def choose_columns(columns: Sequence[str] | int, options: ImportOptions, where: str) -> dict[str, int]:
     """Positions of the columns to read.
 
     Parameters
@@ -47,17 +44,20 @@ def choose_columns(columns: Sequence[str] | int, options: SourceOptions, where: 
     number = columns if isinstance(columns, int) else len(columns)
     if number < 2:
         raise InputError(f"{where}: expected two or more columns (source, destination), found {number}")
-    unasked = None in (options.src_column, options.dst_column)
-    pair = next((pair for pair in _NAMES if unasked and pair[0] in names and pair[1] in names), None)
-    default = (_named(pair[0], names, where), _named(pair[1], names, where)) if pair else (0, 1)
-    chosen = {
-        "src": _position(options.src_column, default[0], columns, "src_column", where),
-        "dst": _position(options.dst_column, default[1], columns, "dst_column", where),
-    }
+    wanted = {"src": options.src_column, "dst": options.dst_column, "weight": options.weight_column}
+    usual = {"src": 0, "dst": 1}
+    if wanted["src"] is None or wanted["dst"] is None:
+        pair = next((pair for pair in _NAMES if pair[0] in names and pair[1] in names), None)
+        if pair is not None:
+            usual = {end: _named(name, names, where) for end, name in zip(usual, pair, strict=True)}
+    chosen = {}
+    for end, position in usual.items():
+        column = wanted[end]
+        chosen[end] = position if column is None else _position(column, columns, f"{end}_column", where)
     if chosen["src"] == chosen["dst"]:
         raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
-    if options.weight_column is not None:
-        chosen["weight"] = _position(options.weight_column, 0, columns, "weight_column", where)
+    if wanted["weight"] is not None:
+        chosen["weight"] = _position(wanted["weight"], columns, "weight_column", where)
     elif "weight" in names:
         chosen["weight"] = _named("weight", names, where)
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
@@ -68,9 +68,7 @@ def choose_columns(columns: Sequence[str] | int, options: SourceOptions, where: 
     return chosen
 
 
-def _position(wanted: str | None, default: int, columns: Sequence[str] | int, option: str, where: str) -> int:
-    if wanted is None:
-        return default
+def _position(wanted: str, columns: Sequence[str] | int, option: str, where: str) -> int:
     number = columns if isinstance(columns, int) else len(columns)
     if not isinstance(columns, int) and wanted in columns:
         return _named(wanted, columns, where)
@@ -87,9 +85,9 @@ def _named(name: str, columns: Sequence[str], where: str) -> int:
 
 def require_once(column: str, columns: Sequence[str], where: str) -> None:
     """Refuse a column whose name others have too."""
-    found = list(columns).count(column)
-    if found > 1:
-        raise InputError(f"{where}: expected one column {column}, found it {found} times; give each its own name")
+    times = list(columns).count(column)
+    if times > 1:
+        raise InputError(f"{where}: expected one column {column}, found it {times} times; give each its own name")
 
 
 def one_line(error: BaseException) -> str:
@@ -101,10 +99,9 @@ class TableSink:
     """Takes blocks of columns, checks them and ends as a dataset; the columns lie in temporary files."""
 
     def __init__(self, scratch: Scratch, weighted: bool) -> None:
-        self._columns: dict[str, Appender] = {"src": scratch.appender("<i8"), "dst": scratch.appender("<i8")}
+        dtypes = {"src": "<i8", "dst": "<i8", **({"weight": "<f8"} if weighted else {})}
+        self._columns = {name: scratch.appender(dtype) for name, dtype in dtypes.items()}
         self._largest = LargestId()
-        if weighted:
-            self._columns["weight"] = scratch.appender("<f8")
 
     def rows(self, name: str = "src") -> int:
         """Rows of a column taken so far."""
@@ -113,11 +110,11 @@ class TableSink:
     def append(self, name: str, values: npt.NDArray[Any], where: str) -> None:
         """Add to a column; `where` the values come from, for messages."""
         column = self._columns[name]
+        values = values.astype(column.dtype, copy=False)
         if name == "weight":
             check_weights(values, where, column.count)
         else:
-            largest = largest_id(values, where, _ENDS[name], column.count)
-            self._largest = max(self._largest, largest, key=lambda each: each.id)
+            self._largest = LargestId.of([self._largest, largest_id(values, where, _ENDS[name], column.count)])
         try:
             column.append(values)
         except StorageError as error:
@@ -126,9 +123,7 @@ class TableSink:
     def finish(self, path: Path, format_name: str, reading: Reading) -> Dataset:
         """Count the nodes, make ids dense if asked to, and describe the result."""
         arrays = {name: column.finish() for name, column in self._columns.items()}
-        edges = EdgeData(RELATION, arrays["src"], arrays["dst"], where=str(path))
-        if "weight" in arrays:
-            edges.data["weight"] = arrays["weight"]
+        edges = EdgeData(RELATION, arrays.pop("src"), arrays.pop("dst"), where=str(path), data=arrays)
         nodes = _nodes(edges, self._largest, reading)
         reading.notes["node_types"] = [NODE]
         nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
@@ -139,25 +134,26 @@ def _nodes(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
     stated = reading.options.num_nodes.get(NODE)
     if reading.options.compact_ids:
         return _compacted(edges, stated, reading)
+    count = largest.id + 1 if stated is None else stated
     if stated is not None:
+        origin = f"--num-nodes: says that there are {stated}"
         if largest.id >= stated:
             raise InputError(
                 f"{edges.where}: --num-nodes says {stated}, ids 0..{stated - 1}, but id {largest.id} occurs; correct "
                 "--num-nodes, or make sparse ids dense with --compact-ids"
             )
-        require_room(NODE, stated, f"--num-nodes: says that there are {stated}", [edges], reading)
-        return NodeData(stated)
-    reading.inferred(f"{NODE} num_nodes", {"value": largest.id + 1, "from": "largest id + 1"})
-    if largest.id + 1 > _SPARSE * max(1, 2 * edges.num_edges):
-        others = f", or say that the other nodes exist with --num-nodes {largest.id + 1}"
-        raise InputError(
-            f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
-            f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (largest.id + 2))} of memory; correct the "
-            f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
-        )
-    origin = f"{largest.place} is the largest; make ids dense with --compact-ids if others do not occur"
-    require_room(NODE, largest.id + 1, origin, [edges], reading)
-    return NodeData(largest.id + 1)
+    else:
+        origin = f"{largest.place} is the largest; make ids dense with --compact-ids if others do not occur"
+        reading.inferred(f"{NODE} num_nodes", {"value": count, "from": "largest id + 1"})
+        if count > _SPARSE * max(1, 2 * edges.num_edges):
+            others = f", or say that the other nodes exist with --num-nodes {count}"
+            raise InputError(
+                f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
+                f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
+                f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
+            )
+    require_room(NODE, count, origin, [edges], reading)
+    return NodeData(count)
 
 
 def _compacted(edges: EdgeData, stated: int | None, reading: Reading) -> NodeData:
@@ -180,8 +176,7 @@ def _distinct_ids(edges: EdgeData, reading: Reading) -> npt.NDArray[np.int64]:
     for column in (edges.src, edges.dst):
         for part in chunks(column.shape[0], step):
             # Sorting is 20 times faster here than numpy.unique, which hashes.
-            merged = np.sort(np.concatenate([ids, _drop_repeats(np.sort(column[part]))]))
-            ids = _drop_repeats(merged)
+            ids = _drop_repeats(np.sort(np.concatenate([ids, _drop_repeats(np.sort(column[part]))])))
     return ids
 
 

@@ -66,13 +66,13 @@ class Bootstrap:
         if self._weights is None:
             return None
         totals = self._weights @ wholes.astype(np.float64)
-        found: FloatArray = (self._weights @ parts.astype(np.float64)) / np.maximum(totals, 1)[:, None]
-        return found
+        ratios: FloatArray = (self._weights @ parts.astype(np.float64)) / np.maximum(totals, 1)[:, None]
+        return ratios
 
     def interval(self, parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> FloatArray | None:
         """`middle` of the `ratios`: float64, shape (k, 2)."""
-        found = self.ratios(parts, wholes)
-        return None if found is None else middle(found)
+        ratios = self.ratios(parts, wholes)
+        return None if ratios is None else middle(ratios)
 
 
 def middle(ratios: FloatArray) -> FloatArray:

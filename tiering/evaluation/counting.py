@@ -6,16 +6,27 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
+from tiering.evaluation.competing_rows import CHUNK, IntArray
 from tiering.evaluation.hits import MARKS, MarkMap
-from tiering.evaluation.rows import IntArray
+from tiering.formats.graph import Graph
 from tiering.progress import progress
-from tiering.sampling import AccessCounts, EpochPlan, SampledGraph, Sampler, SamplingOptions, batches
+from tiering.sampling import (
+    AccessCounts,
+    EpochPlan,
+    SampledGraph,
+    Sampler,
+    SamplingOptions,
+    batches,
+    list_read_bytes,
+    resolve_fanouts,
+)
 
 See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
 """What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
@@ -75,9 +86,9 @@ class OwnJudge:
 
 def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:
     """Add one batch's unique `nodes` per type to `hits`, int64 of shape (maps, `MARKS`)."""
-    for found, marks in zip(hits, maps, strict=True):
+    for of_map, marks in zip(hits, maps, strict=True):
         for node_type, own in marks.items():
-            found += np.bincount(own[nodes[node_type]], minlength=MARKS)
+            of_map += np.bincount(own[nodes[node_type]], minlength=MARKS)
 
 
 def add_up(parts: Iterable[IntArray]) -> IntArray:
@@ -131,8 +142,8 @@ class JudgedEpochs:
         done = 0
         with progress(total, "sampling", "batch") as bar:
             for plan, first, last in self._pieces():
-                found = self.judge.count(plan, first, last, counts, maps, self.threads)
-                for own, counted in zip(hits, found, strict=True):
+                marked = self.judge.count(plan, first, last, counts, maps, self.threads)
+                for own, counted in zip(hits, marked, strict=True):
                     np.add.at(own, groups[done : done + last - first], counted)
                 done += last - first
                 bar.update(last - first)
@@ -140,12 +151,12 @@ class JudgedEpochs:
 
     def visit(self, see: See) -> IntArray:
         """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
-        found = []
+        sums = []
         with progress(self._batches, "counting pages", "batch") as bar:
             for plan, first, last in self._pieces():
-                found.append(self.judge.visit(plan, first, last, see, self.threads))
+                sums.append(self.judge.visit(plan, first, last, see, self.threads))
                 bar.update(last - first)
-        return add_up(found)
+        return add_up(sums)
 
     @property
     def _batches(self) -> int:
@@ -158,3 +169,38 @@ class JudgedEpochs:
             plan = batches(self.train, self.options.batch_size, epoch, seed=self.options.seed)
             step = max(8 * self.threads, len(plan) // 50)
             yield from ((plan, first, min(first + step, len(plan))) for first in range(0, len(plan), step))
+
+
+@dataclass(frozen=True)
+class ListReads:
+    """Reads of the adjacency lists of one relation, over all epochs."""
+
+    reads: int
+    """Lists read; one that is read at several hops of a batch, as often."""
+    bytes: float
+    """What they touch: `tiering.sampling.list_read_bytes` for each. A mean where hops have different fanouts."""
+
+    def per_epoch(self, epochs: int) -> dict[str, Any]:
+        """JSON form."""
+        return {"reads_per_epoch": self.reads / epochs, "bytes_per_epoch": self.bytes / epochs}
+
+
+def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
+    """Reads of every relation's lists, by the relation's key.
+
+    Parameters
+    ----------
+    counts
+        Sums over all epochs.
+    """
+    reads_of = {}
+    for index, relation in enumerate(graph.relations):
+        fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]
+        indptr, indices = graph.csc(relation)
+        reads, total = counts.adjacency[relation], 0.0
+        for begin in range(0, reads.size, CHUNK):
+            part = reads[begin : begin + CHUNK]
+            degrees = np.diff(indptr[begin : begin + CHUNK + 1])
+            total += float((part * list_read_bytes(degrees, indices.itemsize, options.sampler, fanouts)).sum())
+        reads_of[relation_key(relation)] = ListReads(int(reads.sum()), total)
+    return reads_of

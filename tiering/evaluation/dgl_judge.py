@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
+from tiering.evaluation.competing_rows import IntArray
 from tiering.evaluation.counting import See, add_hits, add_up
 from tiering.evaluation.hits import MARKS, MarkMap
-from tiering.evaluation.rows import IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
 

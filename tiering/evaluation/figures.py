@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _PANEL = (3.4, 3.1)  # inches
 _TOP = 102  # percent: a line at 100 is not cut in half
 _LABEL = 28  # characters
 _RATES = "Hit rate, with 95 % intervals"
+_PERCENT = "{x:g}%"  # of tick labels
 
 
 def plot(
@@ -99,10 +101,8 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
         ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
         axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=name, **style)
     _logarithmic(axes, result, _LEFT["rank"])
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_plain)
-    axes.set_xlabel("rank of the row, by score")
-    axes.set_ylabel("reads per row and epoch")
+    axes.set(yscale="log", xlabel="rank of the row, by score", ylabel="reads per row and epoch")
+    axes.yaxis.set_major_formatter("{x:g}")
 
 
 def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None = None) -> None:
@@ -132,10 +132,8 @@ def draw_hit_rates(axes: Any, result: Evaluation) -> None:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(_points(result, name, 1)[0], low, high, color=style["color"], alpha=0.25, linewidth=0)
     _logarithmic(axes, result, _LEFT["capacity"])
-    axes.set_ylim(0, _TOP)
-    axes.yaxis.set_major_formatter(_percent)
-    axes.set_xlabel(f"{_unit(result)} in the fast tier")
-    axes.set_ylabel("reads served (hit rate)")
+    axes.set(ylim=(0, _TOP), xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
+    axes.yaxis.set_major_formatter(_PERCENT)
 
 
 def fanouts_label(result: Evaluation) -> str:
@@ -149,49 +147,42 @@ def fanouts_label(result: Evaluation) -> str:
 
 def _draw_one(figure: Any, result: Evaluation) -> None:
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
-    frequency, cumulative, rates = figure.subplots(1, 3)
-    draw_frequency(frequency, result)
-    draw_cumulative(cumulative, result)
-    draw_hit_rates(rates, result)
-    shown = _RATES if result.bands else "Hit rate"
-    for axes, title in ((frequency, "Read frequency"), (cumulative, "Cumulative reads"), (rates, shown)):
+    rates = _RATES if result.bands else "Hit rate"
+    panels = (("Read frequency", draw_frequency), ("Cumulative reads", draw_cumulative), (rates, draw_hit_rates))
+    grid = figure.subplots(1, len(panels))
+    for axes, (title, draw) in zip(grid, panels, strict=True):
+        draw(axes, result)
         axes.set_title(title, fontsize=10)
-    _legend(figure, rates)
+    _legend(figure, grid[-1])
 
 
 def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
     names = [name for name in results[0].scores if all(name in result.scores for result in results)]
-
-    def cumulative(axes: Any, i: int) -> None:
-        draw_cumulative(axes, results[i])
-
-    def rates(axes: Any, i: int) -> None:
-        draw_hit_rates(axes, results[i])
-
-    def depths(axes: Any, i: int) -> None:
-        draw_depths(axes, results, labels, names[i])
-
-    blocks: list[tuple[str, Callable[[Any, int], None], list[str]]] = [
-        ("Cumulative reads, by fanouts", cumulative, list(labels)),
-        ("Cumulative reads, by score", depths, names),
-        (_RATES, rates, list(labels)),
+    blocks: list[tuple[str, list[tuple[str, Callable[[Any], None]]]]] = [
+        (
+            "Cumulative reads, by fanouts",
+            [(t, partial(draw_cumulative, result=r)) for t, r in zip(labels, results, strict=True)],
+        ),
+        (
+            "Cumulative reads, by score",
+            [(name, partial(draw_depths, results=results, labels=labels, name=name)) for name in names],
+        ),
+        (_RATES, [(t, partial(draw_hit_rates, result=r)) for t, r in zip(labels, results, strict=True)]),
     ]
-    columns = min(_COLUMNS, max(len(titles) for _, _, titles in blocks))
-    heights = [-(-len(titles) // columns) for _, _, titles in blocks]
+    columns = min(_COLUMNS, max(len(panels) for _, panels in blocks))
+    heights = [-(-len(panels) // columns) for _, panels in blocks]
     figure.set_size_inches(columns * _PANEL[0] + 0.4, sum(heights) * _PANEL[1] + len(blocks) * 0.7 + 0.3)
-    for part, (heading, draw, titles), height in zip(
-        figure.subfigures(len(blocks), 1, height_ratios=heights), blocks, heights, strict=True
-    ):
+    parts = figure.subfigures(len(blocks), 1, height_ratios=heights)
+    for part, (heading, panels), height in zip(parts, blocks, heights, strict=True):
         part.suptitle(heading, fontsize=11, fontweight="bold")
         grid = part.subplots(height, columns, squeeze=False, sharey=True).ravel()
-        for i, axes in enumerate(grid):
-            if i >= len(titles):
-                axes.set_axis_off()
-                continue
-            draw(axes, i)
-            axes.set_title(titles[i], fontsize=10)
+        for i, (axes, (title, draw)) in enumerate(zip(grid, panels, strict=False)):
+            draw(axes)
+            axes.set_title(title, fontsize=10)
             if i % columns:
                 axes.set_ylabel("")
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
         _legend(part, grid[0])
 
 
@@ -211,35 +202,22 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 
 def _linear(axes: Any, result: Evaluation) -> None:
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, _TOP)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(range(0, 101, 25))
-        axis.set_major_formatter(_percent)
-    axes.set_xlabel(f"{_unit(result)}, in the order of the score")
-    axes.set_ylabel("reads, cumulative")
+    axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
+    axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
+    axes.yaxis.set_major_formatter(_PERCENT)
     _decorate(axes)
 
 
 def _logarithmic(axes: Any, result: Evaluation, begin: float) -> None:
-    axes.set_xscale("log")
-    axes.set_xlim(min(max(100 / max(result.num_rows, 1), begin), 50), 100)
-    axes.xaxis.set_major_formatter(_percent)
+    axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100))
     _decorate(axes)
 
 
 def _decorate(axes: Any) -> None:
+    axes.xaxis.set_major_formatter(_PERCENT)
     axes.grid(True, which="major", color="0.88", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _percent(value: float, _: int | None = None) -> str:
-    return f"{value:g}%"
-
-
-def _plain(value: float, _: int | None = None) -> str:
-    return f"{value:g}"
 
 
 def _unit(result: Evaluation) -> str:

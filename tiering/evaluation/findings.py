@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.evaluation.adjacency import ListReads
 from tiering.evaluation.bootstrap import Bootstrap
+from tiering.evaluation.competing_rows import ASSUMED, FloatArray, IntArray, Rows
+from tiering.evaluation.counting import ListReads
 from tiering.evaluation.hits import HitMaps
 from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
-from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult, interval_list
-from tiering.evaluation.rows import ASSUMED, FloatArray, IntArray, Rows
+from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
 from tiering.evaluation.ssd import SsdReads, SsdUnits
-from tiering.evaluation.traffic import Traffic, link_intervals, plan_traffic
+from tiering.evaluation.traffic import Traffic, link_intervals
+from tiering.formats.layout import TIERS
 from tiering.layout.capacities import Capacities
 
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
@@ -54,8 +55,8 @@ class Questions:
         least = min(self.rows.row_bytes)
         most = max(self.rows.bytes // least, 1)
         points = np.concatenate([np.geomspace(1, most, CURVE_POINTS[0]), np.linspace(0, most, CURVE_POINTS[1])])
-        found = np.minimum(points.round().astype(np.int64) * least, self.rows.bytes)
-        return np.unique(np.concatenate([[0], found, [self.rows.bytes]]))
+        capacities = np.minimum(points.round().astype(np.int64) * least, self.rows.bytes)
+        return np.unique(np.concatenate([[0], capacities, [self.rows.bytes]]))
 
     def rank(self, values: FloatArray | IntArray, threads: int) -> Ranking:
         """Line of a score, cut at the shares first, then along the curve, then at the tiers."""
@@ -64,9 +65,14 @@ class Questions:
         return rank_rows(self.rows, values, capacities, self.tiers, threads)
 
     @property
+    def has_ssd(self) -> bool:
+        """Whether there is an ssd tier."""
+        return self.tiers is not None and self.tiers.ssd
+
+    @property
     def reads_ssd(self) -> bool:
-        """Whether there is an ssd tier and rows have known sizes, so that what drives deliver can be said."""
-        return self.tiers is not None and self.tiers.ssd and ASSUMED not in self.rows.origins
+        """Whether there is one and rows have known sizes, so that what drives deliver can be said."""
+        return self.has_ssd and ASSUMED not in self.rows.origins
 
     def share_cuts(self, ranking: Ranking) -> IntArray:
         """Numbers of the edges at `shares`."""
@@ -102,19 +108,32 @@ class Findings:
 
     def evaluation(self, batches: int, seen: dict[str, range], parameters: dict[str, Any]) -> Evaluation:
         """Answer all questions."""
-        rows, tiers = self.questions.rows, self.questions.tiers
-        curves = {name: self._curve(name) for name in self.rankings}
-        curve_rows = {name: self._cached(name, None)[self._curve_cuts(name)] for name in self.rankings}
+        rows, tiers, units = self.questions.rows, self.questions.tiers, self.questions.units
+        lines = {name: _Line(self, name, number) for number, name in enumerate(self.rankings)}
+        types = {}
+        for index, node_type in enumerate(rows.types):
+            truth = self.truth[rows.part(index)]
+            types[node_type] = TypeResult(
+                rows=rows.counts[index],
+                row_bytes=rows.row_bytes[index],
+                row_bytes_from=rows.origins[index],
+                accesses=int(truth.sum()),
+                touched=int(np.count_nonzero(truth)),
+                scores={name: line.at_shares(index) for name, line in lines.items()},
+            )
+        curves = {name: self.questions.curve_cuts(ranking) for name, ranking in self.rankings.items()}
+        bands = {name: line.intervals(curves[name]) for name, line in lines.items()}
+        epochs = int(parameters["epochs"])
         return Evaluation(
             shares=list(self.questions.shares),
-            scores={name: self._shares(name, None) for name in self.rankings},
-            types={node_type: self._type(index) for index, node_type in enumerate(rows.types)},
-            tiers=None if tiers is None else {name: self._traffic(name, tiers, parameters) for name in self.rankings},
-            capacities=None if tiers is None else _capacities_json(tiers, self.questions.units),
+            scores={name: line.at_shares() for name, line in lines.items()},
+            types=types,
+            tiers=None if tiers is None else {name: line.traffic(tiers, epochs) for name, line in lines.items()},
+            capacities=None if tiers is None else _capacities_json(tiers, units),
             curve_bytes=self.questions.curve_bytes,
-            curves=curves,
-            curve_rows=curve_rows,
-            bands={name: band for name in self.rankings if (band := self._band(name)) is not None},
+            curves={name: line.hit_rates(curves[name]) for name, line in lines.items()},
+            curve_rows={name: _of_type(line.cached, None)[curves[name]] for name, line in lines.items()},
+            bands={name: band for name, band in bands.items() if band is not None},
             num_bytes=rows.bytes,
             adjacency=self.lists,
             batches=batches,
@@ -122,76 +141,71 @@ class Findings:
             parameters=parameters,
         )
 
-    @cached_property
-    def _served_by_type(self) -> dict[str, IntArray]:
-        """Per score, accesses to the rows up to each edge of its line: int64, shape (types, edges)."""
-        return {name: ranking.count(self.questions.rows, self.truth) for name, ranking in self.rankings.items()}
 
-    @cached_property
-    def _rows_by_type(self) -> dict[str, IntArray]:
-        return {name: ranking.count(self.questions.rows) for name, ranking in self.rankings.items()}
+class _Line:
+    """One score's line, and what was counted along it."""
 
-    def _served(self, name: str, index: int | None) -> IntArray:
-        """Accesses to the rows up to each edge of a line: of one type or of all."""
-        found = self._served_by_type[name]
-        return np.asarray(found.sum(axis=0) if index is None else found[index], dtype=np.int64)
+    def __init__(self, findings: Findings, name: str, number: int) -> None:
+        self._findings, self._name, self._number = findings, name, number
+        self._ranking, self._rows = findings.rankings[name], findings.questions.rows
+        self.served = self._ranking.count(self._rows, findings.truth)
+        """Accesses to the rows up to each edge: int64, shape (types, edges)."""
+        self.cached = self._ranking.count(self._rows)
+        """Rows up to each edge."""
 
-    def _cached(self, name: str, index: int | None) -> IntArray:
-        """Rows up to each edge of a line."""
-        found = self._rows_by_type[name]
-        return np.asarray(found.sum(axis=0) if index is None else found[index], dtype=np.int64)
-
-    def _shares(self, name: str, index: int | None) -> Curve:
-        cuts = self.questions.share_cuts(self.rankings[name])
-        served, cached = self._served(name, index), self._cached(name, index)
-        rates = served[cuts] / max(int(served[-1]), 1)
-        return Curve(rates.tolist(), interval_list(self._ends(name, cuts, index)), cached[cuts].tolist())
-
-    def _ends(self, name: str, cuts: IntArray, index: int | None) -> FloatArray | None:
-        """Intervals of the hit rates at `cuts`."""
-        if self.maps is None or name == ORACLE:
-            return None
-        score, last = list(self.rankings).index(name), np.array([self.rankings[name].edges.size - 1])
-        wholes = self.maps.up_to(score, last, index)[:, 0]
-        return self.bootstrap.interval(self.maps.up_to(score, cuts, index), wholes)
-
-    def _curve(self, name: str) -> FloatArray:
-        served = self._served(name, None)
-        rates: FloatArray = served[self._curve_cuts(name)] / max(int(served[-1]), 1)
-        return rates
-
-    def _band(self, name: str) -> FloatArray | None:
-        return self._ends(name, self._curve_cuts(name), None)
-
-    def _curve_cuts(self, name: str) -> IntArray:
-        return self.questions.curve_cuts(self.rankings[name])
-
-    def _type(self, index: int) -> TypeResult:
-        rows = self.questions.rows
-        truth = self.truth[rows.part(index)]
-        return TypeResult(
-            rows=rows.counts[index],
-            row_bytes=rows.row_bytes[index],
-            row_bytes_from=rows.origins[index],
-            accesses=int(truth.sum()),
-            touched=int(np.count_nonzero(truth)),
-            scores={name: self._shares(name, index) for name in self.rankings},
+    def at_shares(self, index: int | None = None) -> Curve:
+        """Hit rates at the shares asked for, of one type or of all."""
+        cuts = self._findings.questions.share_cuts(self._ranking)
+        ends = self.intervals(cuts, index)
+        return Curve(
+            self.hit_rates(cuts, index).tolist(),
+            None if ends is None else [(float(low), float(high)) for low, high in ends],
+            _of_type(self.cached, index)[cuts].tolist(),
         )
 
-    def _traffic(self, name: str, tiers: Capacities, parameters: Mapping[str, Any]) -> Traffic:
-        rows, ranking = self.questions.rows, self.rankings[name]
-        found = plan_traffic(rows, ranking, self._served_by_type[name], tiers, int(parameters["epochs"]))
-        found = replace(found, ssd_reads=self.ssd.get(name))
-        if self.maps is None or name == ORACLE:
-            return found
-        score = list(self.rankings).index(name)
-        ends = link_intervals(rows, ranking, self.maps, score, self.bootstrap, tiers.num_peers)
-        return replace(found, intervals=ends)
+    def hit_rates(self, cuts: IntArray, index: int | None = None) -> FloatArray:
+        """Share of the accesses that go to the rows in front of each cut."""
+        served = _of_type(self.served, index)
+        rates: FloatArray = served[cuts] / max(int(served[-1]), 1)
+        return rates
+
+    def intervals(self, cuts: IntArray, index: int | None = None) -> FloatArray | None:
+        """Intervals of these shares: float64, shape (cuts, 2)."""
+        maps = self._maps
+        if maps is None:
+            return None
+        wholes = maps.up_to(self._number, np.array([self._ranking.edges.size - 1]), index)[:, 0]
+        return self._findings.bootstrap.interval(maps.up_to(self._number, cuts, index), wholes)
+
+    def traffic(self, tiers: Capacities, epochs: int) -> Traffic:
+        """What the tiers of the line would have moved."""
+        rows, cuts, intervals = self._rows, self._ranking.tier_cuts, None
+        reads = np.diff(self.served[:, cuts], axis=1).tolist()
+        if self._maps is not None:
+            hits = [self._maps.up_to(self._number, cuts, index) for index in range(len(rows.types))]
+            intervals = link_intervals(rows, hits, self._findings.bootstrap, tiers.num_peers)
+        return Traffic(
+            row_bytes=dict(zip(rows.types, rows.row_bytes, strict=True)),
+            ranges=self._ranking.ranges or {},
+            reads={t: dict(zip(TIERS, of_type, strict=True)) for t, of_type in zip(rows.types, reads, strict=True)},
+            num_peers=tiers.num_peers,
+            epochs=epochs,
+            intervals=intervals,
+            ssd_reads=self._findings.ssd.get(self._name),
+        )
+
+    @property
+    def _maps(self) -> HitMaps | None:
+        """Counts by batch; the oracle has none."""
+        return None if self._name == ORACLE else self._findings.maps
+
+
+def _of_type(sums: IntArray, index: int | None) -> IntArray:
+    """Sums of one type or of all, from shape (types, edges)."""
+    return np.asarray(sums.sum(axis=0) if index is None else sums[index], dtype=np.int64)
 
 
 def _capacities_json(tiers: Capacities, units: SsdUnits) -> dict[str, Any]:
-    sizes = {name: None if size is None else size.text for name, size in vars(tiers).items() if name in _SIZES}
-    return {**sizes, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **vars(units)}
-
-
-_SIZES = ("gpu", "peer", "cpu")
+    sizes = {name: getattr(tiers, name) for name in ("gpu", "peer", "cpu")}
+    texts = {name: None if size is None else size.text for name, size in sizes.items()}
+    return {**texts, "num_peers": tiers.num_peers, "ssd": tiers.ssd, **vars(units)}

@@ -1,8 +1,8 @@
-"""What each batch reads from each stretch of each score's line: the numbers behind the error bars.
+"""What each batch reads from each bucket of each score's line: the numbers behind the error bars.
 
 A sampler counts, batch by batch, how many of the nodes it finds carry each of up to 256 marks (`maps`). The marks of a
-score are the stretches of its line; with several node types a second kind of map marks type and stretch together, with
-fewer stretches, so that both fit into one byte.
+score are the buckets of its line; with several node types a second kind of map marks type and bucket together, with
+fewer buckets, so that both fit into one byte.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.evaluation.competing_rows import IntArray, Rows
 from tiering.evaluation.ranking import Ranking
-from tiering.evaluation.rows import IntArray, Rows
 
 MARKS = 256
 """Marks of a map: one byte per node."""
@@ -36,7 +36,7 @@ class HitMaps:
     def __init__(self, rows: Rows, rankings: Sequence[Ranking], coarse: Sequence[IntArray]) -> None:
         self._rows, self._rankings = rows, rankings
         self.maps: list[MarkMap] = [
-            {t: ranking.stretches[rows.part(i)] for i, t in enumerate(rows.types)} for ranking in rankings
+            {t: ranking.buckets[rows.part(i)] for i, t in enumerate(rows.types)} for ranking in rankings
         ]
         self._inner = [np.union1d(cuts[cuts > 0], [r.edges.size - 1]) for cuts, r in zip(coarse, rankings, strict=True)]
         self._places: dict[tuple[int, int], tuple[int, int]] = {}  # score and type -> map and its first mark
@@ -47,7 +47,7 @@ class HitMaps:
         """int64, shape (maps, groups of batches, `MARKS`): set when they were counted."""
 
     def _add_type_maps(self, score: int) -> None:
-        """Mark type and stretch: as many types to a map as fit, the others are not in it."""
+        """Mark type and bucket: as many types to a map as fit, the others are not in it."""
         inner, ranking = self._inner[score], self._rankings[score]
         merged = np.searchsorted(inner, np.arange(ranking.edges.size - 1), side="right")
         per_map = max(1, MARKS // inner.size)
@@ -55,7 +55,7 @@ class HitMaps:
             marks: dict[str, npt.NDArray[np.uint8]] = {}
             for index in range(first, min(first + per_map, len(self._rows.types))):
                 begin = (index - first) * inner.size
-                own = ranking.stretches[self._rows.part(index)]
+                own = ranking.buckets[self._rows.part(index)]
                 marks[self._rows.types[index]] = (begin + merged).astype(np.uint8)[own]
                 self._places[score, index] = (len(self.maps), begin)
             self.maps.append(marks)

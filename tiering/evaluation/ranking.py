@@ -1,7 +1,7 @@
 """Where the capacities asked for cut the line of rows that a score forms.
 
-All that `evaluate` reports about a score are sums over stretches of its line: caches of some sizes, tiers, points of a
-curve. So the line is cut once at all these places, and each row remembers only its stretch, in one byte.
+All that `evaluate` reports about a score are sums over buckets of its line: caches of some sizes, tiers, points of a
+curve. So the line is cut once at all these places, and each row remembers only its bucket, in one byte.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
-from tiering.evaluation.rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
+from tiering.evaluation.competing_rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
 from tiering.layout.capacities import Capacities, Table, plan_tiers
 
-MAX_STRETCHES = 256
-"""Most stretches of a line: each row keeps the number of its own in a byte."""
+MAX_BUCKETS = 256
+"""Most buckets of a line: each row keeps the number of its own in a byte."""
 
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 """Node type and tier -> half-open range of ranks, as `tiering.layout.plan_tiers` returns them."""
@@ -32,7 +32,7 @@ class Ranking:
 
     edges: IntArray
     """Rows from the front of the line to each cut: ascending, from 0 to the number of rows."""
-    stretches: npt.NDArray[np.uint8]
+    buckets: npt.NDArray[np.uint8]
     """Per row: s where ``edges[s] <= place of the row < edges[s + 1]``."""
     cuts: IntArray
     """Number of the edge at which each capacity ends."""
@@ -45,14 +45,14 @@ class Ranking:
 
     def count(self, rows: Rows, weights: IntArray | None = None) -> IntArray:
         """Rows up to each edge, or the sum of their `weights` (int64, one per row): int64, shape (types, edges)."""
-        found = np.zeros((len(rows.types), self.edges.size), np.int64)
-        for index, of_type in enumerate(found):
+        counts = np.zeros((len(rows.types), self.edges.size), np.int64)
+        for index, of_type in enumerate(counts):
             part = rows.part(index)
             own = None if weights is None else weights[part]
             # bincount sums in float64: exact below 2^53.
-            sums = np.bincount(self.stretches[part], own, minlength=self.edges.size - 1)
+            sums = np.bincount(self.buckets[part], own, minlength=self.edges.size - 1)
             np.cumsum(sums.astype(np.int64), out=of_type[1:])
-        return found
+        return counts
 
 
 def rank_rows(
@@ -65,7 +65,7 @@ def rank_rows(
     values
         One per row, not negative; the highest per byte come first.
     capacities
-        int64, bytes; with the tiers at most `MAX_STRETCHES` different places.
+        int64, bytes; with the tiers at most `MAX_BUCKETS` different places.
     tiers
         Sizes of tiers; the cuts are those that `tiering layout` would make.
 
@@ -84,13 +84,13 @@ def rank_rows(
     ranges = None if tiers is None else _plan(rows, [values[order].astype(np.float64) for order in orders], tiers)
     tier_ends = [] if ranges is None else [sum(r[tier][1] for r in ranges.values()) for tier in TIERS]
     edges = np.unique(np.concatenate([[0, rows.size], prefixes, tier_ends])).astype(np.int64)
-    stretches = np.empty(rows.size, np.uint8)
+    buckets = np.empty(rows.size, np.uint8)
     for s, (begin, end) in enumerate(pairwise(edges)):
         for first in range(begin, end, CHUNK):
-            stretches[line[first : min(end, first + CHUNK)]] = s
+            buckets[line[first : min(end, first + CHUNK)]] = s
     tier_cuts = np.searchsorted(edges, [0, *tier_ends]) if ranges is not None else np.zeros(0, np.int64)
     places = [] if ranges is None or tiers is None or not tiers.ssd else _places(rows, orders, ranges)
-    return Ranking(edges, stretches, np.searchsorted(edges, prefixes), ranges, tier_cuts, places)
+    return Ranking(edges, buckets, np.searchsorted(edges, prefixes), ranges, tier_cuts, places)
 
 
 def check_tiers(rows: Rows, tiers: Capacities) -> None:
@@ -111,13 +111,13 @@ def _orders(rows: Rows, line: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
 
 
 def _places(rows: Rows, orders: Sequence[npt.NDArray[Any]], ranges: Ranges) -> list[npt.NDArray[Any]]:
-    found = []
+    per_type = []
     for index, order in enumerate(orders):
         begin, end = ranges[rows.types[index]]["ssd"]
         places = np.full(order.size, -1, order.dtype)
         places[order[begin:end] - rows.part(index).start] = np.arange(end - begin)
-        found.append(places)
-    return found
+        per_type.append(places)
+    return per_type
 
 
 def _plan(rows: Rows, values: Sequence[npt.NDArray[Any]], tiers: Capacities) -> Ranges:

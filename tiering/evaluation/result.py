@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from tiering.evaluation.adjacency import ListReads
-from tiering.evaluation.rows import FloatArray, IntArray
+from tiering.evaluation.competing_rows import FloatArray, IntArray
+from tiering.evaluation.counting import ListReads
 from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"
@@ -157,7 +155,7 @@ class Evaluation:
             ``parameters``: `Evaluation.parameters`. ``curves``, on request: ``bytes``, and ``rows``, ``hit_rates`` and
             ``intervals`` by score, one entry per point.
         """
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "shares": self.shares,
             **_curves_json(self.scores),
             "num_rows": self.num_rows,
@@ -178,13 +176,13 @@ class Evaluation:
             "parameters": self.parameters,
         }
         if curves:
-            found["curves"] = {
+            document["curves"] = {
                 "bytes": self.curve_bytes.tolist(),
                 "rows": {name: rows.tolist() for name, rows in self.curve_rows.items()},
                 "hit_rates": {name: curve.tolist() for name, curve in self.curves.items()},
                 "intervals": {name: band.tolist() for name, band in self.bands.items()},
             }
-        return found
+        return document
 
     def _type_json(self, entry: TypeResult) -> dict[str, Any]:
         return {
@@ -199,10 +197,10 @@ class Evaluation:
 
     def _adjacency_json(self) -> dict[str, Any]:
         epochs, lists = len(self.epochs), self.adjacency.values()
-        everything = ListReads(sum(each.reads for each in lists), sum(each.bytes for each in lists))
+        everything = ListReads(sum(reads.reads for reads in lists), sum(reads.bytes for reads in lists))
         return {
             **everything.per_epoch(epochs),
-            "relations": {relation: each.per_epoch(epochs) for relation, each in self.adjacency.items()},
+            "relations": {relation: reads.per_epoch(epochs) for relation, reads in self.adjacency.items()},
         }
 
     def _tiers_json(self) -> dict[str, Any] | None:
@@ -219,13 +217,8 @@ def _curves_json(scores: dict[str, Curve]) -> dict[str, Any]:
     return {
         "hit_rates": {name: curve.hit_rates for name, curve in scores.items()},
         "intervals": {
-            name: [None] * len(scores[name].hit_rates) if found is None else [list(each) for each in found]
-            for name, found in ends.items()
+            name: [None] * len(scores[name].hit_rates) if pairs is None else [list(pair) for pair in pairs]
+            for name, pairs in ends.items()
         },
         "cached_rows": {name: curve.cached_rows for name, curve in scores.items()},
     }
-
-
-def interval_list(ends: FloatArray | None) -> Ends:
-    """Intervals of a `Curve` from an array of shape (capacities, 2)."""
-    return None if ends is None else [(float(low), float(high)) for low, high in np.asarray(ends)]

@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tiering.errors import InputError
-from tiering.evaluation.adjacency import list_reads
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge
+from tiering.evaluation.competing_rows import RowBytes, Score, competing_rows, score_vector
+from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge, list_reads
 from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
-from tiering.evaluation.memory import evaluation_need
-from tiering.evaluation.ranking import Ranking
+from tiering.evaluation.memory_need import evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.rows import IntArray, RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.ssd import SsdCounter, SsdReads, SsdUnits
+from tiering.evaluation.ssd import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -82,7 +80,7 @@ def evaluate(
         Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
         (`tiering.evaluation.ssd.SsdUnits`).
     row_bytes
-        Bytes of a row of the types without features: `tiering.evaluation.rows.competing_rows`.
+        Bytes of a row of the types without features: `tiering.evaluation.competing_rows.competing_rows`.
     judge
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
@@ -98,22 +96,28 @@ def evaluate(
     CapabilityError
         If the judge is not installed.
     BudgetError
-        If the memory is less than the least (`tiering.evaluation.memory.evaluation_need`).
+        If the memory is less than the minimum (`tiering.evaluation.memory_need.evaluation_need`).
 
     Notes
     -----
     Rows of all node types are in one line, by score per byte, ties by type and id, as in `tiering layout`. Cost: the
     sampling, twice with an ssd tier, and one sort of all rows per score. Memory:
-    `tiering.evaluation.memory.evaluation_need`.
+    `tiering.evaluation.memory_need.evaluation_need`.
     """
     _check_parameters(epochs, first_epoch, resamples, scores)
     workers = parse_threads(threads)
-    chosen = _options(sampling, options)
+    if isinstance(sampling, SamplingOptions) and options:
+        raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
+    chosen = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
     nodes = resolve_train(graph, train, chosen.seed)
     questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers, SsdUnits.parse(page, block))
     budget = parse_memory(memory)
-    samplers = _sampling_threads(graph, questions, chosen, len(scores), judge, nodes, budget, workers)
+    trained = sum(ids.size for ids in nodes.values())
+    need = evaluation_need(
+        graph, questions.rows, chosen, scores=len(scores), ssd=questions.has_ssd, judge=judge, train=trained
+    )
+    samplers = need.threads(budget, workers)
     sampler = _judge(graph, judge, chosen)
     judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
     rankings = {
@@ -127,7 +131,11 @@ def evaluate(
     truth = questions.rows.join(counted.accesses.features)
     rankings[ORACLE] = questions.rank(truth, workers)
     bootstrap, lists = Bootstrap(counted.groups, resamples, chosen.seed), list_reads(graph, counted.accesses, chosen)
-    found = Findings(questions, rankings, truth, maps, bootstrap, lists, _ssd_reads(judged, questions, rankings))
+    ssd = {}
+    if questions.reads_ssd:
+        counter = SsdCounter(questions.rows, rankings, questions.units)
+        ssd = counter.reads(judged.visit(counter.see))
+    findings = Findings(questions, rankings, truth, maps, bootstrap, lists, ssd)
     parameters = {
         **chosen.to_json(),
         "epochs": epochs,
@@ -137,7 +145,7 @@ def evaluate(
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
         "node_types": list(questions.rows.types),
     }
-    return found.evaluation(counted.batches, _seen(scores, chosen.seed), parameters)
+    return findings.evaluation(counted.batches, _seen(scores, chosen.seed), parameters)
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
@@ -149,7 +157,7 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
         If one was computed on another graph.
     """
     methods = [score.method for score in scores]
-    found: dict[str, Score] = {}
+    named: dict[str, Score] = {}
     for score in scores:
         if graph.order is None and score.graph_digest != graph.digest:
             raise InputError(
@@ -157,8 +165,8 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
                 f"{graph.digest}); run `tiering score {graph.path} --method {score.method} --out NEW`"
             )
         name = score.method if methods.count(score.method) == 1 else f"{score.method} ({score.path.name})"
-        found[name if name not in found else f"{score.method} ({score.path})"] = score
-    return found
+        named[name if name not in named else f"{score.method} ({score.path})"] = score
+    return named
 
 
 def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
@@ -172,37 +180,8 @@ def unseen_epoch(scores: Mapping[str, Score], seed: int) -> int:
 
 def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
     """Epochs of the run with `seed` that each score has counted; scores that counted none are left out."""
-    found = {}
-    for name, score in scores.items():
-        counted = score.counted_epochs(seed) if isinstance(score, Scores) else None
-        if counted:
-            found[name] = counted
-    return found
-
-
-def _options(sampling: SamplingOptions | Sequence[Fanout], options: Mapping[str, Any]) -> SamplingOptions:
-    if not isinstance(sampling, SamplingOptions):
-        return SamplingOptions(sampling, **options)
-    if options:
-        raise InputError(f"{', '.join(options)}: expected inside the sampling options, since these are given")
-    return sampling
-
-
-def _sampling_threads(
-    graph: Graph,
-    questions: Questions,
-    options: SamplingOptions,
-    scores: int,
-    judge: str,
-    nodes: Mapping[str, IntArray],
-    budget: Budget,
-    threads: int,
-) -> int:
-    """As many of `threads` as the memory has batches for; refuses less than the least."""
-    ssd, train = questions.tiers is not None and questions.tiers.ssd, sum(ids.size for ids in nodes.values())
-    need = evaluation_need(graph, questions.rows, options, scores=scores, ssd=ssd, judge=judge, train=train)
-    budget.require(need.least, need.what)
-    return max(1, min(threads, (budget.left() - need.fixed) // max(1, need.batch)))
+    counted = {name: score.counted_epochs(seed) for name, score in scores.items() if isinstance(score, Scores)}
+    return {name: epochs for name, epochs in counted.items() if epochs}
 
 
 def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
@@ -215,15 +194,6 @@ def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:
         make_sampler(graph, options)  # refuses what does not fit, for any judge
         return theirs
     return OwnJudge(make_sampler(graph, options))
-
-
-def _ssd_reads(
-    judged: JudgedEpochs, questions: Questions, rankings: Mapping[str, Ranking]
-) -> dict[str, dict[str, SsdReads]]:
-    if not questions.reads_ssd:
-        return {}
-    counter = SsdCounter(questions.rows, rankings, questions.units)
-    return counter.reads(judged.visit(counter.see))
 
 
 def _check_parameters(epochs: int, first_epoch: int | None, resamples: int, scores: Mapping[str, Score]) -> None:

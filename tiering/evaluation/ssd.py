@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.errors import InputError
+from tiering.evaluation.competing_rows import IntArray, Rows
 from tiering.evaluation.ranking import Ranking
-from tiering.evaluation.rows import IntArray, Rows
 from tiering.formats.layout import SECTOR_BYTES, SsdRows
 from tiering.layout.capacities import parse_page
 from tiering.units import format_bytes, parse_bytes
@@ -39,12 +39,12 @@ class SsdUnits:
         InputError
             If one is no power of two, or the block is larger than the page.
         """
-        found = cls(parse_page(page), parse_bytes(block, "block"))
-        size = found.block_bytes
-        if not 1 <= size <= found.page_bytes or size & (size - 1):
-            most = format_bytes(found.page_bytes)
+        units = cls(parse_page(page), parse_bytes(block, "block"))
+        size = units.block_bytes
+        if not 1 <= size <= units.page_bytes or size & (size - 1):
+            most = format_bytes(units.page_bytes)
             raise InputError(f"block: expected a power of two up to the page ({most}), such as 512, found {block!r}")
-        return found
+        return units
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,18 @@ class SsdCounter:
         numpy.ndarray
             int64, shape (rankings, types, 2): bytes and pages.
         """
-        found = np.zeros((len(self._rankings), len(self._rows.types), 2), np.int64)
-        for of_score, ranking in zip(found, self._rankings.values(), strict=True):
+        sums = np.zeros((len(self._rankings), len(self._rows.types), 2), np.int64)
+        for of_score, ranking in zip(sums, self._rankings.values(), strict=True):
             for index, node_type in enumerate(self._rows.types):
                 places = ranking.places[index][nodes[node_type]]
                 begins = self._geometry[index].begins(np.sort(places[places >= 0]), self._units.page_bytes)
                 reads = span_reads(begins, begins + self._rows.row_bytes[index], self._units)
                 of_score[index] = reads.bytes, reads.pages
-        return found
+        return sums
 
     def reads(self, sums: IntArray) -> dict[str, dict[str, SsdReads]]:
         """Per score and node type, from the sums of what was seen."""
         return {
-            name: {t: SsdReads(*each.tolist()) for t, each in zip(self._rows.types, of_score, strict=True)}
+            name: {t: SsdReads(*pair.tolist()) for t, pair in zip(self._rows.types, of_score, strict=True)}
             for name, of_score in zip(self._rankings, sums, strict=True)
         }

@@ -107,10 +107,10 @@ def _stage_keys(section: str) -> tuple[str, ...]:
         from tiering.scores.request import OPTIONS
 
         return ("method", "train", "seed", *OPTIONS)
-    from tiering.datasets.options import SourceOptions
+    from tiering.datasets.options import ImportOptions
     from tiering.pipeline.stages import CHECKSUM_FEATURES
 
-    return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(SourceOptions)))
+    return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions)))
 
 
 def _check_score(path: Path, section: Mapping[str, Any]) -> None:

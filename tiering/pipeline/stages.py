@@ -52,7 +52,7 @@ def import_dataset(
     memory
         What to stay within; see `tiering.graph.build_graph`.
     **options
-        Of the source: see `tiering.datasets.options.SourceOptions`. ``checksum_features=True``: feature files are read
+        Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are.
     """

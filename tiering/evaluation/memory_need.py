@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering.evaluation.bootstrap import MAX_GROUPS
+from tiering.evaluation.competing_rows import Rows
 from tiering.evaluation.hits import MARKS
-from tiering.evaluation.rows import Rows
 from tiering.formats.graph import Graph
+from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
 from tiering.sampling.memory import batch_bytes, sums_bytes
 from tiering.units import format_count
@@ -28,9 +29,14 @@ class EvaluationNeed:
     """What needs it, for people."""
 
     @property
-    def least(self) -> int:
+    def minimum(self) -> int:
         """With less it cannot be done: one thread samples."""
         return self.fixed + self.batch
+
+    def threads(self, budget: Budget, wanted: int) -> int:
+        """As many of the threads wanted as the budget has batches for; raises `BudgetError` below `minimum`."""
+        budget.require(self.minimum, self.what)
+        return max(1, min(wanted, (budget.left() - self.fixed) // max(1, self.batch)))
 
 
 def evaluation_need(

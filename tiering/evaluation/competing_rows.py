@@ -99,13 +99,13 @@ class Rows:
         wanted = np.asarray(capacities, dtype=np.int64)
         if self.one_size:
             return np.minimum(wanted // max(self.row_bytes, default=1), self.size)
-        sizes, found, before = np.array(self.row_bytes, np.int64), np.zeros(wanted.shape, np.int64), 0
+        sizes, fitting, before = np.array(self.row_bytes, np.int64), np.zeros(wanted.shape, np.int64), 0
         for begin in range(0, line.size, CHUNK):
             kinds = np.searchsorted(self.starts, line[begin : begin + CHUNK], side="right") - 1
             used = np.cumsum(sizes[kinds]) + before
-            found += np.searchsorted(used, wanted, side="right")
+            fitting += np.searchsorted(used, wanted, side="right")
             before = int(used[-1])
-        return found
+        return fitting
 
 
 def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
@@ -130,15 +130,15 @@ def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
     """
     given = _given(graph, row_bytes)
     tables = {t: table for t in graph.node_types if (table := graph.feature_table(t)) is not None}
-    found: list[tuple[str, int, int, str]] = []
+    chosen: list[tuple[str, int, int, str]] = []
     for node_type in graph.node_types:
         count = graph.num_nodes(node_type)
         if node_type in given and (node_type not in tables or isinstance(row_bytes, Mapping)):
-            found.append((node_type, count, given[node_type], GIVEN))
+            chosen.append((node_type, count, given[node_type], GIVEN))
         elif node_type in tables:
-            found.append((node_type, count, max(1, tables[node_type].row_bytes), FEATURES))
-    found = found or [(t, graph.num_nodes(t), 1, ASSUMED) for t in graph.node_types]
-    types, counts, sizes, origins = zip(*found, strict=True)
+            chosen.append((node_type, count, max(1, tables[node_type].row_bytes), FEATURES))
+    chosen = chosen or [(t, graph.num_nodes(t), 1, ASSUMED) for t in graph.node_types]
+    types, counts, sizes, origins = zip(*chosen, strict=True)
     return Rows(types, counts, sizes, origins)
 
 
@@ -168,8 +168,8 @@ def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArra
         if node_type not in known:
             parts.append(np.zeros(count))
             continue
-        found = score.values(node_type) if isinstance(score, Scores) else score[node_type]
-        values = np.asarray(found, dtype=np.float64)
+        vector = score.values(node_type) if isinstance(score, Scores) else score[node_type]
+        values = np.asarray(vector, dtype=np.float64)
         where = f"score {name!r}, node type {node_type!r}"
         if values.shape != (count,):
             raise InputError(

@@ -12,31 +12,26 @@ from pathlib import Path
 from tiering.artifacts.regular import entries, is_there
 from tiering.datasets.edges import read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
-from tiering.datasets.reading import Reading
+from tiering.datasets.reader import COLUMN_OPTIONS, TEXT_OPTIONS, TREE_OPTIONS, Reader, Sign
+from tiering.datasets.reading import NODE, RELATION, Reading
 from tiering.formats.protocols import Dataset
 
-NODE = "node"
-RELATION = (NODE, "to", NODE)
 
-
-def is_npy_dir(path: Path) -> bool:
-    """Whether the directory holds an ``edge_index.npy``."""
+def _is_npy_dir(path: Path) -> bool:
     return is_there(path / "edge_index.npy", "edges")
 
 
-def open_npy_dir(path: Path, reading: Reading) -> Dataset:
-    """Open a directory of numpy files.
-
-    Raises
-    ------
-    MissingError
-        If there is no ``edge_index.npy``.
-    InputError
-        If a file is damaged or does not fit the others.
-    """
+def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
     reading.notes["node_types"] = [NODE]
     edges, edge_names = read_edge_folder(path, RELATION, reading)
     nodes, node_names = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
     used = edge_names | node_names
     reading.ignored(path, (p.name for p in entries(path) if p.name not in used and not p.name.startswith(".")))
     return Dataset(path.name, "npy", {NODE: nodes}, [edges], reading.notes, reading.files)
+
+
+READER = Reader(
+    _open_npy_dir,
+    foreign=COLUMN_OPTIONS | TEXT_OPTIONS | TREE_OPTIONS,
+    directory=Sign("edge_index.npy (npy)", _is_npy_dir),
+)
