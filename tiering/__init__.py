@@ -1,10 +1,18 @@
 """tiering: hotness scores, reordering and tiered layouts for GNN training on graphs larger than memory.
 
-``tiering.open(path)`` opens any artifact; ``tiering.check(path)`` returns everything wrong with one.
+``tiering.open(path)`` opens any artifact; ``tiering.check(path)`` returns everything wrong with one. Each command has a
+function, which takes what the command takes (artifacts opened or by path) and returns what was made, opened:
+
+    graph = tiering.import_graph("data", out="graph")
+    scores = tiering.score_graph(graph, out="scores", fanouts=[10, 10])
+    tiering.evaluate_scores(graph, [scores], fanouts=[10, 10]).hit_rates
+    reordered = tiering.reorder_graph(graph, scores, out="reordered")
+    layout = tiering.write_layout(reordered, out="layout", gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"])
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -22,10 +30,39 @@ if find_spec("tiering._native") is None:
 
 from tiering.version import __version__
 
-__all__ = ["__version__", "check", "open"]
+__all__ = [
+    "__version__",
+    "check",
+    "evaluate_scores",
+    "generate_dataset",
+    "import_graph",
+    "open",
+    "reorder_graph",
+    "run_chain",
+    "score_graph",
+    "transpose_graph",
+    "write_layout",
+]
 
 if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
+    from tiering.pipeline.api import (
+        evaluate_scores,
+        generate_dataset,
+        import_graph,
+        reorder_graph,
+        run_chain,
+        score_graph,
+        transpose_graph,
+        write_layout,
+    )
+
+
+def __getattr__(name: str) -> Any:
+    """The functions of the commands, loaded when the first is asked for: ``import tiering`` alone takes no time."""
+    if name in __all__:
+        return getattr(importlib.import_module("tiering.pipeline.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open(path: str | os.PathLike[str]) -> Any:
