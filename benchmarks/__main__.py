@@ -64,7 +64,7 @@ BENCHMARKS = {
 }
 REPORTS = {
     "stages": ("stages and kernels beside another checkout's, or beside --no-verify", "against"),
-    "scale": ("how time grows; writes docs/scale.md", "scale"),
+    "scale": ("how time grows; writes docs/internals/scale.md", "scale"),
     "scores": ("hit rates of every score; writes docs/scores.md", "score_tables"),
 }
 """By name: what it reports, and the module whose ``main`` does."""

@@ -2,7 +2,7 @@
 
 ``python -m benchmarks scale [--dir DIR] [--largest EDGES] [--docs DIR]`` runs the stages on scrambled R-MAT graphs in
 DIR, beside reading their input and writing their output directly, in memory groups of a tenth more than the budget
-where such groups can be made. With ``--docs`` it writes ``benchmarks/scale.json``, the tables of ``scale.md`` and
+where such groups can be made. With ``--docs`` it writes ``benchmarks/scale.json``, tables of ``internals/scale.md`` and
 ``images/scale.png``. What is in the file already and was run on this machine is not run again: delete the file to begin
 anew. The largest takes 60 GB of disk and some ten minutes.
 """
@@ -89,9 +89,9 @@ def _times(result: dict[str, Any]) -> list[str]:
 
 
 def write_docs(docs: Path, results: dict[str, list[dict[str, Any]]]) -> None:
-    """Tables into ``scale.md``, the plot beside."""
+    """Tables into ``internals/scale.md``, the plot beside."""
     for series, table in tables(results).items():
-        put(docs / "scale.md", BEGIN.format(series), END, table)
+        put(docs / "internals" / "scale.md", BEGIN.format(series), END, table)
     plot([each for done in results.values() for each in done], docs / "images" / "scale.png")
 
 

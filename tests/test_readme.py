@@ -12,12 +12,12 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[str]:
-    return [body for found, body in BLOCK.findall(README.read_text()) if found == language]
+def blocks(language: str, page: Path = README) -> list[str]:
+    return [body for found, body in BLOCK.findall(page.read_text()) if found == language]
 
 
-def commands() -> list[list[str]]:
-    lines = [line for body in blocks("bash") for line in body.splitlines()]
+def commands(page: Path = README) -> list[list[str]]:
+    lines = [line for body in blocks("bash", page) for line in body.splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
@@ -40,12 +40,23 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
     assert ran >= 8
     assert sorted(path.name for path in Path("out").iterdir()) == ["graph", "layout", "reordered", "scores"]
 
-    (code,) = blocks("python")
+    code, api = blocks("python")
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own README
+    exec(compile(api, "README.md", "exec"), names)  # noqa: S102
+    assert names["layout"].path.name == "layout"
     assert tuple(names["x"].shape) == (3, 128)
     assert names["h"].shape[1] == 128
     assert "ssd" in capfd.readouterr().out
+
+
+def test_getting_started_runs(workplace, tiering_cli, capfd):
+    page = README.parent / "docs" / "getting-started.md"
+    for _, *arguments in commands(page):
+        tiering_cli(*arguments).ok()
+    (code,) = blocks("python", page)
+    exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
+    assert "loss" in capfd.readouterr().out
 
 
 def test_make_targets_exist():
@@ -56,22 +67,14 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "AGENTS.md",
-        "CHANGELOG.md",
-        "docs/scores.md",
-        "docs/sampling.md",
-        "docs/evaluate.md",
-        "docs/planning.md",
-        "docs/split.md",
-        "docs/gpu.md",
-        "docs/install.md",
-    ],
+PAGES = sorted(
+    str(page.relative_to(README.parent))
+    for pattern in ("*.md", "docs/*.md", "docs/internals/*.md", "data_specs/*.md")
+    for page in README.parent.glob(pattern)
 )
+
+
+@pytest.mark.parametrize("document", PAGES)
 def test_links_and_paths_exist(document):
     page = README.parent / document
     text = page.read_text()

@@ -98,9 +98,10 @@ def test_scale_is_measured_and_the_page_is_written(repository, tmp_path):
     assert [each["name"] for each in results["edges"]] == ["import", "score", "reorder"]
     for each in (*results["edges"], *results["rows"]):
         assert each["median_seconds"] > 0 and each["peers"][0]["ratio"] > 0
-    shutil.copy(repository / "docs" / "scale.md", tmp_path)
+    (tmp_path / "internals").mkdir()
+    shutil.copy(repository / "docs" / "internals" / "scale.md", tmp_path / "internals")
     scale.write_docs(tmp_path, results)
-    page = (tmp_path / "scale.md").read_text()
+    page = (tmp_path / "internals" / "scale.md").read_text()
     assert "| 300 | 5,000 | 2 | 1GiB |" in page and "| 600 | 100 | 1GiB |" in page
     assert page.count(scale.END) == 5 and (tmp_path / "images" / "scale.png").stat().st_size > 5000
 
@@ -113,7 +114,7 @@ def test_every_size_is_run_once():
 
 def test_the_page_has_the_committed_results(repository):
     document = json.loads((repository / "docs" / "benchmarks" / "scale.json").read_text())
-    page = (repository / "docs" / "scale.md").read_text()
+    page = (repository / "docs" / "internals" / "scale.md").read_text()
     for table in scale.tables(document["results"]).values():
         assert table in page
 

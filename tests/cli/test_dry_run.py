@@ -101,7 +101,7 @@ def test_wrong_input_is_refused_as_without(commands, tiering_cli, tmp_path):
 
 def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
     """Every command and the code of the page, in order, in one directory."""
-    text = (repository / "docs" / "planning.md").read_text()
+    text = (repository / "docs" / "memory-and-disks.md").read_text()
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
     monkeypatch.chdir(tmp_path)
     Path("chain.toml").write_text(blocks["toml"])
@@ -109,5 +109,5 @@ def test_the_page_runs(tiering_cli, tmp_path, repository, monkeypatch):
         program, *arguments = shlex.split(line)
         assert program == "tiering"
         tiering_cli(*arguments).ok()
-    exec(compile(blocks["python"], "docs/planning.md", "exec"), {})  # noqa: S102 - our own page
+    exec(compile(blocks["python"], "docs/memory-and-disks.md", "exec"), {})  # noqa: S102 - our own page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.toml", "data"]

@@ -422,8 +422,8 @@ def test_a_chain_that_cannot_split_is_refused_before_it_begins(
 
 
 def test_the_page_runs(tiering_cli: Cli, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command of docs/split.md, in order, in one directory, with the file of times it shows."""
-    text = (repository / "docs" / "split.md").read_text()
+    """Every command of docs/adjacency-cache.md, in order, in one directory, with the file of times it shows."""
+    text = (repository / "docs" / "adjacency-cache.md").read_text()
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S))
     monkeypatch.chdir(tmp_path)
     Path("costs.json").write_text(blocks["json"])
