@@ -359,23 +359,6 @@ class SsdReader:
     @property
     def memory_alignment(self) -> int: ...
 
-class RowReader:
-    """Reads rows of a table in a file at random, many in flight, past the page cache where the file system allows it.
-
-    Parameters
-    ----------
-    offset
-        Byte of the first row.
-    row_bytes
-        1 to 1 MiB.
-    engine
-        ``io_uring`` or ``threads``.
-    """
-
-    def __init__(self, path: str, offset: int, row_bytes: int, engine: str, depth: int = 256) -> None: ...
-    def read(self, ids: IdArray, out: NDArray[np.uint8]) -> None:
-        """Row ``ids[i]`` to ``out[i]``. ``ValueError`` where a row lies beyond the file; ``OSError``."""
-
 class StreamReader:
     """Reads ranges of files into buffers, a batch at a time, in the background (``ext/include/tiering/io``).
 

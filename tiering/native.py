@@ -60,7 +60,6 @@ ALIGNMENT = _native.ALIGNMENT
 DEFAULT_DEPTH = _native.DEFAULT_DEPTH
 page_hashes = _native.page_hashes
 GatherStats = _native.GatherStats
-RowReader = _native.RowReader
 SsdReader = _native.SsdReader
 StreamReader = _native.StreamReader
 TieredTable = _native.TieredTable
@@ -71,7 +70,6 @@ __all__ = [
     "DEFAULT_DEPTH",
     "MOST_VISITS",
     "GatherStats",
-    "RowReader",
     "Sampler",
     "ScoreSorter",
     "SsdReader",

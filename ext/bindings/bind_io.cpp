@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 #include <tiering/io/gather.hpp>
-#include <tiering/io/row_reader.hpp>
 #include <tiering/io/stream_reader.hpp>
 #include <utility>
 #include <vector>
@@ -199,17 +198,6 @@ struct BoundStream {
   }
 };
 
-void read_rows(tiering::RowReader& self, const tiering::bind::AnyArray& ids, const Rows& out) {
-  const auto rows = tiering::bind::id_span(ids, "ids");
-  TIERING_EXPECT(static_cast<int64_t>(out.shape(0)) == rows.size &&
-                     static_cast<int64_t>(out.shape(1)) == self.row_bytes(),
-                 "out: expected " + std::to_string(rows.size) + " rows of " +
-                     std::to_string(self.row_bytes()) + " bytes, found (" + std::to_string(out.shape(0)) +
-                     ", " + std::to_string(out.shape(1)) + ")");
-  nb::gil_scoped_release release;
-  self.read(rows, reinterpret_cast<std::byte*>(out.data()));
-}
-
 template <size_t N>
 std::vector<int64_t> listed(const std::array<int64_t, N>& values) {
   return {values.begin(), values.end()};
@@ -232,11 +220,6 @@ void bind_io(nb::module_& m) {
       .def_prop_ro("note", [](const tiering::SsdReader& r) { return r.images.note(); })
       .def_prop_ro("offset_alignment", [](const tiering::SsdReader& r) { return r.images.offset_alignment; })
       .def_prop_ro("memory_alignment", [](const tiering::SsdReader& r) { return r.images.memory_alignment; });
-
-  nb::class_<tiering::RowReader>(m, "RowReader")
-      .def(nb::init<const std::string&, int64_t, int64_t, const std::string&, int>(), "path"_a, "offset"_a,
-           "row_bytes"_a, "engine"_a, "depth"_a = 256)
-      .def("read", &read_rows, "ids"_a, "out"_a);
 
   nb::class_<BoundStream>(m, "StreamReader")
       .def(nb::init<const std::vector<std::string>&, std::vector<Buffer>, const std::string&,

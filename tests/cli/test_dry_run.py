@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tiering.ranked_rows import RowSizes
+from tiering.reorder.rows import RowSizes
 
 TOTALS = ("seconds", "memory", "disk_read", "disk_written", "disk_scratch", "disk_left")
 
@@ -71,7 +71,7 @@ def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
 def test_memory_below_the_least(commands, tiering_cli, tmp_path, monkeypatch, name):
     if name == "layout":  # small tables take what they take
-        monkeypatch.setattr("tiering.ranked_rows.plan.SIZES", RowSizes(free=0))
+        monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(free=0))
     memory = tmp_path / "chain.toml"
     memory.write_text(memory.read_text() + '[run]\nmemory = "1MiB"\n')
     asked = () if name == "run" else ("--memory", "1MiB")

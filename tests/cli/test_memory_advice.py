@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 # Tables count as larger than memory: their rows come by windows of chunks of so many MiB.
 SCRIPT = """
 import sys
-from tiering.ranked_rows import plan
+from tiering.reorder.rows import plan
 plan.SIZES = plan.RowSizes(int(sys.argv[1]) << 20, free=0)
 from tiering.cli.main import main
 sys.exit(main(sys.argv[2:]))

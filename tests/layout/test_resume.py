@@ -20,7 +20,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph
 from tiering.pipeline import layout as write_layout
-from tiering.ranked_rows import RowSizes
+from tiering.reorder.rows import RowSizes
 
 OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 
@@ -28,7 +28,7 @@ OPTIONS: dict[str, Any] = {"gpu": "15%", "peer": "3x9%", "cpu": "20%"}
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr("tiering.ranked_rows.plan.SIZES", RowSizes(chunk=5000))
+    monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(chunk=5000))
 
 
 @pytest.fixture

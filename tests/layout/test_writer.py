@@ -22,7 +22,7 @@ from tiering.errors import ExistsError, InputError, StorageError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import TIERS, Layout
 from tiering.pipeline import layout as write_layout
-from tiering.ranked_rows import RowSizes
+from tiering.reorder.rows import RowSizes
 
 
 def check_rows(layout: Layout, toy: Toy) -> None:
@@ -84,7 +84,7 @@ def reordered(tmp_path: Path) -> Graph:
 
 
 def test_chunks_smaller_than_the_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiering.ranked_rows.plan.SIZES", RowSizes(chunk=3000))
+    monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(chunk=3000))
     for seed in range(6):
         folder = tmp_path / str(seed)
         toy = toy_dataset(folder / "data", seed, max_nodes=120, min_nodes=100, featureless=0)

@@ -215,23 +215,6 @@ def test_forks_at_random_for_long(busy):
     fork_at_random(busy, random.Random(seed), 300)
 
 
-def test_ring_and_pool_of_the_core_after_a_fork(tmp_path):
-    """Readers of the stages, too: a child's `RowReader` reads by itself."""
-    rows = np.random.default_rng(0).integers(0, 256, (100, 512), dtype=np.uint8)
-    (tmp_path / "rows").write_bytes(rows.tobytes())
-    for engine in ("threads", *([] if native.uring_unavailable() else ["io_uring"])):
-        reader = native.RowReader(str(tmp_path / "rows"), 0, 512, engine)
-
-        def read(reader: Any = reader) -> bool:
-            out = np.empty((100, 512), np.uint8)
-            reader.read(np.arange(100), out)
-            return bool((out == rows).all())
-
-        assert read()
-        assert in_child(read)
-        assert read()
-
-
 def test_reads_under_way_are_the_parents(tmp_path):
     """A stage's reader between `start` and `finish`: the child is told and reads anew; the parent's reads arrive."""
     data = np.random.default_rng(0).integers(0, 256, 1 << 20, dtype=np.uint8)

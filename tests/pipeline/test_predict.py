@@ -16,7 +16,7 @@ from tiering.artifacts.outside import OWNER
 from tiering.datasets.synthetic import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory
-from tiering.ranked_rows import RowSizes
+from tiering.reorder.rows import RowSizes
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
@@ -92,7 +92,7 @@ def test_memory_and_what_is_left(large, tmp_path, peak_memory, monkeypatch, name
     Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
     """
     if budget is not None:
-        monkeypatch.setattr("tiering.ranked_rows.plan.SIZES", RowSizes(free=0))
+        monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(free=0))
     predict, run = stage(name, large, tmp_path / "out")
     with peak_memory() as peak:
         before = own_memory()

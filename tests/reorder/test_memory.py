@@ -22,10 +22,10 @@ from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.memory import Budget, own_memory
-from tiering.ranked_rows import RowSizes
 from tiering.reorder import Sizes, order_nodes, reorder_graph
 from tiering.reorder.adjacency import RelabelSizes
 from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.rows import RowSizes
 
 MIB = 1 << 20
 

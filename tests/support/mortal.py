@@ -252,7 +252,7 @@ def _no_rings() -> None:
 
 
 def _small_rows() -> None:
-    from tiering.ranked_rows import plan
+    from tiering.reorder.rows import plan
 
     plan.SIZES = plan.RowSizes(chunk=8192)
 
@@ -279,7 +279,7 @@ def _buckets() -> None:
 def _room(window: int) -> None:
     """A budget that always leaves so much for a window."""
     from tiering.memory import Budget
-    from tiering.ranked_rows import plan
+    from tiering.reorder.rows import plan
 
     plan.SIZES = replace(plan.SIZES, free=0)
     Budget.left = lambda self: window + 4 * plan.SIZES.chunk  # type: ignore[method-assign]

@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import random
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -33,8 +32,6 @@ _PADDING = 8192
 """Bytes of a buffer beyond its chunk: direct reads begin and end at multiples of 4096."""
 _SHARE_SAMPLES = 256
 """Pages looked at to estimate how much of a file is cached."""
-SAMPLE_BYTES, _SAMPLE_PIECE = 256 << 20, 8 << 20
-"""Bytes of a file that are read to see how fast its disk is, and of a read."""
 _SAMPLES = 16
 """Pages of a file that must all be in the page cache for it to count as cached."""
 
@@ -43,22 +40,6 @@ def open_stream(paths: Sequence[Path], buffers: Sequence[Bytes]) -> native.Strea
     """A reader of ranges of files into buffers, by the best engine here."""
     with storage_errors(paths[0]):
         return native.StreamReader([str(path) for path in paths], list(buffers), direct_engine())
-
-
-def read_rate(path: Path, otherwise: float) -> float:
-    """Bytes per second of direct reads of a file, as streams do them; `otherwise` for a file too small to tell."""
-    piece = _SAMPLE_PIECE
-    size = min(SAMPLE_BYTES, path.stat().st_size // piece * piece)
-    if size < 2 * piece:
-        return otherwise
-    reader = open_stream([path], [aligned_bytes(piece + _PADDING) for _ in range(2)])
-    begun = time.perf_counter()
-    reader.start([(0, 0, piece, 0, 0)])
-    for number in range(1, size // piece):
-        reader.finish()
-        reader.start([(0, number * piece, piece, number % 2, 0)])
-    reader.finish()
-    return size / (time.perf_counter() - begun)
 
 
 def buffer_bytes(arrays: Sequence[AnyArray], *, cached: bool = False) -> int:

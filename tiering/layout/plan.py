@@ -27,7 +27,7 @@ from tiering.layout.capacities import Capacities, Table, plan_tiers
 from tiering.layout.options import LayoutOptions
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
-from tiering.ranked_rows import minimum_memory, plan_rows
+from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.units import Size
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class LayoutPlan:
 
         Notes
         -----
-        Memory: that of the rows (`tiering.ranked_rows.plan_rows`) and of the files being written (four pieces of 8 MiB
+        Memory: that of the rows (`tiering.reorder.rows.plan_rows`) and of the files being written (four pieces of 8 MiB
         each: those of one memory tier, or of all peers, and all images).
         """
         left = budget.without(self.writing_memory())

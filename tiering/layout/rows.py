@@ -21,7 +21,7 @@ from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.memory import Budget
 from tiering.progress import Progress, progress
-from tiering.ranked_rows import PermutedRows
+from tiering.reorder.rows import PermutedRows
 
 MEMORY_TIERS = ("gpu", "peer", "cpu")
 SCRATCH = "scratch"

@@ -67,7 +67,7 @@ def write_layout(
     Notes
     -----
     Cost: each row is read once and written once where the table fits the free memory as page cache, else as
-    `tiering.ranked_rows` says. A run that was killed or found the disk full goes on from the last finished block of
+    `tiering.reorder.rows` says. A run that was killed or found the disk full goes on from the last finished block of
     64 MiB of each file; on an error of the input nothing remains.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)

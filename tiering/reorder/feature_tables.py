@@ -11,9 +11,9 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.progress import Progress, progress
-from tiering.ranked_rows import PermutedRows
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.nodes import RankMaps
+from tiering.reorder.rows import PermutedRows
 
 
 def refer_features(writer: ArtifactWriter, graph: Graph, provenance: dict[str, Any]) -> None:
@@ -36,8 +36,8 @@ def write_features(
 
     Notes
     -----
-    Cost: each row is written once, in sequence; how often it is read, and the memory, says `tiering.ranked_rows`. Space
-    for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
+    Cost: each row is written once, in sequence; how often it is read, and the memory, says `tiering.reorder.rows`.
+    Space for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
     """
     part = writer.part("features", "features")
     entries = {}

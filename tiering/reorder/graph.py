@@ -76,7 +76,7 @@ def reorder_graph(
     -----
     Cost: the entries of a relation are read front to back, once for each window of the result that fits the memory, so
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
-    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.ranked_rows` says.
+    the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     if graph.order is not None:

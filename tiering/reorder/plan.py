@@ -12,9 +12,9 @@ from tiering.artifacts.windows import count_windows
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
-from tiering.ranked_rows import minimum_memory, plan_rows
 from tiering.reorder.adjacency import RelabelSizes, require_relabel
 from tiering.reorder.rank import plan_ranking
+from tiering.reorder.rows import minimum_memory, plan_rows
 from tiering.reorder.sizes import SIZES
 
 
@@ -38,7 +38,7 @@ def plan_reorder(
     Notes
     -----
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
-    for arrays of the nodes a window, and for features that of `tiering.ranked_rows`.
+    for arrays of the nodes a window, and for features that of `tiering.reorder.rows`.
     """
     plan = _Plan(shape, budget, uncached)
     steps = plan_ranking(shape, budget, threads, uncached)

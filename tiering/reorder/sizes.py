@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering.artifacts.checksum import BLOCK_BYTES
-from tiering.ranked_rows import RowSizes
+from tiering.reorder.rows import RowSizes
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Sizes:
     min_ranked: int = 1 << 16
     """Nodes that are ranked together at the least."""
     rows: RowSizes | None = None
-    """Of feature tables; ``None``: as `tiering.ranked_rows` has them."""
+    """Of feature tables; ``None``: as `tiering.reorder.rows` has them."""
 
     @property
     def node_piece(self) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tiering.errors import BudgetError, StorageError
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, own_memory
-from tiering.ranked_rows import PermutedRows, RowSizes, plan, plan_rows
+from tiering.reorder.rows import PermutedRows, RowSizes, plan, plan_rows
 
 MIB = 1 << 20
 

@@ -15,8 +15,8 @@ from tiering import native
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
-from tiering.ranked_rows.plan import RowSizes, plan_rows
-from tiering.ranked_rows.windows import Windows
+from tiering.reorder.rows.plan import RowSizes, plan_rows
+from tiering.reorder.rows.windows import Windows
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]

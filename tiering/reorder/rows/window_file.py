@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.direct_io import padded
 from tiering.artifacts.segments import SegmentFile
-from tiering.ranked_rows.plan import LINE_BYTES, place_bytes, segment_bytes
+from tiering.reorder.rows.plan import LINE_BYTES, place_bytes, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]

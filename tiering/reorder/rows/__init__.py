@@ -11,7 +11,7 @@ Up to three windows, passes move no more bytes than a scatter and need no room o
 order, hundreds in flight, took seven times as long as a scatter with 512 bytes a row, and twice with 4096.)
 """
 
-from tiering.ranked_rows.permute import PermutedRows
-from tiering.ranked_rows.plan import RowPlan, RowSizes, minimum_memory, plan_rows
+from tiering.reorder.rows.permute import PermutedRows
+from tiering.reorder.rows.plan import RowPlan, RowSizes, minimum_memory, plan_rows
 
 __all__ = ["PermutedRows", "RowPlan", "RowSizes", "minimum_memory", "plan_rows"]

@@ -19,8 +19,8 @@ from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
-from tiering.ranked_rows.plan import RowPlan, segment_bytes
-from tiering.ranked_rows.window_file import WindowFile
+from tiering.reorder.rows.plan import RowPlan, segment_bytes
+from tiering.reorder.rows.window_file import WindowFile
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
