@@ -34,6 +34,8 @@ from tiering.errors import CapabilityError, MissingError, TieringError
 HERE = Path(__file__).resolve().parents[1]
 LOSS = 0.95
 """Ratio of processors' time below which a row is marked, if no turn was better than the other side's."""
+ENOUGH = 3
+"""Turns below which no row is marked."""
 SAMPLING = ("--fanouts", "10,10", "--batch-size", "1000")
 METHODS = {"degree": (), "rpr": (), "wrpr": (), "vip": SAMPLING, "presample": SAMPLING, "hybrid": SAMPLING}
 KERNELS = ("coo_to_csc", "transpose", "out_degrees", "sort_by_score", "relabel_csc", "reverse_pagerank",
@@ -213,7 +215,8 @@ def row(result: dict[str, Any]) -> list[str]:
         return [result["name"], mine[0], "-", "-", mine[1], "-", "-", peer["note"]]
     cpu = [mine[0], f"{median(peer['cpu_seconds']):.3f}", spread(peer, "cpu_ratio")]
     wall = [mine[1], f"{median(peer['seconds']):.3f}", spread(peer)]
-    return [result["name"], *cpu, *wall, "slower" if peer["cpu_ratio"] < LOSS and peer["cpu_ratio_max"] < 1 else ""]
+    lost = peer["cpu_ratio"] < LOSS and peer["cpu_ratio_max"] < 1 and len(peer["seconds"]) >= ENOUGH
+    return [result["name"], *cpu, *wall, "slower" if lost else ""]
 
 
 def find_python(other: Path) -> Path:

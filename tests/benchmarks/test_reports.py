@@ -74,12 +74,13 @@ def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
 
 
 def test_a_row_that_lost_is_marked():
-    sides = {"name": "x", "seconds": [1.0], "cpu_seconds": [1.0]}
+    sides = {"name": "x", "seconds": [1.0] * 3, "cpu_seconds": [1.0] * 3}
     ratios = {f"{kind}{end}": 0.9 for kind in ("ratio", "cpu_ratio") for end in ("", "_min", "_max")}
-    peer = {"name": "y", "note": "", "seconds": [0.9], "cpu_seconds": [0.9], **ratios}
+    peer = {"name": "y", "note": "", "seconds": [0.9] * 3, "cpu_seconds": [0.9] * 3, **ratios}
     assert against.row({**sides, "peers": [peer]})[-1] == "slower"
     assert against.row({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
     assert against.row({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
+    assert against.row({**sides, "peers": [peer | {"seconds": [0.9] * 2}]})[-1] == ""
 
 
 def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):
