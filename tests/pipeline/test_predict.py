@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peaks
 import pytest
+from fresh_process import in_fresh_process
 
 from tiering import native, pipeline
 from tiering.artifacts.outside import OWNER
@@ -17,6 +19,7 @@ from tiering.datasets.synthetic import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory
 from tiering.reorder.rows import RowSizes
+from tiering.reorder.rows import plan as plan_of_rows
 
 MIB = 1 << 20
 BYTES_OFF = 2 * MIB
@@ -86,26 +89,32 @@ def stage(name: str, folder: Path, out: Path) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("budget", [None, 420 * MIB])
 @pytest.mark.parametrize("name", STAGES)
-def test_memory_and_what_is_left(large, tmp_path, peak_memory, monkeypatch, name, budget):
+def test_memory_and_what_is_left(large, tmp_path, name, budget):
     """Memory is a bound: at most 200 MiB, or 2.5 times, above what was taken beside the process itself.
 
     Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
     """
-    if budget is not None:
-        monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(free=0))
-    predict, run = stage(name, large, tmp_path / "out")
-    with peak_memory() as peak:
-        before = own_memory()
-        budget = budget and budget + before
-        plan = predict(budget)
-        assert not list(tmp_path.iterdir())
-        run(budget)
-    taken, bound = peak.bytes - before, plan.memory - before
+    taken, bound, over, left = in_fresh_process(memory_of_a_stage, name, large, tmp_path / "out", budget)
     assert taken <= bound, f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
     assert bound <= max(2.5 * taken, taken + 200 * MIB), f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
+    assert over <= 16 * MIB
+    assert {place: data_bytes(Path(place)) for place in left} == left
+
+
+def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tuple[int, int, int, dict[str, int]]:
+    """Bytes taken and predicted beside the process, those predicted over the budget, and those left by directory."""
     if budget is not None:
-        assert plan.memory <= budget + 16 * MIB
-    assert {place: data_bytes(place) for place in plan.left} == dict(plan.left)
+        plan_of_rows.SIZES = RowSizes(free=0)
+    predict, run = stage(name, Path(large), Path(out))
+    with peaks.peak_memory() as peak:
+        before = own_memory()
+        limit = None if budget is None else budget + before
+        plan = predict(limit)
+        assert not Path(out).exists()
+        run(limit)
+    over = 0 if limit is None else plan.memory - limit
+    left = {str(place): nbytes for place, nbytes in plan.left.items()}
+    return peak.bytes - before, plan.memory - before, over, left
 
 
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout"])

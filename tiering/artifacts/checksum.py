@@ -39,33 +39,6 @@ def combine_digests(digests: bytes) -> str:
     return PREFIX + xxhash.xxh3_64(digests).hexdigest()
 
 
-class BlockHasher:
-    """Hashes a stream of buffers as it passes by; `digests` equals `block_digests` of a file of the same bytes."""
-
-    def __init__(self) -> None:
-        self._done: list[bytes] = []
-        self._block = xxhash.xxh3_64()
-        self._room = BLOCK_BYTES
-
-    def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Add `data` (any contiguous buffer) to the stream."""
-        view = memoryview(data).cast("B")
-        while len(view):
-            piece = view[: self._room]
-            self._block.update(piece)
-            self._room -= len(piece)
-            view = view[len(piece) :]
-            if self._room == 0:
-                self._done.append(self._block.digest())
-                self._block = xxhash.xxh3_64()
-                self._room = BLOCK_BYTES
-
-    def digests(self) -> bytes:
-        """Digests of the blocks of everything seen so far, the last one as far as it goes."""
-        tail = [] if self._room == BLOCK_BYTES else [self._block.digest()]
-        return b"".join(self._done + tail)
-
-
 def block_digests(path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1) -> list[bytes]:
     """Digests of some blocks of a file. Cost: reads them, 1 MiB at a time in each thread.
 
