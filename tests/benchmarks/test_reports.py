@@ -134,7 +134,7 @@ def test_commands_of_the_documentation_name_benchmarks(repository: Path):
     """What docs/ say made a figure is there to make it again."""
     known = {*program.BENCHMARKS, *program.REPORTS}
     named = set()
-    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").glob("*.md")]:
+    for page in [repository / "README.md", repository / "CONTRIBUTING.md", *(repository / "docs").rglob("*.md")]:
         for command in page.read_text().split("python -m benchmarks ")[1:]:
             name = re.match(r"[\w-]*", command)[0]
             assert name.startswith("-") or name in known | {"NAME"}, command[:60]

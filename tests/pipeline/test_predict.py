@@ -124,7 +124,7 @@ def test_bytes_read_and_written(large, tmp_path, name):
     code = f"""
 import json, os, sys
 from pathlib import Path
-sys.path[:0] = {json.dumps([str(Path(__file__).parent)])}
+sys.path[:0] = {json.dumps([str(Path(__file__).parent), str(Path(peaks.__file__).parent)])}
 from test_predict import stage
 folder = Path({str(large)!r})
 for file in folder.rglob("*"):
