@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def large(tmp_path_factory):
     graph = pipeline.import_dataset(data, folder / "graph")
     scores = pipeline.score(graph, folder / "scores", "wrpr")
     pipeline.reorder(graph, scores, folder / "reordered")
+    del graph, scores
+    gc.collect()  # the page cache keeps what is mapped
     return folder
 
 
