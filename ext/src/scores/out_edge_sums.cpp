@@ -31,14 +31,10 @@ bool readable_past_the_cache(const std::string& file) {
   return !file.empty() && ImageFile(file, DirectMode::automatic).direct();
 }
 
-/// Calls body(k) for the places [first, last) of edges, which are streamed, and of their values where there are any.
-template <typename Body>
-void stream_edges(const BinnedEdge* edges, const double* values, int64_t first, int64_t last, Body&& body) {
-  auto ahead = [&](int64_t k) {
-    prefetch_stream(edges + k);
-    if (values != nullptr) prefetch_stream(values + k);
-  };
-  for_stream(first, last, ahead, body);
+/// Calls body(k) for the places [first, last) of arrays that are streamed.
+template <typename Body, typename... Array>
+void stream(int64_t first, int64_t last, Body&& body, const Array*... arrays) {
+  for_stream(first, last, [=](int64_t k) { (prefetch_stream(arrays + k), ...); }, body);
 }
 
 }  // namespace
@@ -170,8 +166,7 @@ void OutEdgeSums::expand(const SumGroup& group, size_t r, const Sources& sources
           last = std::min(last, group.end_value - shift);
           const BinnedEdge* const edges = plan_->own_bin(r, bin).spilled ? sources.spilled : sources.resident;
           double* const out = sources.expanded + shift;
-          stream_edges(edges, nullptr, first, last,
-                       [&](int64_t k) { out[k] = own[BinnedEdges::rank(edges[k])]; });
+          stream(first, last, [=](int64_t k) { out[k] = own[BinnedEdges::rank(edges[k])]; }, edges);
         });
   });
 }
@@ -186,17 +181,18 @@ void OutEdgeSums::gather(const SumPiece& piece, const Sources& sources, double* 
     if (kind == ColumnKind::kLow) {  // their values were expanded
       const double* const values = sources.expanded + plan_->value_shift(r, bin.index);
       relation.edges.visit_runs(kind, bin.index, from, to, [&](int64_t first, int64_t last) {
-        stream_edges(edges, values, first, last,
-                     [&](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[k]; });
+        stream(
+            first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[k]; }, edges, values);
       });
       return;
     }
     relation.edges.visit_blocks(
         kind, bin.index, from, to, [&](int64_t first_rank, int64_t first, int64_t last) {
           const double* const values = relation.values[static_cast<size_t>(kind)].data() + first_rank;
-          stream_edges(edges, nullptr, first, last, [&](int64_t k) {
-            sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])];
-          });
+          stream(
+              first, last,
+              [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; },
+              edges);
         });
   });
 }
