@@ -15,10 +15,11 @@ DEFINE := --config-settings=cmake.define
 PACKAGE_BUILD = $(firstword $(shell ls -td build/cp3*-* 2>/dev/null))
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test fast-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel notebooks clean
+.PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel notebooks clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
-	@echo "make test       all tests (fast-test: without the slow ones)"
+	@echo "make test       the tests"
+	@echo "make slow-test  tests on graphs of millions of edges, notebooks, benchmarks, kills and full disks; some minutes"
 	@echo "make long-test  campaigns of kills, faults, power cuts and damage at thousands of random places; four hours"
 	@echo "make gates      ruff, mypy, import contracts, clang-format"
 	@echo "make cpp-test   C++ tests under address, undefined-behaviour and thread sanitizers"
@@ -33,12 +34,13 @@ help:
 demo: $(VENV)/.built
 	@$(BIN)/python examples/demo.py
 
-# Files side by side, a process for each core: a test's own processes and threads are few and short.
+# Tests side by side, a process for each core: a test's own processes and threads are few and short.
+SIDE_BY_SIDE = -n auto --dist worksteal
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "not slow and not long"
 
-fast-test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not long and not notebook"
+slow-test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m "slow and not long"
 
 # Every campaign prints a line of counts; docs/reliability.md quotes the last run's.
 long-test: $(VENV)/.dev
