@@ -28,11 +28,8 @@ class Table:
     """Rows of one node type that are to be placed."""
 
     node_type: str
-    """Name, for messages."""
     rows: int
-    """Number of rows."""
     row_bytes: int
-    """Bytes per row."""
     scores: np.ndarray[Any, Any]
     """float64, shape (rows,), by rank: not increasing, not negative."""
 
@@ -59,13 +56,7 @@ class Capacities:
 
 
 def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
-    """Parse ``4x8GiB``: number of GPUs, and the size on each.
-
-    Raises
-    ------
-    InputError
-        If it is not of this form, or the number is not 1 to 1024.
-    """
+    """Parse ``4x8GiB``: number of GPUs, 1 to 1024, and the size on each."""
     match = _PEER.match(str(text))
     if not match:
         raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
@@ -103,32 +94,12 @@ def parse_page(page: str | int) -> int:
 def plan_tiers(
     tables: Sequence[Table], capacities: Capacities, *, strict: bool = True
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Range of ranks per node type and tier.
+    """Half-open range of ranks per node type and tier; in the order of `TIERS` they cover all ranks of a type.
 
-    Parameters
-    ----------
-    tables
-        Types in the order in which ties between them are decided.
-    capacities
-        Shares are of the bytes of all rows.
-    strict
-        ``False``, for questions rather than layouts: a tier may stay empty, and rows left over because whole rows do
-        not fill the sizes exactly join the cpu tier.
-
-    Returns
-    -------
-    dict of str to dict
-        For each node type and each of `TIERS` a half-open range; in this order they cover all ranks.
-
-    Raises
-    ------
-    InputError
-        If a size is larger than all data, or rows are left that no tier takes; if `strict`, also if a size is smaller
-        than a row, or a tier that was asked for would stay empty.
-
-    Notes
-    -----
-    Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
+    Ties between types are decided by the order of `tables`; shares are of the bytes of all rows. Refuses sizes larger
+    than all data and rows that no tier takes; if `strict`, also sizes smaller than a row and tiers that stay empty.
+    Not strict, for questions rather than layouts: rows left over because whole rows do not fill the sizes exactly join
+    the cpu tier. Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
     """
     total = sum(table.rows * table.row_bytes for table in tables)
     ends = {"": [0] * len(tables)}
