@@ -11,7 +11,7 @@ from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
-from tiering.loader.pipeline import StageError
+from tiering.loader.background import StageError
 
 
 def bits(tensor):

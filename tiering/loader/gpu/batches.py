@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.loader.batch import Batch, sampled_batch
+from tiering.loader.background import Stage
+from tiering.loader.batches import Batch, sampled_batch
+from tiering.loader.gather import Gatherable
 from tiering.loader.gpu.device import Device, check_process
-from tiering.loader.gpu.features import GpuFeatures
+from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.sampler import GpuSampler
-from tiering.loader.pipeline import Stage
-from tiering.loader.rows import Gatherable
-from tiering.sampling import EpochPlan, SampledBatch, Sampler
+from tiering.sampling import EpochPlan, Sampler
 
 if TYPE_CHECKING:
     import torch
@@ -36,16 +36,8 @@ class _Ready:
 class GpuBatches:
     """Batches that arrive on a GPU: a `tiering.loader.batches.BatchSource`.
 
-    Parameters
-    ----------
-    sampler
-        By the GPU, or by the host: then what it samples is copied.
-    features
-        Per node type: tables of this GPU, or any others, whose rows are copied.
-    labels
-        Of the seeds' type, by rank; ``None`` for none.
-    workers
-        Threads that sample, where the host does.
+    Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
+    GPU. `labels` are those of the seeds' type, by rank.
     """
 
     def __init__(
@@ -62,22 +54,17 @@ class GpuBatches:
         self._stream = cuda.Stream(device.index)
         self._process = os.getpid()
 
-    @property
-    def host_sampler(self) -> Sampler:
-        """The sampler that says what a batch is, whoever draws it."""
-        return self.sampler.host if isinstance(self.sampler, GpuSampler) else self.sampler
-
     def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         sampler = self.sampler
-        on_gpu = isinstance(sampler, GpuSampler)
 
         def sample(index: int) -> tuple[dict[str, Labels], Any]:
             seeds = plan[index]
             return seeds, sampler.sample(seeds, epoch=epoch, batch=index)
 
-        return [Stage("sampling", sample, 1 if on_gpu else self._workers), Stage("extraction", self._extract)]
+        workers = 1 if isinstance(sampler, GpuSampler) else self._workers
+        return [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
 
     def receive(self, ready: _Ready) -> Batch:
         """Hand a batch to the caller's stream, which waits for it; the host does not."""
@@ -89,9 +76,8 @@ class GpuBatches:
         seeds, sampled = given
         stream = self._stream
         with self.device.on(stream):
-            if isinstance(sampled, SampledBatch):
-                on_host = sampled_batch(sampled, self._seed_type, self.host_sampler.frontier)
-                batch = on_host.moved(self.device.send)
+            if isinstance(self.sampler, Sampler):
+                batch = sampled_batch(sampled, self._seed_type, self.sampler.frontier, self.device.send)
             else:
                 batch, ready = sampled
                 cuda.wait_event(stream.handle, ready)

@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,17 +28,38 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import device_file
-from tiering.loader.memory import Fill
-from tiering.loader.messages import require_torch, warn_once
-from tiering.loader.process import Process
+from tiering.loader.gpu.device import Device, device_file
+from tiering.loader.process import require_torch, warn_once
+from tiering.loader.resident import Fill
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 _POLL_SECONDS = 0.005
 _TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by number and start, so that one that got its number later is not taken for it."""
+
+    pid: int
+    started: str
+    """When it started, in the kernel's ticks; empty if there was none."""
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return bool(self.started) and _start(self.pid) == self.started
+
+
+def _start(pid: int) -> str:
+    """When a process started; empty if there is none, or it has ended and waits to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name before may hold anything
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 class PeerGroup:
@@ -64,18 +86,11 @@ class PeerGroup:
         self.rank, self.size, self.timeout = rank, size, timeout
         self._store = store
         self._members: dict[int, Process] = {}
-        me = Process.this()
-        self._post(f"member/{rank}", [me.pid, me.started])
+        self._post(f"member/{rank}", [os.getpid(), _start(os.getpid())])
 
     @classmethod
     def on_this_machine(cls, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> PeerGroup | None:
-        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone.
-
-        Raises
-        ------
-        DeviceError
-            If not all processes ask within `timeout`.
-        """
+        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone."""
         from torch.distributed.distributed_c10d import PrefixStore
 
         machine = f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
@@ -101,24 +116,9 @@ class PeerGroup:
         return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
-        """Give something to all others and get what they give.
+        """Give JSON types to all others and get what they give, by rank, this process included.
 
-        Parameters
-        ----------
-        topic
-            From `numbered`: used once.
-        payload
-            JSON types.
-
-        Returns
-        -------
-        list
-            By rank, this process included.
-
-        Raises
-        ------
-        DeviceError
-            If a process has ended, or does not come within `timeout`.
+        `topic` is from `numbered`: used once. `DeviceError` if a process has ended, or does not come in time.
         """
         self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
@@ -138,10 +138,7 @@ class PeerGroup:
     ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
         """Fill this process's share, and open those of the others.
 
-        Returns
-        -------
-        list
-            By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
+        By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
         """
         own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
         with cuda.device_errors(what):
@@ -155,10 +152,7 @@ class PeerGroup:
     def leave(self, topic: str) -> bool:
         """Tell the others that this process no longer reads their memory, and wait until they say so or have ended.
 
-        Returns
-        -------
-        bool
-            Whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
+        Returns whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
         """
         deadline = time.monotonic() + self.timeout
         with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
@@ -171,26 +165,10 @@ class PeerGroup:
         return True
 
     def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Memory of this machine that goes by `key`: written by the first process that asks, read by all.
+        """Memory of this machine, at least one byte, that goes by `key`: same key, same bytes.
 
-        Parameters
-        ----------
-        key
-            Says what the bytes are: same key, same bytes.
-        nbytes
-            Size, at least 1.
-        fill
-            Writes the bytes, if no process holds them. Others that ask meanwhile wait.
+        It is written (by `fill`) by the first process that asks, while others that ask wait, and read by all.
 
-        Raises
-        ------
-        DeviceError
-            If the process that writes ends before it is done.
-        StorageError
-            If memory is short.
-
-        Notes
-        -----
         An anonymous file, which has no name that could outlive a killed run; the kernel frees it with the last process
         that maps it. Whoever made it posts its descriptor, and the others open that under ``/proc``. Once its maker has
         let go of it, the next that asks makes another.
@@ -320,16 +298,7 @@ _from_torchrun: list[PeerGroup | None] = []
 def find_group(peers: Any) -> PeerGroup | None:
     """The processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
 
-    Notes
-    -----
     All processes of a process group ask together the first time, and then know which of them share a machine.
-
-    Raises
-    ------
-    InputError
-        If it is none of these.
-    DeviceError
-        If not all processes ask in time.
     """
     if peers is None or isinstance(peers, PeerGroup):
         return peers

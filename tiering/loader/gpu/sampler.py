@@ -14,10 +14,9 @@ from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
-from tiering.loader.batch import Batch
+from tiering.loader.batches import Batch
 from tiering.loader.gpu.adjacency import AdjacencyOptions, load_adjacency
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import pinned
+from tiering.loader.gpu.device import Device, pinned
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.sampling import NeighborSampler
 
@@ -30,26 +29,10 @@ Ids = npt.NDArray[np.int64]
 class GpuSampler:
     """Samples the batches of a `NeighborSampler` on a GPU.
 
-    Parameters
-    ----------
-    layout
-        Whose graph is sampled: its plan says which lists lie in the memory of the GPU; the others are read from host
-        memory as they are needed.
-    sampler
-        The CPU's sampler: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds
-        or adjacency.
-    group
-        Processes that hold one copy of the graph in host memory.
-    cache_bytes
-        Bytes on each of their GPUs for the peer adjacency cache: lists next in rank after those that lie on every GPU.
+    The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
+    needed, of which `group` holds one copy, and `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
+    CPU's: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds or adjacency.
 
-    Raises
-    ------
-    BudgetError
-        If memory of the GPU, or host memory to lock, does not suffice.
-
-    Notes
-    -----
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
     more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
     approach.
@@ -100,48 +83,41 @@ class GpuSampler:
         return int(self._native.device_bytes)
 
     def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> tuple[Batch, cuda.Event]:
-        """Sample one batch; see `tiering.sampling.base.Sampler.sample`.
+        """Sample one batch, as `tiering.sampling.base.Sampler.sample` does.
 
-        Returns
-        -------
-        Batch, Event
-            Nodes and edges in the memory of the GPU, and when they are complete.
-
-        Raises
-        ------
-        InputError
-            If a seed is no node of the graph, or the adjacency is not sound.
-        BudgetError
-            If memory of the GPU does not suffice for the batch; the next may be smaller.
-        DeviceError
-            If a process that shares lists has ended.
+        Returns nodes and edges in the memory of the GPU, and when they are complete.
         """
+        advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
+        what = f"{self._path}: sampling batch {batch} on {self.device.name}"
         with self._lock:
             if self._group is not None:
                 self._group.check()
-            return self._sample(seeds, epoch, batch)
+            with cuda.device_errors(what, advice):
+                return self._sample(seeds, epoch, batch)
 
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
-        advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
-        with cuda.device_errors(f"{self._path}: sampling batch {batch} on {self.device.name}", advice):
-            try:
-                given = [self._upload(t, seeds.get(t)) for t in self.host.node_types]
-                self._native.start(given, epoch, batch, self.stream.handle)
-                nodes, edges = self._native.finish()
-            except ValueError as error:
-                self._explain(seeds, epoch, batch, error)
-            seed_type = next((t for t, ids in seeds.items() if ids.size), self.host.node_types[0])
-            return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))
+        try:
+            given = [self._upload(t, seeds.get(t)) for t in self.host.node_types]
+            self._native.start(given, epoch, batch, self.stream.handle)
+            nodes, edges = self._native.finish()
+        except ValueError as error:
+            self.host.sample(dict(seeds), epoch=epoch, batch=batch)  # says what is wrong, which entry and what it holds
+            raise DeviceError(
+                f"{self._path}: the GPU found something unsound ({error}) where the host's copy of the graph is sound; "
+                f"is {self.device.name} damaged, or was its memory overwritten?"
+            ) from None
+        seed_type = next((t for t, ids in seeds.items() if ids.size), self.host.node_types[0])
+        return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))
 
     def _upload(self, node_type: str, seeds: Ids | None) -> tuple[int, int]:
         """Seeds where the GPU reads them: a batch is finished before the next overwrites them."""
         if seeds is None or not seeds.size:
             return 0, 0
-        there, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
-        if there.size < seeds.size:
-            there, address = pinned(seeds.size, np.int64, f"seeds of type {node_type!r}")
-            self._seeds[node_type] = (there, address)
-        there[: seeds.size] = seeds
+        memory, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
+        if memory.size < seeds.size:
+            memory, address = pinned(seeds.size, np.int64, f"seeds of type {node_type!r}")
+            self._seeds[node_type] = (memory, address)
+        memory[: seeds.size] = seeds
         return address, seeds.size
 
     def _write(self, nodes: list[list[int]], edges: list[list[int]], batch: Batch) -> tuple[Batch, cuda.Event]:
@@ -163,11 +139,3 @@ class GpuSampler:
         ready.record(handle)
         known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
         return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=[{} for _ in edges]), ready
-
-    def _explain(self, seeds: Mapping[str, Ids], epoch: int, batch: int, error: ValueError) -> None:
-        """Say what is wrong in the CPU sampler's words, which name the entry and what it holds."""
-        self.host.sample(dict(seeds), epoch=epoch, batch=batch)
-        raise DeviceError(
-            f"{self._path}: the GPU found something unsound ({error}) where the host's copy of the graph is sound; is "
-            f"{self.device.name} damaged, or was its memory overwritten?"
-        ) from None

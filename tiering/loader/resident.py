@@ -1,5 +1,5 @@
-"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process,
-or by all processes of a group on one machine.
+"""Rows that lie in memory: read once from the layout's files with large reads, shared within the process, or by all
+processes of a group on one machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ResidentRows:
         self.array = array
         """uint8, shape (bytes,), read-only."""
         self.registration: Any = None
-        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.memory`."""
+        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.device.pinned_address`."""
 
     def __del__(self) -> None:
         self.registration = None  # before the memory itself goes
@@ -53,23 +53,8 @@ _lock = ForkLock()
 
 
 def load_rows(path: Path, nbytes: int, group: HostGroup | None = None) -> ResidentRows:
-    """Read a file into memory, or share the copy that is there already.
-
-    Parameters
-    ----------
-    path
-        Raw rows.
-    nbytes
-        Size the manifest promises.
-    group
-        Processes that hold one copy together; ``None``: this process has one of its own.
-
-    Raises
-    ------
-    FormatError
-        If the file has another size.
-    StorageError
-        If it cannot be read or memory is short.
+    """Read a file, which has `nbytes` by the manifest, into memory, or share the copy that is there already: of this
+    process, or of all of a group.
     """
     with storage_errors(path):
         status = path.stat()
