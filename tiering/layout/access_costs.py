@@ -1,6 +1,6 @@
 """What one access costs more when its data lie in host memory than when they lie on the GPU.
 
-The figures behind the division of a GPU's memory (`tiering.layout.cache_split`): assumed ones, from the speed of a
+The figures behind the division of a GPU's memory (`tiering.layout.adjacency_cache`): assumed ones, from the speed of a
 link, or measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
 """
 

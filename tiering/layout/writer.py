@@ -180,16 +180,16 @@ def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes:
     start; `stride` and `per_page` as in `SsdRows`.
     """
     count, row_bytes = rows.shape
-    if not per_page:
-        pages = np.zeros((-(-count * stride // page_bytes), page_bytes), np.uint8)
-        pages.reshape(-1)[: count * stride].reshape(count, stride)[:, :row_bytes] = rows
-        return pages
     if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:
         return rows.reshape(-1, page_bytes)
-    pages = np.zeros((-(-count // per_page), page_bytes), np.uint8)
-    slots = np.lib.stride_tricks.as_strided(pages, (pages.shape[0], per_page, row_bytes), (page_bytes, stride, 1))
-    whole = count // per_page
-    slots[:whole] = rows[: whole * per_page].reshape(whole, per_page, row_bytes)
+    if per_page:
+        pages, run = np.zeros((-(-count // per_page), page_bytes), np.uint8), per_page
+    else:
+        pages, run = np.zeros((-(-count * stride // page_bytes), page_bytes), np.uint8), count
+    # A run of rows, `stride` apart, begins with a page.
+    slots = np.lib.stride_tricks.as_strided(pages, (-(-count // run), run, row_bytes), (page_bytes, stride, 1))
+    whole = count // run
+    slots[:whole] = rows[: whole * run].reshape(whole, run, row_bytes)
     if whole < slots.shape[0]:
-        slots[whole, : count - whole * per_page] = rows[whole * per_page :]
+        slots[whole, : count - whole * run] = rows[whole * run :]
     return pages

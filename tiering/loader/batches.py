@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -162,19 +162,9 @@ def sampled_batch(
     )
 
 
-class BatchSource(Protocol):
-    """Makes the batches of an epoch: `HostBatches`, `tiering.loader.gpu.batches.GpuBatches`."""
-
-    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
-        """Steps in the background, for batch numbers."""
-
-    def receive(self, ready: Any) -> Batch:
-        """What the last step made, handed to the consumer in its own thread."""
-
-
 @dataclass(frozen=True)
 class HostBatches:
-    """Batches that arrive in host memory."""
+    """Makes batches that arrive in host memory."""
 
     sampler: Sampler
     features: Mapping[str, Gatherable]
@@ -186,14 +176,14 @@ class HostBatches:
     """Threads that sample."""
 
     def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
-        """Sampling, several batches side by side, then extraction."""
+        """Steps in the background, for batch numbers: sampling, several batches side by side, then extraction."""
         return [
             Stage("sampling", lambda b: self.sampler.sample(plan[b], epoch=epoch, batch=b), self.workers),
             Stage("extraction", self._extract),
         ]
 
     def receive(self, ready: Batch) -> Batch:
-        """Nothing is left to do."""
+        """What the last step made, handed to the consumer in its own thread."""
         return ready
 
     def _extract(self, sampled: SampledBatch) -> Batch:

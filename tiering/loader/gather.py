@@ -36,12 +36,17 @@ class Gatherable(Protocol):
 class FeatureRows:
     """Rows of one node type that can be gathered by rank. Use as a context manager, or call `close`."""
 
-    def __init__(self, where: str, entry: TypeLayout) -> None:
-        self._where, self._entry = where, entry
+    def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
+        self._where, self._entry, self._closed = where, entry, False
         self._what = f"{where}: node type {entry.node_type!r}"
-        self._closed = False
-        self.counters = Counters()
+        self.reader = reader
+        """Open SSD images; ``None`` where the ssd tier is empty."""
+        self._counters = Counters()
+
+    @property
+    def counters(self) -> Counters:
         """What each tier served since open or `reset_counters`."""
+        return self._counters
 
     @property
     def node_type(self) -> str:
@@ -69,6 +74,11 @@ class FeatureRows:
         return self._entry.row_bytes
 
     @property
+    def engine(self) -> str | None:
+        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
+        return None if self.reader is None else self.reader.engine
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -92,7 +102,7 @@ class FeatureRows:
 
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
-        self._closed = True
+        self._closed, self.reader = True, None
 
     def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
         """Raise an `InputError` unless `out` is a tensor that so many rows fit."""
@@ -157,9 +167,10 @@ class HostRows(FeatureRows):
         entry: TypeLayout,
         table: native.TieredTable,
         threads: int | str | None,
+        reader: native.SsdReader | None = None,
         checks: PageChecks | None = None,
     ) -> None:
-        super().__init__(where, entry)
+        super().__init__(where, entry, reader)
         self._table: native.TieredTable | None = table
         self._threads, self._checks = parse_threads(threads), checks
 
@@ -231,7 +242,7 @@ class HostRows(FeatureRows):
         return out
 
     def close(self) -> None:
-        """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
+        """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         super().close()
         self._table = self._checks = None
 
@@ -258,17 +269,8 @@ class HostRows(FeatureRows):
 class TieredFeatures(HostRows):
     """Feature rows of one node type over the four tiers of a layout.
 
-    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. On a GPU:
-    `tiering.loader.gpu.gather.GpuFeatures`.
-
-    Parameters
-    ----------
-    layout
-        The layout artifact.
-    node_type
-        A type with features.
-    reading
-        Engine, depth, O_DIRECT, threads, and whether checksums are compared.
+    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. Opened by
+    `TieredLayout.features`. On a GPU: `tiering.loader.gpu.gather.GpuFeatures`.
     """
 
     def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT) -> None:
@@ -277,8 +279,7 @@ class TieredFeatures(HostRows):
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
         if reading.verify:
             layout.verify_tiers(node_type)
-        self.reader = open_images(layout, entry, reading)
-        """Open SSD images; ``None`` where the ssd tier is empty."""
+        reader = open_images(layout, entry, reading)
         tiers = [
             load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes) if rows else None
             for tier in MEMORY_TIERS
@@ -287,22 +288,17 @@ class TieredFeatures(HostRows):
         self._resident: list[ResidentRows] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
         gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
-        table = make_table(layout, entry, self.reader, checks, (gpu, shares, cpu))
-        super().__init__(str(layout.path), entry, table, reading.threads, checks)
+        table = make_table(layout, entry, reader, checks, (gpu, shares, cpu))
+        super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
                 f"{layout.path}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
             )
 
-    @property
-    def engine(self) -> str | None:
-        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
-        return None if self.reader is None else self.reader.engine
-
     def close(self) -> None:
         """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
         super().close()
-        self._resident, self.reader = [], None
+        self._resident = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.closed:

@@ -16,7 +16,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.graph import Graph
 from tiering.loader.background import run_stages
-from tiering.loader.batches import Batch, BatchSource, HostBatches
+from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, Gatherable, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches
@@ -126,7 +126,7 @@ class Loader:
             {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=order.drop_last, shuffle=order.shuffle
         )
 
-    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> BatchSource:
+    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""
         where, pipeline, sampler = self.options.device, self.options.pipeline, self.sampler
         by_gpu = where.index is not None and isinstance(sampler, NeighborSampler)

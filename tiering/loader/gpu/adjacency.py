@@ -46,18 +46,6 @@ class GpuAdjacency:
 
 
 @dataclass(frozen=True)
-class AdjacencyOptions:
-    """Where lists lie, beside what the layout's plan says."""
-
-    weighted: bool = False
-    """Edges are drawn by weight: sums of weights, 8 bytes per edge, lie with the lists."""
-    group: PeerGroup | None = None
-    """Processes with one copy in host memory, and a cache over their GPUs."""
-    cache_bytes: int = 0
-    """Memory of each of their GPUs for the peer adjacency cache."""
-
-
-@dataclass(frozen=True)
 class HostLists:
     """One relation's lists as they lie on the host."""
 
@@ -92,36 +80,41 @@ _kept: list[Any] = []
 """Memory that peers may read as long as this process runs."""
 
 
-def load_adjacency(layout: Layout, device: Device, options: AdjacencyOptions) -> GpuAdjacency:
+def load_adjacency(
+    layout: Layout, device: Device, weighted: bool = False, group: PeerGroup | None = None, cache_bytes: int = 0
+) -> GpuAdjacency:
     """Put a layout's graph where a GPU reads it; loaders of one process use it together.
+
+    Where edges are drawn by weight (`weighted`), sums of weights, 8 bytes per edge, lie with the lists. Processes of
+    `group` have one copy in host memory, and `cache_bytes` of each of their GPUs for the peer adjacency cache.
 
     Host memory, pinned: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
     what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
     it, and the share of peers' lists, which stays until the process ends.
     """
-    key = (layout.digest, device.index, options.weighted, options.group, options.cache_bytes)
+    key = (layout.digest, device.index, weighted, group, cache_bytes)
     with _lock:
         made = _opened.get(key)
         if made is None:
-            _opened[key] = made = _Builder(layout, device, options).build()
+            _opened[key] = made = _Builder(layout, device, group).build(weighted, cache_bytes)
         return made
 
 
 class _Builder:
     """Loads the relations of one layout."""
 
-    def __init__(self, layout: Layout, device: Device, options: AdjacencyOptions) -> None:
-        self._layout, self._graph, self._device, self._options = layout, layout.graph, device, options
+    def __init__(self, layout: Layout, device: Device, group: PeerGroup | None) -> None:
+        self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
         self._made = GpuAdjacency()
 
-    def build(self) -> GpuAdjacency:
+    def build(self, weighted: bool, cache_bytes: int) -> GpuAdjacency:
         """Everything."""
-        layout, made, options, relations = self._layout, self._made, self._options, self._graph.relations
+        layout, made, relations = self._layout, self._made, self._graph.relations
         made.columns = {relation: layout.adjacency_prefix(relation).columns for relation in relations}
-        lists = [self._host_lists(relation) for relation in relations]
+        lists = [self._host_lists(relation, weighted) for relation in relations]
         ends = list(made.columns.values())
-        if options.group is not None and options.cache_bytes:
-            ends = cached_ends(lists, ends, options.group.size, options.cache_bytes)
+        if self._group is not None and cache_bytes:
+            ends = cached_ends(lists, ends, self._group.size, cache_bytes)
         for relation, columns, end in zip(relations, lists, ends, strict=True):
             made.relations.append(self._relation(relation, columns, end))
         for node_type in self._graph.node_types:
@@ -129,23 +122,21 @@ class _Builder:
             made.keys.append(self._keys(node_type, local))
         return made
 
-    def _host_lists(self, relation: Relation) -> HostLists:
+    def _host_lists(self, relation: Relation, weighted: bool) -> HostLists:
         """A relation's arrays in pinned host memory that stays."""
         (begins, entries), (indptr, indices) = self._files(relation), self._graph.csc(relation)
         what = self._name(relation)
-        starts, start = self._pinned(load_rows(begins, indptr.nbytes, self._options.group), what)
-        ends, end = self._pinned(load_rows(entries, indices.nbytes, self._options.group), what)
+        starts, start = self._pinned(load_rows(begins, indptr.nbytes, self._group), what)
+        ends, end = self._pinned(load_rows(entries, indices.nbytes, self._group), what)
         sums, sum_address = None, 0
-        if self._options.weighted:
+        if weighted:
             weights, name = checked_weights(self._graph, relation), relation_key(relation)
 
             def fill(memory: npt.NDArray[np.uint8]) -> None:
                 memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
 
             key = ("sums", self._graph.digest, name)
-            raw, sum_address = self._pinned(
-                made_rows(name, key, SUM_BYTES * indices.size, fill, self._options.group), what
-            )
+            raw, sum_address = self._pinned(made_rows(name, key, SUM_BYTES * indices.size, fill, self._group), what)
             sums = raw.view(np.uint64)
         return HostLists(starts.view(np.int64), ends.view(indices.dtype), sums, (start, end, sum_address))
 
@@ -163,7 +154,7 @@ class _Builder:
         return Path(manifest.place(f"{folder}/indptr")), Path(manifest.place(f"{folder}/indices"))
 
     def _relation(self, relation: Relation, lists: HostLists, end: int) -> cuda.Adjacency:
-        what, columns, group = self._name(relation), self._made.columns[relation], self._options.group
+        what, columns, group = self._name(relation), self._made.columns[relation], self._group
         peers: list[cuda.Part] = []
         if end > columns and group is not None:
             topic = f"{self._layout.digest[-16:]}-adjacency-{len(self._made.relations)}"
@@ -215,7 +206,7 @@ class _Builder:
             return 0, 0, 0, False
         what = f"{self._layout.path}: original ids of node type {node_type!r}"
         path = Path(order.manifest.place(f"nodes/{node_type}/new_to_old"))
-        _, address = self._pinned(load_rows(path, keys.nbytes, self._options.group), what)
+        _, address = self._pinned(load_rows(path, keys.nbytes, self._group), what)
         own = self._own_copy(address, local * keys.itemsize, what)
         return own, local, address, keys.dtype == np.int64
 

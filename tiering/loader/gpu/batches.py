@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
 Labels = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A batch on the GPU, and when it is complete."""
-
-    batch: Batch
-    event: cuda.Event
-
-
 class GpuBatches:
-    """Batches that arrive on a GPU: a `tiering.loader.batches.BatchSource`.
+    """Makes batches that arrive on a GPU, as `tiering.loader.batches.HostBatches` does for the host.
 
     Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
     GPU. `labels` are those of the seeds' type, by rank.
@@ -66,13 +58,14 @@ class GpuBatches:
         workers = 1 if isinstance(sampler, GpuSampler) else self._workers
         return [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
 
-    def receive(self, ready: _Ready) -> Batch:
-        """Hand a batch to the caller's stream, which waits for it; the host does not."""
-        self.device.wait(ready.event)
-        self.device.keep(ready.batch.tensors())
-        return ready.batch
+    def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
+        """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
+        batch, complete = ready
+        self.device.wait(complete)
+        self.device.keep(batch.tensors())
+        return batch
 
-    def _extract(self, given: tuple[dict[str, Labels], Any]) -> _Ready:
+    def _extract(self, given: tuple[dict[str, Labels], Any]) -> tuple[Batch, cuda.Event]:
         seeds, sampled = given
         stream = self._stream
         with self.device.on(stream):
@@ -84,9 +77,9 @@ class GpuBatches:
                 self.device.keep(batch.tensors(), stream)
             features = {t: self._rows(source, batch.nodes[t]) for t, source in self._features.items()}
             y = self._labels_of(seeds[self._seed_type], batch.num_nodes[0][self._seed_type])
-        event = cuda.Event(self.device.index)
-        event.record(stream.handle)
-        return _Ready(replace(batch, features=features, y=y), event)
+        complete = cuda.Event(self.device.index)
+        complete.record(stream.handle)
+        return replace(batch, features=features, y=y), complete
 
     def _rows(self, source: Gatherable, nodes: torch.Tensor) -> torch.Tensor:
         import torch

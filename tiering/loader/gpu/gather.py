@@ -42,31 +42,10 @@ class GpuFeatures(FeatureRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU.
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
-    serves the first three.
-
-    Parameters
-    ----------
-    layout
-        The layout artifact.
-    node_type
-        A type with features.
-    device
-        The GPU.
-    reading
-        Of the ssd tier; see `tiering.loader.options.ReadOptions`.
-    max_sms
-        Multiprocessors that a gather may use, so that training keeps the others; 0: all. ``auto``: a tenth, which is
-        more than enough for PCIe.
-    group
-        Processes that share the peer tier.
-    staging_bytes
-        Of each of the two buffers for rows of the ssd tier.
-
-    Raises
-    ------
-    BudgetError
-        If memory of the GPU, or host memory to lock, does not suffice; nothing stays allocated.
+    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`.
+    One kernel serves the first three, on up to `max_sms` multiprocessors, so that training keeps the others (0: all;
+    ``auto``: a tenth, which is more than enough for PCIe). `group` are the processes that share the peer tier. Opened
+    by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
     """
 
     def __init__(
@@ -81,17 +60,14 @@ class GpuFeatures(FeatureRows):
         staging_bytes: int = STAGING_BYTES,
     ) -> None:
         entry = layout.type_layout(node_type)
-        super().__init__(str(layout.path), entry)
-        self._process = os.getpid()
-        self.device = device
-        """Where rows arrive."""
-        self.max_sms = _parse_sms(max_sms, device)
-        """Multiprocessors that a gather uses at most; 0: all."""
         if reading.verify:
             layout.verify_tiers(node_type)
-        self._reader, self._staged = open_images(layout, entry, reading), None
-        if self._reader is not None:
-            self._staged = StagedRows(layout, entry, self._reader, device, reading, staging_bytes)
+        super().__init__(str(layout.path), entry, open_images(layout, entry, reading))
+        self._process, self.device, self._staged = os.getpid(), device, None
+        self.max_sms = _parse_sms(max_sms, device)
+        """Multiprocessors that a gather uses at most; 0: all."""
+        if self.reader is not None:
+            self._staged = StagedRows(layout, entry, self.reader, device, reading, staging_bytes)
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
@@ -109,11 +85,6 @@ class GpuFeatures(FeatureRows):
         self._lock = threading.Lock()
 
     @property
-    def engine(self) -> str | None:
-        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
-        return None if self._reader is None else self._reader.engine
-
-    @property
     def counters(self) -> Counters:
         """What each tier served since open or `reset_counters`; waits for gathers that are under way."""
         check_process(self._process)
@@ -121,34 +92,25 @@ class GpuFeatures(FeatureRows):
             self._count()
         return self._counters
 
-    @counters.setter
-    def counters(self, counters: Counters) -> None:
-        self._counters = counters
-
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
         Parameters
         ----------
-        ids
-            Ranks, shape (n,), may repeat: a tensor on the GPU (int64), or torch or NumPy in host memory (int32 or
-            int64).
-        out
-            Contiguous tensor on the GPU, shape (n, dim), of this table's dtype, to fill; a new one otherwise.
+        ids, out
+            As of `TieredFeatures.gather`; ids (then int64) may lie on the GPU, `out` does.
         checked
             Whether to wait for the kernel and raise if an id is out of range. ``False``: rows of such ids are left as
             they are in `out`, and nothing outside is read or written.
 
         Raises
         ------
-        InputError
-            If an id is out of range (`checked`), or ids or `out` have the wrong shape, dtype or device.
+        InputError, StorageError, BudgetError
+            As of `TieredFeatures.gather`.
         CapabilityError
             In a forked child.
         DeviceError
             If a process that shares the peer tier has ended.
-        StorageError
-            If the ssd tier cannot be read; `out` is then unspecified.
 
         Notes
         -----
@@ -159,7 +121,7 @@ class GpuFeatures(FeatureRows):
         import torch
 
         dtype: torch.dtype = getattr(torch, self.dtype)
-        wanted = self._ids_there(ids)
+        wanted = self._ids_on_device(ids)
         if out is None:
             try:
                 out = self.device.empty((len(wanted), self.dim), dtype)
@@ -191,8 +153,7 @@ class GpuFeatures(FeatureRows):
     def close(self) -> None:
         """Give memory and descriptors back, after gathers that are under way.
 
-        Where processes share the peer tier, all of them close: each keeps its share until the others have closed or
-        ended.
+        Processes that share the peer tier all close: each keeps its share until the others have closed or ended.
         """
         check_process(self._process)
         with self._lock:
@@ -201,7 +162,7 @@ class GpuFeatures(FeatureRows):
             self._count()
             self._done.wait()
             super().close()
-            self._staged = self._reader = self._requests = None
+            self._staged = self._requests = None
             self._compactor = cuda.RequestCompactor(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
             if self._group is not None and self._memory.topic:
@@ -261,7 +222,7 @@ class GpuFeatures(FeatureRows):
             self._requests = _SsdRequests(*pinned(room, np.int64, self._where), *pinned(room, np.int64, self._where))
         return self._requests
 
-    def _ids_there(self, ids: Any) -> torch.Tensor:
+    def _ids_on_device(self, ids: Any) -> torch.Tensor:
         import torch
 
         if self.device.has(ids) and ids.dtype == torch.int64 and ids.dim() == 1:
@@ -278,7 +239,7 @@ class GpuFeatures(FeatureRows):
         if self.closed:
             return "closed"
         if tier == "ssd":
-            return describe(self._reader)
+            return describe(self.reader)
         if tier == "peer":
             return ", ".join(self._memory.peer_places)
         return self.device.name if tier == "gpu" else "pinned host memory"

@@ -73,11 +73,6 @@ class PeerGroup:
         Where they meet: a ``torch.distributed.Store`` that all of them use, such as a ``FileStore`` of a new file.
     timeout
         Seconds to wait for the others.
-
-    Raises
-    ------
-    InputError
-        If `rank` is none of 0 .. size - 1.
     """
 
     def __init__(self, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> None:
@@ -102,14 +97,6 @@ class PeerGroup:
         if len(here) == 1:
             return None
         return cls(here.index(rank), len(here), PrefixStore(f"from-{here[0]}", store), timeout)
-
-    def require_size(self, size: int, what: str) -> None:
-        """Raise an `InputError` unless the peer tier was made for so many GPUs."""
-        if size != self.size:
-            raise InputError(
-                f"{what}: the peer tier is made for {size} GPUs, and {self.size} processes share it; start {size}, or "
-                f"make the layout with --peer {self.size}xSIZE"
-            )
 
     def numbered(self, topic: str) -> str:
         """`topic` with a sequence number: every process comes to the same if all ask in one order."""
@@ -184,21 +171,19 @@ class PeerGroup:
 
     def _make(self, topic: str, name: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
         self._post(f"{topic}/maker", self.rank)
+        descriptor, made = -1, None
         try:
             with storage_errors(Path(name)):
                 descriptor = os.memfd_create(name)
-                try:
-                    os.ftruncate(descriptor, nbytes)
-                    memory = _mapped(descriptor, nbytes)
-                    fill(memory)
-                except BaseException:
-                    os.close(descriptor)
-                    raise
-        except BaseException:
-            self._post(f"{topic}/made", None)  # the next that asks tries for itself
-            raise
+                os.ftruncate(descriptor, nbytes)
+                memory = _mapped(descriptor, nbytes)
+                fill(memory)
+            made = [os.getpid(), descriptor]
+        finally:
+            if made is None and descriptor >= 0:
+                os.close(descriptor)
+            self._post(f"{topic}/made", made)  # none: the next that asks tries for itself
         weakref.finalize(memory, os.close, descriptor)
-        self._post(f"{topic}/made", [os.getpid(), descriptor])
         return memory
 
     def _join(self, topic: str, name: str, nbytes: int) -> npt.NDArray[np.uint8] | None:

@@ -15,7 +15,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.batches import Batch
-from tiering.loader.gpu.adjacency import AdjacencyOptions, load_adjacency
+from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, pinned
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.sampling import NeighborSampler
@@ -51,8 +51,7 @@ class GpuSampler:
         """The stream that batches are sampled on."""
         self._path = layout.path
         self._group = group if cache_bytes else None
-        options = AdjacencyOptions(sampler.rule == "weighted", group, cache_bytes)
-        self._adjacency = load_adjacency(layout, device, options)
+        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             self._native = cuda.Sampler(
                 device.index,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda, native
+from tiering.errors import InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
 from tiering.loader.gpu.peers import PeerGroup
@@ -72,7 +73,11 @@ def _load_peers(
     shares = [rows * entry.row_bytes for rows in entry.file_rows("peer", count)]
     paths = [layout.tier_path(entry.node_type, "peer", peer) for peer in range(count)]
     if group is not None:
-        group.require_size(count, what)
+        if group.size != count:
+            raise InputError(
+                f"{what}: the peer tier is made for {count} GPUs, and {group.size} processes share it; start {count}, "
+                f"or make the layout with --peer {group.size}xSIZE"
+            )
         tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
         opened = group.share_memory(tiers.topic, paths[group.rank], shares[group.rank], device, what)
     else:
