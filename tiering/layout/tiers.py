@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,15 +129,6 @@ def plan_tiers(
     }
 
 
-def longest_prefix(tables: Sequence[Table], nbytes: int) -> list[int]:
-    """Rows of each table at the front of the common line that fit into `nbytes` bytes; cost: as `plan_tiers`."""
-
-    def fits(ends: Sequence[int]) -> bool:
-        return sum(end * table.row_bytes for end, table in zip(ends, tables, strict=True)) <= nbytes
-
-    return _longest_prefix(tables, [0] * len(tables), fits)
-
-
 def _fill(
     tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
 ) -> list[int]:
@@ -145,8 +136,8 @@ def _fill(
     parts = num_peers if tier == "peer" else 1
     if size.auto:
         return [table.rows for table in tables]
-    each = size.of(total)
-    if size.bytes is not None and each * parts > total:
+    limit = size.of(total)
+    if size.bytes is not None and limit * parts > total:
         asked, everything = (size.text, "auto") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
         raise InputError(
             f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
@@ -157,34 +148,35 @@ def _fill(
             return begin
         raise InputError(f"{tier}: the tiers before it hold all feature data; leave --{tier} out, or make them smaller")
 
-    def fits(ends: Sequence[int]) -> bool:
-        rows = (end - start for end, start in zip(ends, begin, strict=True))
-        # The first of the peers holds the most rows of every type: if it has room, all have.
-        used = sum(peer_rows(n, 0, parts) * table.row_bytes for n, table in zip(rows, tables, strict=True))
-        return used <= each
-
-    ends = _longest_prefix(tables, begin, fits)
+    ends = longest_prefix(tables, limit, begin, parts)
     if ends == begin and strict:
         raise InputError(
-            f"{tier}: {size.text} ({format_bytes(each)}) is less than one row of the next node type "
+            f"{tier}: {size.text} ({format_bytes(limit)}) is less than one row of the next node type "
             f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"
         )
     return ends
 
 
-def _longest_prefix(tables: Sequence[Table], begin: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Ends of the longest piece of the common line from `begin` on for which `fits` holds.
+def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
+    """Ends of the longest piece of the common line, from the ranks `begin` on (none: its front), that fits.
 
-    The score per byte at which the piece ends is found by bisection over the bit patterns of float64, which for
-    numbers that are not negative are in the order of the numbers.
+    Each of `parts`, over which rows are interleaved, has room for `nbytes`. The score per byte at which the piece ends
+    is found by bisection over the bit patterns of float64, which for numbers that are not negative are in the order of
+    the numbers; cost: as `plan_tiers`.
     """
+    begin = begin or [0] * len(tables)
+
+    def fits(ends: Sequence[int]) -> bool:
+        # The first of the parts holds the most rows of every type: if it has room, all have.
+        places = zip(tables, begin, ends, strict=True)
+        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in places) <= nbytes
 
     def above(bits: int) -> list[int]:
         threshold = _from_bits(bits)
         return [max(start, _count_above(table, threshold)) for table, start in zip(tables, begin, strict=True)]
 
     high = max((_to_bits(_key(table, start)) for table, start in zip(tables, begin, strict=True)), default=0)
-    bits = bisect_left(range(high + 1), True, key=lambda candidate: bool(fits(above(candidate))))
+    bits = bisect_left(range(high + 1), True, key=lambda candidate: fits(above(candidate)))
     ends = above(bits)
     for index, table in enumerate(tables):
         tied = _count_above(table, _from_bits(bits - 1)) if bits else table.rows
