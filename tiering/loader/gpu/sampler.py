@@ -52,6 +52,8 @@ class GpuSampler:
         self._path = layout.path
         self._group = group if cache_bytes else None
         self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
+        self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
+        """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             self._native = cuda.Sampler(
                 device.index,
@@ -65,16 +67,6 @@ class GpuSampler:
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
         self._lock = threading.Lock()
-
-    @property
-    def columns(self) -> dict[Relation, int]:
-        """Per relation, how many columns' lists lie in the memory of the GPU."""
-        return dict(self._adjacency.columns)
-
-    @property
-    def peer_columns(self) -> dict[Relation, int]:
-        """Per relation, how many of the next columns' lists lie in the memory of peers."""
-        return dict(self._adjacency.peer_columns)
 
     @property
     def device_bytes(self) -> int:
