@@ -19,9 +19,8 @@ from tiering.loader.background import run_stages
 from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, Gatherable, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
-from tiering.loader.gpu.batches import GpuBatches
+from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.peers import find_group
-from tiering.loader.gpu.sampler import GpuSampler
 from tiering.loader.options import DeviceOptions, LoaderOptions, SeedOptions
 from tiering.loader.process import require_torch
 from tiering.sampling import NeighborSampler, Sampler, make_sampler
