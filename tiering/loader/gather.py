@@ -283,7 +283,7 @@ class TieredFeatures(HostRows):
         tiers = [
             load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes) if rows else None
             for tier in MEMORY_TIERS
-            for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers if entry.rows(tier) else 0))
+            for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers))
         ]
         self._resident: list[ResidentRows] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
