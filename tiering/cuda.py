@@ -1,7 +1,6 @@
-"""The door to the CUDA part: the only module that imports ``tiering._cuda``.
+"""The door to the CUDA part, which is built where nvcc and a GPU are found, or on request.
 
-The CUDA part is built where nvcc and a GPU are found, or on request. Everything here says in one sentence why it cannot
-be used; nothing imports torch. Signatures and meaning: ``tiering/_cuda.pyi``.
+The only module that imports ``tiering._cuda``. Signatures and meaning: ``tiering/_cuda.pyi``.
 """
 
 from __future__ import annotations
@@ -105,21 +104,9 @@ def driver_and_build() -> tuple[str, str]:
 
 @contextmanager
 def device_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Turn errors of the CUDA part into this package's.
+    """Turn errors of the CUDA part into this package's: `BudgetError` where memory was short, else `DeviceError`.
 
-    Parameters
-    ----------
-    what
-        Begins the message: what was under way.
-    advice
-        Ends it where memory was short.
-
-    Raises
-    ------
-    BudgetError
-        Where memory of the GPU, or host memory to lock, does not suffice: how much was wanted and is free.
-    DeviceError
-        Where a call failed otherwise.
+    `what` was under way and begins the message; `advice` ends it where memory was short.
     """
     if _found is None:
         yield
@@ -129,13 +116,10 @@ def device_errors(what: str, advice: str = "") -> Iterator[None]:
     except _cuda.OutOfMemoryError as error:
         text, wanted, free = error.args
         known = f"; {format_bytes(free)} are free" if free >= 0 else ""
-        raise BudgetError(f"{what}: {text}: {format_bytes(wanted)} wanted{known}{_then(advice)}") from None
+        then = f"; {advice}" if advice else ""
+        raise BudgetError(f"{what}: {text}: {format_bytes(wanted)} wanted{known}{then}") from None
     except _cuda.CudaError as error:
         raise DeviceError(f"{what}: {error}") from None
-
-
-def _then(advice: str) -> str:
-    return f"; {advice}" if advice else ""
 
 
 def _version(number: int) -> str:

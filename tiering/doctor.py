@@ -32,7 +32,7 @@ _PIECE = 1 << 20
 """Bytes of a read in sequence."""
 _STREAMS = 8
 """Reads in sequence side by side."""
-_LEAST = 1 << 20
+_MINIMUM = 1 << 20
 """The smallest file worth reading."""
 _FREE_SHARE = 4
 """At most one part in so many of what is free on a disk is written."""
@@ -40,12 +40,11 @@ _FREE_SHARE = 4
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen of one thing."""
+    """What was seen of one thing, such as ``io_uring`` or ``ssd /data``."""
 
     name: str
-    """What was looked at, such as ``io_uring`` or ``ssd /data``."""
     text: str
-    """What was seen, in one line."""
+    """One line."""
     advice: str = ""
     """What is missing and how to get it; empty where nothing is."""
     figures: dict[str, Any] = field(default_factory=dict)
@@ -59,24 +58,13 @@ class Finding:
 
 
 def examine(ssd: Sequence[Path] = (), *, size: int = 1 << 30, seconds: float = 2.0) -> list[Finding]:
-    """Look at this machine.
+    """Look at this machine, and measure the disks of directories; one that cannot be measured has an `error`.
 
-    Parameters
-    ----------
-    ssd
-        Directories whose disks are measured.
-    size
-        Bytes of the file that is written to each for a while; a fourth of what is free there at the most.
-    seconds
-        How long each is read at random.
-
-    Returns
-    -------
-    list of Finding
-        One per thing; a directory that cannot be measured is one with an `error`.
+    `size` are the bytes of the file that is written to each for a while, a fourth of what is free there at the most;
+    each is read at random for `seconds`.
     """
-    found = [_memory(), _io_uring(), _locked_memory(), _gpu(), _torch()]
-    return found + [_disk(Path(folder), size, seconds) for folder in ssd]
+    machine = [_memory(), _io_uring(), _locked_memory(), _gpu(), _torch()]
+    return machine + [_disk(Path(folder), size, seconds) for folder in ssd]
 
 
 def _memory() -> Finding:
@@ -110,25 +98,23 @@ def _locked_memory() -> Finding:
 def _gpu() -> Finding:
     built = cuda.architectures()
     part = f"CUDA part built for compute capability {built.replace(' ', ', ')}" if built else "CUDA part not built"
-    figures: dict[str, Any] = {"architectures": built.split(), "devices": []}
     served, of_build = cuda.driver_and_build()
-    figures |= {"driver_cuda": served, "build_cuda": of_build}
-    if reason := cuda.unavailable():
+    reason = cuda.unavailable()
+    infos = [] if reason else [cuda.device_info(device) for device in range(cuda.count_devices())]
+    devices = [{"name": info.name, "memory": info.total_bytes, "capability": info.capability} for info in infos]
+    figures = {"architectures": built.split(), "devices": devices, "driver_cuda": served, "build_cuda": of_build}
+    if reason:
         return Finding("gpu", f"none can be used; {part}", reason, figures)
-    infos = [cuda.device_info(device) for device in range(cuda.count_devices())]
-    figures["devices"] = [
-        {"name": info.name, "memory": info.total_bytes, "capability": info.capability} for info in infos
-    ]
     text = "; ".join(f"{info.name}, {format_bytes(info.total_bytes)}, capability {info.capability}" for info in infos)
     return Finding("gpu", f"{text}; driver serves CUDA {served}, build needs {of_build}; {part}", figures=figures)
 
 
 def _torch() -> Finding:
     try:
-        found = version("torch")
+        torch = version("torch")
     except PackageNotFoundError:
         return Finding("torch", "not installed", "the loader needs it: pip install 'tiering[torch]'", {"version": None})
-    return Finding("torch", found, figures={"version": found})
+    return Finding("torch", torch, figures={"version": torch})
 
 
 def _disk(folder: Path, size: int, seconds: float) -> Finding:
@@ -150,22 +136,14 @@ def _disk(folder: Path, size: int, seconds: float) -> Finding:
 
 
 def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
-    """Read a file of random bytes at random and in sequence, as the ssd tier is read.
-
-    Raises
-    ------
-    MissingError
-        If there is no such directory.
-    StorageError
-        If it cannot be written to, or has too little room.
-    """
+    """Read a file of random bytes at random and in sequence, as the ssd tier is read."""
     if not folder.is_dir():
         raise MissingError(f"--ssd {folder}: no such directory; make it on the disk to measure")
     free = disk_free(folder)
     size = min(size, free // _FREE_SHARE) // _PIECE * _PIECE
-    if size < _LEAST:
+    if size < _MINIMUM:
         raise InputError(
-            f"--ssd {folder}: expected room for a file of {format_bytes(_LEAST)} in a fourth of what is free, found "
+            f"--ssd {folder}: expected room for a file of {format_bytes(_MINIMUM)} in a fourth of what is free, found "
             f"{format_bytes(free)} free"
         )
     with storage_errors(folder, size), tempfile.TemporaryFile(dir=folder) as file:
@@ -175,10 +153,13 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         # The file has no name: it is opened again through the descriptor.
         path = f"/proc/self/fd/{fd}"
         reader = native.SsdReader([path], ALIGNMENT, "auto", DEPTH, "auto")
-        found = {"reads_per_second": random_reads(reader, size, seconds), "free": free, "size": size}
+        reads = random_reads(reader, size, seconds)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        found["bytes_per_second"] = _sequential(path, size, reader.direct)
-        return {**found, "engine": reader.engine, "direct": reader.direct, "why": reader.note}
+        return {
+            "reads_per_second": reads, "free": free, "size": size,
+            "bytes_per_second": _sequential(path, size, reader.direct),
+            "engine": reader.engine, "direct": reader.direct, "why": reader.note,
+        }  # fmt: skip
 
 
 def fill_random(fd: int, size: int) -> None:

@@ -18,8 +18,8 @@ from benchmarks.gpu.layouts import HeldLists, Layouts, layouts
 from benchmarks.gpu.side import GpuSide
 from benchmarks.harness import Comparison, Csc, Sizes, expect
 from benchmarks.sampling import FANOUTS, SamplingTask, draw_seeds, expect_as_many
+from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.sampler import GpuSampler
 from tiering.sampling import NeighborSampler, SamplingOptions
 
 SHARES = (0.0, 0.1, 1.0)

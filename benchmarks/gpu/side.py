@@ -17,9 +17,8 @@ from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_tur
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.gpu import device as devices
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import pinned, pinned_address
-from tiering.loader.memory import ResidentRows, anonymous
+from tiering.loader.gpu.device import Device, pinned, pinned_address
+from tiering.loader.resident import ResidentRows, anonymous
 
 FLOOR = "bytes copied, by the busier memory"
 _TURN_SECONDS = 0.2

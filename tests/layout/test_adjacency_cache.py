@@ -26,8 +26,7 @@ from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 from tiering.layout import Table
 from tiering.layout.access_costs import AccessCosts
-from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by
-from tiering.layout.cache_split import gpu_budget, plan_split
+from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by, gpu_budget, plan_split
 from tiering.memory import Budget, own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size

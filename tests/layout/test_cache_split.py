@@ -16,8 +16,8 @@ from tiering.errors import InputError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.layout import Table, parse_capacities, plan_tiers
 from tiering.layout.access_costs import AccessCosts
-from tiering.layout.cache_split import HOST, CacheSplit, gpu_budget, plan_split, split_memory
-from tiering.layout.prefix_benefit import Grain, Lists, LowerTiers
+from tiering.layout.adjacency_cache import HOST, CacheSplit, gpu_budget, plan_split, split_memory
+from tiering.layout.prefix_benefit import AdjacencyLists, Grain, LowerTiers
 from tiering.units import Size
 
 AUTO = Size("auto")
@@ -28,20 +28,20 @@ def table(name: str, scores: list[float], row_bytes: int = 100) -> Table:
     return Table(name, len(scores), row_bytes, np.array(scores, np.float64))
 
 
-def adjacency(name: str, degrees: list[int], reads: list[float], index_bytes: int = 4) -> Lists:
+def adjacency(name: str, degrees: list[int], reads: list[float], index_bytes: int = 4) -> AdjacencyLists:
     indptr, values = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), np.array(reads, np.float64)
 
     def entries(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.minimum(lengths, FANOUT).astype(np.float64)
 
-    return Lists(name, indptr, ListBytes(index_bytes), lambda begin, end: values[begin:end], entries)
+    return AdjacencyLists(name, indptr, ListBytes(index_bytes), lambda begin, end: values[begin:end], entries)
 
 
-def list_bytes(lists: Lists, columns: int) -> int:
+def list_bytes(lists: AdjacencyLists, columns: int) -> int:
     return 8 * (columns + 1) + int(lists.indptr[columns]) * lists.size.index if columns else 0
 
 
-def list_seconds(lists: Lists, columns: int, costs: AccessCosts) -> float:
+def list_seconds(lists: AdjacencyLists, columns: int, costs: AccessCosts) -> float:
     degrees = np.diff(lists.indptr)
     each = costs.list_seconds + costs.neighbour_seconds * np.minimum(degrees, FANOUT)
     return float((lists.reads(0, degrees.size) * each)[:columns].sum())
@@ -73,7 +73,7 @@ def feature_seconds(tables: list[Table], budget: int, costs: AccessCosts, lower:
 
 
 def combinations(
-    tables: list[Table], lists: list[Lists], budget: int, costs: AccessCosts, lower: LowerTiers = HOST
+    tables: list[Table], lists: list[AdjacencyLists], budget: int, costs: AccessCosts, lower: LowerTiers = HOST
 ) -> list[float]:
     """Seconds saved by every combination of prefixes of lists that fits, with the rows that fit beside it."""
     found = []
@@ -85,7 +85,7 @@ def combinations(
     return found
 
 
-def largest_piece(lists: Lists, costs: AccessCosts) -> float:
+def largest_piece(lists: AdjacencyLists, costs: AccessCosts) -> float:
     """Seconds saved by the largest piece between corners of the upper concave hull, walked corner by corner."""
     points = [(list_bytes(lists, c), list_seconds(lists, c, costs)) for c in range(lists.columns + 1)]
     at, largest = 0, 0.0
@@ -99,7 +99,7 @@ def largest_piece(lists: Lists, costs: AccessCosts) -> float:
 def check_figures(
     found: CacheSplit,
     tables: list[Table],
-    lists: list[Lists],
+    lists: list[AdjacencyLists],
     budget: int,
     costs: AccessCosts,
     lower: LowerTiers = HOST,
@@ -136,7 +136,7 @@ def line_of_tables(draw: st.DrawFn) -> list[Table]:
     return [table(f"t{k}", sorted(draw(st.lists(VALUES, max_size=9)), reverse=True), s) for k, s in enumerate(sizes)]
 
 
-def relations(most: int, columns: int) -> st.SearchStrategy[list[Lists]]:
+def relations(most: int, columns: int) -> st.SearchStrategy[list[AdjacencyLists]]:
     """Lists whose reads do not fall with the rank, as where the order is by feature score."""
     pair = st.tuples(st.integers(0, 12), VALUES)
     one = st.tuples(st.lists(pair, max_size=columns), st.sampled_from([4, 8]))
@@ -148,14 +148,14 @@ def relations(most: int, columns: int) -> st.SearchStrategy[list[Lists]]:
     )
 
 
-def whole(tables: list[Table], lists: list[Lists]) -> int:
+def whole(tables: list[Table], lists: list[AdjacencyLists]) -> int:
     return sum(t.rows * t.row_bytes for t in tables) + sum(each.bytes for each in lists)
 
 
 @settings(max_examples=300)
 @given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), costs=COSTS, lower=TIERS_BEHIND)
 def test_one_relation_no_pair_of_prefixes_is_better(
-    tables: list[Table], lists: list[Lists], share: float, costs: AccessCosts, lower: LowerTiers
+    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts, lower: LowerTiers
 ) -> None:
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs, lower)
@@ -191,7 +191,7 @@ def test_tiers_behind_as_sizes() -> None:
 @settings(max_examples=200)
 @given(tables=line_of_tables(), lists=relations(3, 5), share=st.floats(0.01, 1), costs=COSTS)
 def test_several_relations_miss_a_piece_at_the_most(
-    tables: list[Table], lists: list[Lists], share: float, costs: AccessCosts
+    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts
 ) -> None:
     budget = int(whole(tables, lists) * share)
     found = plan_split(AUTO, budget, tables, lists, costs)
@@ -204,7 +204,7 @@ def test_several_relations_miss_a_piece_at_the_most(
 @settings(max_examples=60)
 @given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), costs=COSTS)
 def test_auto_is_no_worse_than_any_share(
-    tables: list[Table], lists: list[Lists], share: float, costs: AccessCosts
+    tables: list[Table], lists: list[AdjacencyLists], share: float, costs: AccessCosts
 ) -> None:
     budget = int(whole(tables, lists) * share)
     best = plan_split(AUTO, budget, tables, lists, costs).saved
@@ -285,7 +285,10 @@ def test_memory_does_not_grow_with_the_graph(peak_memory: Callable[[], Any]) -> 
     count = 3_000_000
     values = np.linspace(1, 0, count)
     indptr = np.arange(count + 1, dtype=np.int64) * 5
-    lists = [Lists(f"r{k}", indptr, ListBytes(4), lambda b, e: values[b:e].copy(), lambda d: d * 1.0) for k in range(2)]
+    lists = [
+        AdjacencyLists(f"r{k}", indptr, ListBytes(4), lambda b, e: values[b:e].copy(), lambda d: d * 1.0)
+        for k in range(2)
+    ]
     rows, budget = [Table("t", count, 64, values)], 50_000_000
     with peak_memory() as first:
         pass

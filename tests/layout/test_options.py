@@ -13,7 +13,7 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 import tiering.placement
 from tiering import pipeline
 from tiering.errors import InputError
-from tiering.layout import LayoutOptions, capacities, parse_capacities
+from tiering.layout import LayoutOptions, parse_capacities, tiers
 from tiering.layout.access_costs import AccessCosts
 from tiering.units import Size
 
@@ -94,5 +94,5 @@ def test_whole_or_one_by_one(tmp_path: Path) -> None:
 
 def test_paths_that_documentation_showed_still_import() -> None:
     for name in tiering.placement.__all__:
-        assert getattr(tiering.placement, name) is getattr(capacities, name)
+        assert getattr(tiering.placement, name) is getattr(tiers, name)
     assert "parse_capacities" in tiering.placement.__all__

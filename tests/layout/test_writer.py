@@ -204,7 +204,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path, full: str) -> None:
     assert not (tmp_path / "ssd").exists()
 
 
-@pytest.mark.parametrize("where", ["rows.write_ssd", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
+@pytest.mark.parametrize("where", ["writer.write_ssd", "writer.ArtifactWriter.adopt", "writer.ArtifactWriter.commit"])
 def test_a_bug_in_the_middle_leaves_nothing(
     reordered: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -105,11 +105,11 @@ def test_memory_tiers_are_not_loaded_again(table):
 
 def test_locks_held_by_another_thread_at_the_fork(kit, build):
     """The layout's own lock, that of the memory tiers, that of the counters: held while the child is made."""
-    from tiering.loader import memory
+    from tiering.loader import resident
 
     layout = build(kit.small_graph())
     table = layout.features(engine="threads")
-    locks = [layout.tables._lock, memory._lock, table.counters._lock]
+    locks = [layout._lock, resident._lock, table.counters._lock]
     assert all(isinstance(lock, ForkLock) for lock in locks)
     held, release = threading.Event(), threading.Event()
 

@@ -288,10 +288,10 @@ def test_closed_features(kit, build):
 def test_memory_is_shared_and_freed(kit, build):
     import gc
 
-    from tiering.loader import memory
+    from tiering.loader import resident
 
     layout, _ = bytes_layout(kit, build, 512)
-    before = len(memory._resident)
+    before = len(resident._resident)
     first = TieredFeatures(layout.artifact, "node", ReadOptions(engine="threads"))
     second = TieredFeatures(layout.artifact, "node", ReadOptions(engine="mmap"))
     assert [a.array is b.array for a, b in zip(first._resident, second._resident, strict=True)] == [True] * 4
@@ -299,7 +299,7 @@ def test_memory_is_shared_and_freed(kit, build):
     assert second.gather(np.array([0])).shape == (1, 512)
     second.close()
     gc.collect()
-    assert len(memory._resident) == before
+    assert len(resident._resident) == before
 
 
 def test_same_arguments_same_table(kit, build):

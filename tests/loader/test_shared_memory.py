@@ -13,14 +13,14 @@ from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, FormatError
 from tiering.loader import PeerGroup
-from tiering.loader.memory import load_rows
+from tiering.loader.resident import load_rows
 
 READER = """
 import re, sys
 from pathlib import Path
 from torch.distributed import FileStore
 from tiering.loader import PeerGroup
-from tiering.loader.memory import load_rows
+from tiering.loader.resident import load_rows
 path, nbytes, rank, store = sys.argv[1:]
 group = PeerGroup(int(rank), 4, FileStore(store, 4), timeout=60)
 rows = load_rows(Path(path), int(nbytes), group)

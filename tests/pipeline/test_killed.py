@@ -19,7 +19,7 @@ STOPPED = """
 import sys, time
 from tiering import pipeline
 from tiering.artifacts.writer import ArtifactWriter
-import tiering.layout.rows, tiering.reorder.graph
+import tiering.layout.writer, tiering.reorder.graph
 
 def stop(*arguments, **options):
     print("reached", flush=True)
@@ -40,7 +40,7 @@ STAGES = {
         "pipeline.reorder({graph!r}, {scores!r}, {out!r}, features=True)",
     ),
     "layout": (
-        "tiering.layout.rows.write_ssd = stop",
+        "tiering.layout.writer.write_ssd = stop",
         "pipeline.layout({reordered!r}, {out!r}, gpu='10%', ssd=[{ssd!r}])",
     ),
     "layout, at the end": (

@@ -19,7 +19,7 @@ from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
 from tiering.evaluation.ssd import SsdReads, SsdUnits
 from tiering.evaluation.traffic import Traffic, link_intervals
 from tiering.formats.layout import TIERS
-from tiering.layout.capacities import Capacities
+from tiering.layout.tiers import Capacities
 
 SHARES = (0.01, 0.02, 0.05, 0.10, 0.20, 0.40)
 """Capacities reported by default, as shares of the bytes of all feature rows."""

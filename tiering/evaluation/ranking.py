@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.evaluation.competing_rows import ASSUMED, CHUNK, FloatArray, IntArray, Rows
 from tiering.formats.layout import TIERS
-from tiering.layout.capacities import Capacities, Table, plan_tiers
+from tiering.layout.tiers import Capacities, Table, plan_tiers
 
 MAX_BUCKETS = 256
 """Most buckets of a line: each row keeps the number of its own in a byte."""

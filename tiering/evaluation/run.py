@@ -22,7 +22,7 @@ from tiering.evaluation.ssd import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
-from tiering.layout.capacities import Capacities
+from tiering.layout.tiers import Capacities
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads

@@ -17,7 +17,7 @@ from tiering.errors import InputError
 from tiering.evaluation.competing_rows import IntArray, Rows
 from tiering.evaluation.ranking import Ranking
 from tiering.formats.layout import SECTOR_BYTES, SsdRows
-from tiering.layout.capacities import parse_page
+from tiering.layout.tiers import parse_page
 from tiering.units import format_bytes, parse_bytes
 
 

@@ -68,51 +68,54 @@ class AdjacencyPrefix:
         return vars(self).copy()
 
 
+def mismatch(where: str, expected: object, found: object, kind: str = "value") -> Problem:
+    """A problem of what the manifest says at `where`."""
+    return Problem(f"manifest.json: {where}", f"expected {expected}, found {found}", kind)
+
+
 def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
     """What is wrong with the prefixes of a layout's body, by the sizes that the graph's manifest says. O(relations)."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     keys = {relation_key(relation): relation for relation in graph.relations}
     for key, entry in body["adjacency"].items():
-        where = f"manifest.json: body.adjacency.{key}"
+        where = f"body.adjacency.{key}"
         if key not in keys:
-            found.append(Problem(where, f"the graph has no such relation, only {', '.join(keys)}", "value"))
+            message = f"the graph has no such relation, only {', '.join(keys)}"
+            problems.append(Problem(f"manifest.json: {where}", message, "value"))
             continue
-        nodes, edges = graph.num_nodes(keys[key][2]), graph.num_edges(keys[key])
-        for name, most in (("columns", nodes), ("edges", edges)):
+        for name, most in (("columns", graph.num_nodes(keys[key][2])), ("edges", graph.num_edges(keys[key]))):
             if entry[name] > most:
-                found.append(Problem(f"{where}.{name}", f"expected at most {most}, found {entry[name]}", "value"))
+                problems.append(mismatch(f"{where}.{name}", f"at most {most}", entry[name]))
         size = ListBytes.of_graph(graph, keys[key], entry["weights"])
         expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], size).bytes
         if entry["bytes"] != expected:
-            found.append(Problem(f"{where}.bytes", f"expected {expected}, found {entry['bytes']}", "size"))
-    return found + _split_problems(body)
+            problems.append(mismatch(f"{where}.bytes", expected, entry["bytes"], "size"))
+    return problems + _split_problems(body)
 
 
 def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with the sums that the division of the memory states."""
     split = body["split"]
-    held = {
+    expected = {
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
         "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in body["node_types"].values()),
     }
-    found = [
-        Problem(f"manifest.json: body.split.{name}", f"expected {nbytes}, found {split[name]}", "size")
-        for name, nbytes in held.items()
+    problems = [
+        mismatch(f"body.split.{name}", nbytes, split[name], "size")
+        for name, nbytes in expected.items()
         if nbytes != split[name]
     ]
-    if not found and sum(held.values()) > split["budget_bytes"]:
-        message = f"expected at least {sum(held.values())}, found {split['budget_bytes']}"
-        found.append(Problem("manifest.json: body.split.budget_bytes", message, "size"))
-    return found
+    if not problems and (taken := sum(expected.values())) > split["budget_bytes"]:
+        problems.append(mismatch("body.split.budget_bytes", f"at least {taken}", split["budget_bytes"], "size"))
+    return problems
 
 
 def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
     """Prefixes whose entries are not those of the graph's ``indptr``; only for a body without `prefix_problems`."""
-    found = []
+    problems = []
     for key, entry in body["adjacency"].items():
         edges = int(graph.csc(key)[0][entry["columns"]])
         if edges != entry["edges"]:
-            where = f"manifest.json: body.adjacency.{key}.edges"
-            message = f"expected {edges}, which is indptr[{entry['columns']}], found {entry['edges']}"
-            found.append(Problem(where, message, "value"))
-    return found
+            expected = f"{edges}, which is indptr[{entry['columns']}]"
+            problems.append(mismatch(f"body.adjacency.{key}.edges", expected, entry["edges"]))
+    return problems

@@ -17,12 +17,16 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
-from tiering.formats.adjacency_prefix import AdjacencyPrefix, prefix_entry_problems, prefix_problems
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, mismatch, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""
+MEMORY_TIERS = ("gpu", "peer", "cpu")
+"""Those whose rows lie in files of the layout's directory."""
 SECTOR_BYTES = 512
+SUM_BYTES = 4
+"""Bytes of a page's checksum: the low half of XXH3-64 of its content."""
 
 
 def ssd_stride(row_bytes: int) -> int:
@@ -52,21 +56,11 @@ class SsdRows:
         return cls(first_page, pages, stride, per_page)
 
     def begins(self, rows: npt.NDArray[Any], page_bytes: int) -> npt.NDArray[np.int64]:
-        """First byte of rows, counted from the first byte of `first_page`.
-
-        Parameters
-        ----------
-        rows
-            Numbers of rows within the ssd tier, any integers, shape (n,).
-        """
+        """First byte, counted from that of `first_page`, of rows given by their numbers within the ssd tier."""
         wide = rows.astype(np.int64)
         if not self.rows_per_page:
             return wide * self.stride
         return wide // self.rows_per_page * page_bytes + wide % self.rows_per_page * self.stride
-
-    def waste(self, rows: int, row_bytes: int, page_bytes: int) -> int:
-        """Bytes of padding."""
-        return self.num_pages * page_bytes - rows * row_bytes
 
 
 @dataclass(frozen=True)
@@ -74,11 +68,8 @@ class TypeLayout:
     """Tiers of one node type."""
 
     node_type: str
-    """Name."""
     num_nodes: int
-    """Rows."""
     dim: int
-    """Elements per row."""
     dtype: str
     """Element type; ``bfloat16`` is stored as ``uint16``."""
     ranges: Mapping[str, tuple[int, int]]
@@ -95,6 +86,17 @@ class TypeLayout:
         """Rows in a tier."""
         begin, end = self.ranges[tier]
         return end - begin
+
+    def tier_summary(self, tier: str) -> dict[str, Any]:
+        """Ranks (half-open), rows and bytes of a tier, JSON types only."""
+        rows = self.rows(tier)
+        return {"ranks": list(self.ranges[tier]), "rows": rows, "bytes": rows * self.row_bytes}
+
+    def file_rows(self, tier: str, num_peers: int) -> list[int]:
+        """Rows in each file of a memory tier: one file, or the share of each peer."""
+        if tier != "peer":
+            return [self.rows(tier)]
+        return [peer_rows(self.rows(tier), peer, num_peers) for peer in range(num_peers)]
 
     def to_json(self) -> dict[str, Any]:
         """Form in the manifest."""
@@ -122,10 +124,6 @@ def peer_rows(rows: int, peer: int, num_peers: int) -> int:
 def image_name(image: int) -> str:
     """Name of SSD image `image` among the manifest's external files."""
     return f"ssd-{image}"
-
-
-SUM_BYTES = 4
-"""Bytes of a page's checksum: the low half of XXH3-64 of its content."""
 
 
 def page_sums(image: int) -> str:
@@ -170,13 +168,7 @@ class Layout(Artifact):
         return list(self.manifest.body["node_types"])
 
     def type_layout(self, node_type: str) -> TypeLayout:
-        """Tiers of one node type.
-
-        Raises
-        ------
-        MissingError
-            If the type has no features.
-        """
+        """Tiers of one node type; `MissingError` if it has no features."""
         types = self.manifest.body["node_types"]
         if node_type not in types:
             known = ", ".join(types) or "none"
@@ -190,22 +182,11 @@ class Layout(Artifact):
     @property
     def split(self) -> Mapping[str, Any] | None:
         """How the memory of each GPU was divided between feature rows and adjacency lists; ``None``: all for rows."""
-        found: Mapping[str, Any] | None = self.manifest.body.get("split")
-        return found
+        split: Mapping[str, Any] | None = self.manifest.body.get("split")
+        return split
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """Adjacency lists of a relation that the gpu tier holds; one of nothing where it holds none.
-
-        Parameters
-        ----------
-        relation
-            As in `Graph.relation`.
-
-        Raises
-        ------
-        MissingError
-            If there is no such relation.
-        """
+        """Adjacency lists of a relation (as in `Graph.relation`) that lie in the gpu tier; none where none do."""
         key = relation_key(self.graph.relation(relation))
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
@@ -215,13 +196,7 @@ class Layout(Artifact):
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     def verify_tiers(self, node_type: str) -> None:
-        """Read the files of a type's memory tiers, and compare them with their checksums.
-
-        Raises
-        ------
-        FormatError
-            If one is not what was written.
-        """
+        """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
         for name in self.manifest.files:
             if name.startswith(f"tiers/{node_type}/"):
                 self.manifest.verifier(name).finish()
@@ -241,54 +216,51 @@ class Layout(Artifact):
             return [Problem("manifest.json: parts", "the reordered graph is not listed", "value")]
         if self.page_bytes & (self.page_bytes - 1):
             return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
-        found: list[Problem] = []
+        problems: list[Problem] = []
         pages = 0
         for node_type in sorted(self.feature_types):  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            found += self._type_problems(entry, pages) + self._source_problems(entry)
+            problems += self._type_problems(entry, pages) + self._source_problems(entry)
             pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
-            found.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
-        return found or self._image_problems(pages) + self._prefix_problems()
+            problems.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
+        if problems:
+            return problems
+        sound = self.split is not None and not self._listed_graph._body_problems()
+        prefixes = prefix_problems(self.manifest.body, self._listed_graph) if sound else []
+        return self._image_problems(pages) + prefixes
 
     def _image_problems(self, pages: int) -> list[Problem]:
-        found = []
+        problems = []
         for image in range(self.num_images):
-            name = image_name(image)
-            needed = image_bytes(pages, image, self.num_images, self.page_bytes)
+            name, sums = image_name(image), page_sums(image)
+            needed, listed = image_bytes(pages, image, self.num_images, self.page_bytes), self.manifest.files.get(sums)
             if name not in self.manifest.external:
-                found.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
-            elif self.manifest.external[name].bytes != needed:
-                held = self.manifest.external[name].bytes
-                found.append(
-                    Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
-                )
-            sums = self.manifest.files.get(page_sums(image))
+                problems.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
+            elif (external := self.manifest.external[name]).bytes != needed:
+                problems.append(mismatch(f"external.{name}", f"{needed} bytes", external.bytes, "size"))
             wanted = ("uint32", (needed // self.page_bytes,))
-            if sums is None and self.manifest.version >= (1, 2):
-                found.append(Problem(f"manifest.json: files.{page_sums(image)}", "the file is not listed", "value"))
-            elif sums is not None and (sums.dtype, sums.shape) != wanted:
-                message = f"expected {wanted}, found {(sums.dtype, sums.shape)}"
-                found.append(Problem(page_sums(image), message, "size"))
-        return found
+            if listed is None and self.manifest.version >= (1, 2):
+                problems.append(Problem(f"manifest.json: files.{sums}", "the file is not listed", "value"))
+            elif listed is not None and (listed.dtype, listed.shape) != wanted:
+                message = f"expected {wanted}, found {(listed.dtype, listed.shape)}"
+                problems.append(Problem(sums, message, "size"))
+        return problems
 
     def _source_problems(self, entry: TypeLayout) -> list[Problem]:
         """What disagrees with the graph about the rows of a type."""
-        where, graph = f"manifest.json: body.node_types.{entry.node_type}", self._listed_graph
+        where, graph = f"body.node_types.{entry.node_type}", self._listed_graph
         if entry.node_type not in graph.node_types:
-            return [Problem(where, f"the graph has no such type, only {', '.join(graph.node_types)}", "value")]
+            message = f"the graph has no such type, only {', '.join(graph.node_types)}"
+            return [Problem(f"manifest.json: {where}", message, "value")]
         expected, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
         if table is not None:
             expected |= {"dim": table["dim"], "dtype": table["dtype"]}
         return [
-            Problem(f"{where}.{name}", f"expected {value} as the graph has it, found {getattr(entry, name)}", "value")
+            mismatch(f"{where}.{name}", f"{value} as the graph has it", getattr(entry, name))
             for name, value in expected.items()
             if getattr(entry, name) != value
         ]
-
-    def _prefix_problems(self) -> list[Problem]:
-        sound = self.split is not None and not self._listed_graph._body_problems()
-        return prefix_problems(self.manifest.body, self._listed_graph) if sound else []
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
@@ -301,63 +273,51 @@ class Layout(Artifact):
         return cast("Graph", self._nested["graph"])
 
     def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
-        where = f"manifest.json: body.node_types.{entry.node_type}"
-        found: list[Problem] = []
+        where = f"body.node_types.{entry.node_type}"
+        problems: list[Problem] = []
         listed_bytes = self.manifest.body["node_types"][entry.node_type]["row_bytes"]
         if listed_bytes != entry.row_bytes:
-            message = f"expected {entry.row_bytes} ({entry.dim} x {entry.dtype}), found {listed_bytes}"
-            found.append(Problem(f"{where}.row_bytes", message, "value"))
+            expected = f"{entry.row_bytes} ({entry.dim} x {entry.dtype})"
+            problems.append(mismatch(f"{where}.row_bytes", expected, listed_bytes))
         last = 0
         for tier in TIERS:
             begin, end = entry.ranges[tier]
             if begin != last or end < begin:
-                found.append(
-                    Problem(f"{where}.{tier}", f"expected to begin at rank {last}, found {begin}..{end}", "value")
-                )
+                problems.append(mismatch(f"{where}.{tier}", f"to begin at rank {last}", f"{begin}..{end}"))
             last = end
         if last != entry.num_nodes:
-            found.append(Problem(where, f"the tiers end at rank {last} of {entry.num_nodes}", "value"))
-        if found:
-            return found
-        files = {tier_file(entry.node_type, t): entry.rows(t) for t in ("gpu", "cpu")}
-        for peer in range(self.num_peers):
-            name = tier_file(entry.node_type, "peer", peer, self.num_peers)
-            files[name] = peer_rows(entry.rows("peer"), peer, self.num_peers)
-        for name, rows in files.items():
-            listed = self.manifest.files.get(name)
-            if rows and listed is None:
-                found.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
-            elif listed is not None and listed.bytes != rows * entry.row_bytes:
-                message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
-                found.append(Problem(name, message, "size"))
+            message = f"the tiers end at rank {last} of {entry.num_nodes}"
+            problems.append(Problem(f"manifest.json: {where}", message, "value"))
+        if problems:
+            return problems
+        for tier in MEMORY_TIERS:
+            for peer, rows in enumerate(entry.file_rows(tier, self.num_peers)):
+                name = tier_file(entry.node_type, tier, peer, self.num_peers)
+                listed = self.manifest.files.get(name)
+                if rows and listed is None:
+                    problems.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
+                elif listed is not None and listed.bytes != rows * entry.row_bytes:
+                    message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
+                    problems.append(Problem(name, message, "size"))
         if entry.rows("peer") and not self.num_peers:
-            found.append(Problem(f"{where}.peer", "there are peer rows but num_peers is 0", "value"))
-        expected = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
-        if expected != entry.ssd_rows:
-            found.append(Problem(f"{where}.ssd_rows", f"expected {expected}, found {entry.ssd_rows}", "value"))
-        return found
+            problems.append(Problem(f"manifest.json: {where}.peer", "there are peer rows but num_peers is 0", "value"))
+        pages = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
+        if pages != entry.ssd_rows:
+            problems.append(mismatch(f"{where}.ssd_rows", pages, entry.ssd_rows))
+        return problems
 
     def summary(self) -> dict[str, Any]:
         """Rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
         types = {}
         for node_type in self.feature_types:
             entry = self.type_layout(node_type)
-            tiers = {
-                tier: {
-                    "ranks": list(entry.ranges[tier]),
-                    "rows": entry.rows(tier),
-                    "bytes": entry.rows(tier) * entry.row_bytes,
-                }
-                for tier in TIERS
-            }
-            waste = entry.ssd_rows.waste(entry.rows("ssd"), entry.row_bytes, self.page_bytes)
             types[node_type] = {
                 "rows": entry.num_nodes,
                 "row_bytes": entry.row_bytes,
                 "dtype": entry.dtype,
-                "tiers": tiers,
+                "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
                 "ssd_stride": entry.ssd_rows.stride,
-                "ssd_padding_bytes": waste,
+                "ssd_padding_bytes": entry.ssd_rows.num_pages * self.page_bytes - entry.rows("ssd") * entry.row_bytes,
             }
         return {
             **super().summary(),

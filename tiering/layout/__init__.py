@@ -3,9 +3,9 @@
 `LayoutOptions` is what was asked for, `plan_layout` decides by it, `write_layout` writes what was decided.
 """
 
-from tiering.layout.capacities import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, plan_layout
+from tiering.layout.tiers import Capacities, Table, parse_capacities, parse_page, parse_peer, plan_tiers
 from tiering.layout.writer import write_layout
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What one access costs more when its data lie in host memory than when they lie on the GPU.
 
-The figures behind the division of a GPU's memory (`tiering.layout.cache_split`): assumed ones, from the speed of a
+The figures behind the division of a GPU's memory (`tiering.layout.adjacency_cache`): assumed ones, from the speed of a
 link, or measured ones, from a file. Also what peers save of that, and what SSDs cost on top.
 """
 
@@ -66,12 +66,8 @@ class AccessCosts:
     def saved_by_tiers(self, gpu: Any, shared: Any, before_ssd: Any) -> Any:
         """Seconds saved by tiers; numbers or arrays.
 
-        Parameters
-        ----------
-        gpu, shared
-            What rows on the GPU, and rows on the GPU and its peers, would save on the GPU beside host memory.
-        before_ssd
-            What rows of these tiers and of host memory save beside SSDs.
+        `gpu` and `shared`: what rows on the GPU, and on the GPU and its peers, would save on the GPU beside host
+        memory; `before_ssd`: what rows of these tiers and of host memory save beside SSDs.
         """
         return gpu + self.peer_share * (shared - gpu) + before_ssd
 
@@ -88,16 +84,9 @@ class AccessCosts:
 
 
 def read_access_costs(path: str | os.PathLike[str]) -> AccessCosts:
-    """Read measured figures from a JSON file: ``device``, and seconds as in `AccessCosts.to_json`.
+    """Read measured figures from a JSON file: ``device``, and seconds from 0 to 1 as in `AccessCosts.to_json`.
 
     ``peer_share`` and ``ssd_seconds`` may be missing, and are assumed then.
-
-    Raises
-    ------
-    MissingError
-        If there is no such file.
-    InputError
-        If it is no JSON, a field is missing, unknown or no number of seconds from 0 to 1, or all of them are 0.
     """
     file, where = Path(path), f"access costs: {path}"
     if not file.is_file():

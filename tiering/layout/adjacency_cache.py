@@ -1,29 +1,118 @@
-"""Which part of a GPU's memory adjacency lists get: from the artifacts to `tiering.layout.cache_split` and back."""
+"""Divide a GPU's memory between feature rows and adjacency lists (DUCATI's dual cache; Zhang et al., SIGMOD'23).
+
+Either is a prefix: of the line of feature rows, and of the columns of each relation. A prefix is worth the seconds per
+epoch that its accesses would cost more from host memory: expected accesses times `AccessCosts`. Lists are taken
+greedily by seconds per byte, block by block; rows get what they leave; and the best of all these divisions is it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.manifest import Relation, relation_key
+from tiering.artifacts.manifest import relation_key
 from tiering.errors import InputError
-from tiering.formats.adjacency_prefix import ListBytes
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
 from tiering.formats.graph import Graph
 from tiering.formats.order import Order
 from tiering.formats.refusals import of_ranks
 from tiering.formats.scores import Scores
-from tiering.layout.cache_split import CacheSplit, gpu_budget, plan_split, split_memory
-from tiering.layout.capacities import Table
+from tiering.layout.access_costs import AccessCosts
 from tiering.layout.options import LayoutOptions
-from tiering.layout.prefix_benefit import Lists, LowerTiers
+from tiering.layout.prefix_benefit import AdjacencyLists, Grain, ListBenefit, LowerTiers, RowBenefit, prefix_sums
+from tiering.layout.tiers import Table, longest_prefix
 from tiering.memory import Budget
 from tiering.sampling import list_read_places, resolve_fanouts
-from tiering.units import format_count
+from tiering.units import Size, format_bytes, format_count, format_small_seconds
 
 COMPARED = 1000
 """Ranks of each type whose scores are compared."""
+HOST = LowerTiers()
+"""Host memory serves all that the GPU does not hold."""
+GRAIN = Grain()
+"""Its sizes bound the memory of a plan: a block of rows or columns takes `BLOCK_BYTES`, a row or column of a chunk
+`CHUNK_VALUES` values of 8 bytes."""
+BLOCK_BYTES, CHUNK_VALUES = 108, 12
+
+
+@dataclass(frozen=True)
+class CacheBenefit:
+    """What features, or adjacency lists, are read per epoch, and what the GPU serves of it."""
+
+    reads: float
+    """Expected accesses per epoch, of feature rows or of lists."""
+    served: float
+    """Those of them that the GPU's own memory serves."""
+    seconds: float
+    """Seconds per epoch that all would save if the GPU held everything."""
+    saved: float
+    """Seconds per epoch that those served save."""
+
+    @property
+    def share(self) -> float:
+        """Share of the reads that is served; 0 where there are none."""
+        return self.served / self.reads if self.reads else 0.0
+
+
+@dataclass(frozen=True)
+class CacheSplit:
+    """How a GPU's memory is divided."""
+
+    mode: str
+    """``auto``, or the share that was asked for."""
+    budget: int
+    """Bytes that were divided."""
+    rows: dict[str, int]
+    """Feature rows on the GPU, by node type; hottest first."""
+    feature_bytes: int
+    """What they take."""
+    lists: dict[str, AdjacencyPrefix]
+    """Adjacency lists on the GPU, by relation; only relations with any."""
+    features: CacheBenefit
+    """Reads of feature rows."""
+    adjacency: CacheBenefit
+    """Reads of adjacency lists."""
+
+    @property
+    def adjacency_bytes(self) -> int:
+        """What the adjacency lists take."""
+        return sum(prefix.bytes for prefix in self.lists.values())
+
+    @property
+    def saved(self) -> float:
+        """Seconds saved per epoch, of features and lists together: what ``auto`` maximises."""
+        return self.features.saved + self.adjacency.saved
+
+    @property
+    def gpu(self) -> Size | None:
+        """Size of the gpu tier of feature rows; ``None`` if it holds none."""
+        return Size(format_bytes(self.feature_bytes), bytes=self.feature_bytes) if self.feature_bytes else None
+
+    def to_body(self) -> dict[str, Any]:
+        """Fields of a layout's body."""
+        return {
+            "adjacency": {key: prefix.to_json() for key, prefix in self.lists.items()},
+            "split": {
+                "mode": self.mode,
+                "budget_bytes": self.budget,
+                "adjacency_bytes": self.adjacency_bytes,
+                "feature_bytes": self.feature_bytes,
+                "predicted": {"adjacency": vars(self.adjacency).copy(), "features": vars(self.features).copy()},
+            },
+        }
+
+    def __str__(self) -> str:
+        whole = self.features.seconds + self.adjacency.seconds
+        return (
+            f"adjacency cache {self.mode}: of {format_bytes(self.budget)}, adjacency lists take "
+            f"{format_bytes(self.adjacency_bytes)} and serve {100 * self.adjacency.share:.1f} % of the list reads, "
+            f"feature rows take {format_bytes(self.feature_bytes)} and serve {100 * self.features.share:.1f} % of the "
+            f"feature reads; saved per epoch: {format_small_seconds(self.saved)} of {format_small_seconds(whole)}"
+        )
 
 
 def divide_gpu(
@@ -31,25 +120,9 @@ def divide_gpu(
 ) -> CacheSplit:
     """Divide the memory of a GPU between feature rows and adjacency lists of a reordered graph.
 
-    Parameters
-    ----------
-    rows
-        Feature rows, with the scores of the order.
-    scores
-        Those that the graph was ordered by.
-
-    Raises
-    ------
-    InputError
-        If the scores are not those the graph was ordered by, or say nothing about adjacency; if there are none for an
-        adjacency cache, or some without one; if there is no memory to divide, or more than all there is to hold.
-    BudgetError
-        If planning takes more memory than there is.
-
-    Notes
-    -----
-    Cost: one pass over the order, its scores and ``indptr``; reads of lists are looked up at random, slow where they do
-    not fit the page cache. Memory: `split_memory`.
+    Refuses scores other than those that the graph was ordered by, and those that say nothing about adjacency. Cost: one
+    pass over the order, its scores and ``indptr``; reads of lists are looked up at random, slow where they do not fit
+    the page cache. Memory: `split_memory`.
     """
     if options.cache is None:
         raise InputError(
@@ -62,23 +135,17 @@ def divide_gpu(
             "adjacency lists; give them with --scores S"
         )
     check_ordered_by(graph, order, scores)
-    lists = adjacency_lists(graph, scores)
-    total = gpu_budget(options.capacities.gpu, rows, lists)
-    columns, features = sum(each.columns for each in lists), sum(table.rows * table.row_bytes for table in rows)
+    relations = adjacency_lists(graph, scores)
+    total = gpu_budget(options.capacities.gpu, rows, relations)
+    columns, features = sum(lists.columns for lists in relations), sum(table.rows * table.row_bytes for table in rows)
     need = split_memory(sum(table.rows for table in rows), columns)
     budget.require(need, f"adjacency cache: places of {format_count(columns)} adjacency lists")
     lower = LowerTiers.of(options.capacities, features, len(options.folders))
-    return plan_split(options.cache, total, rows, lists, options.costs, lower)
+    return plan_split(options.cache, total, rows, relations, options.costs, lower)
 
 
 def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
-    """Refuse scores other than those that gave a graph its order: its scores and theirs are to be on one scale.
-
-    Raises
-    ------
-    InputError
-        If they are of another graph, or one of the first `COMPARED` ranks of a type has another score.
-    """
+    """Refuse scores other than those that gave a graph its order, by the first `COMPARED` ranks of each type."""
     remedy = "give the scores that `tiering reorder` was given"
     if scores.graph_digest != order.manifest.body["graph_digest"]:
         raise InputError(f"{scores.path}: of another graph than the one that {graph.path} was made from; {remedy}")
@@ -93,14 +160,8 @@ def check_ordered_by(graph: Graph, order: Order, scores: Scores) -> None:
             )
 
 
-def adjacency_lists(graph: Graph, scores: Scores) -> list[Lists]:
-    """Lists of every relation, in ranks, with their reads.
-
-    Raises
-    ------
-    InputError
-        If the scores' method predicts no reads of adjacency, or they record no fanouts.
-    """
+def adjacency_lists(graph: Graph, scores: Scores) -> list[AdjacencyLists]:
+    """Lists of every relation, in ranks, with their reads as the scores predict them."""
     sampling = scores.manifest.provenance.get("options", {}).get("sampling", {})
     if graph.relations and not (scores.relations and "fanouts" in sampling and "sampler" in sampling):
         raise InputError(
@@ -111,22 +172,103 @@ def adjacency_lists(graph: Graph, scores: Scores) -> list[Lists]:
         return []
     sampler, hops = sampling["sampler"], resolve_fanouts(graph.relations, sampling["fanouts"])
     return [
-        Lists(
+        AdjacencyLists(
             relation_key(relation),
             graph.csc(relation)[0],
             ListBytes.of_graph(graph, relation, weights=sampler == "weighted"),
-            _reads(graph, scores, relation),
-            _places(sampler, [hop[index] for hop in hops]),
+            partial(of_ranks, scores.adjacency(relation), graph, relation[2]),
+            partial(list_read_places, sampler=sampler, fanouts=[hop[index] for hop in hops]),
         )
         for index, relation in enumerate(graph.relations)
     ]
 
 
-def _reads(graph: Graph, scores: Scores, relation: Relation) -> Callable[[int, int], np.ndarray[Any, Any]]:
-    """Reads of lists by rank; a range of ranks is looked up at random."""
-    reads = scores.adjacency(relation)
-    return lambda begin, end: of_ranks(reads, graph, relation[2], begin, end)
+def gpu_budget(gpu: Size | None, tables: Sequence[Table], relations: Sequence[AdjacencyLists]) -> int:
+    """Bytes that are to be divided: as given, a share of all feature bytes, or with ``auto`` everything there is."""
+    if gpu is None:
+        raise InputError(
+            "adjacency cache: expected memory to divide; give --gpu SIZE such as 8GiB, or leave --adjacency-cache out"
+        )
+    features = sum(table.rows * table.row_bytes for table in tables)
+    everything = features + sum(lists.bytes for lists in relations)
+    budget = everything if gpu.auto else gpu.of(features)
+    if not budget:
+        raise InputError(
+            f"gpu: {gpu.text} of {format_bytes(features)} feature data is nothing to divide; give a size such as 1GiB"
+        )
+    if budget > everything:
+        raise InputError(
+            f"gpu: {gpu.text} is larger than all feature data and adjacency lists ({format_bytes(everything)}); "
+            "use `--gpu auto` to place everything there"
+        )
+    return budget
 
 
-def _places(sampler: str, fanouts: list[int]) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
-    return lambda degrees: list_read_places(degrees, sampler, fanouts)
+def plan_split(
+    asked: Size,
+    budget: int,
+    tables: Sequence[Table],
+    relations: Sequence[AdjacencyLists],
+    costs: AccessCosts,
+    lower: LowerTiers = HOST,
+    grain: Grain = GRAIN,
+) -> CacheSplit:
+    """Divide `budget` bytes between feature rows and adjacency lists.
+
+    Asked for a share: lists, taken greedily (`ListBenefit.of`), as long as they fit into it, rows in all that is left.
+    ``auto``: so many of these lists that they and the rows beside them save most seconds per epoch; of equal divisions
+    the one with fewest lists.
+
+    How good ``auto`` is, by its own figures: with one relation every number of columns is tried, and no other pair of
+    prefixes saves more. With several the result saves no less than any share of the budget, and no less than the best
+    combination of prefixes less what one run of one relation's blocks saves. With more rows or columns than
+    `Grain.blocks`, whole blocks of them are tried. Lists that the GPU does not hold count as read from host memory; a
+    peer's memory counts as reached.
+
+    Cost: one look at each score, each list's length and reads; sorts of blocks. Memory: `split_memory`.
+    """
+    taken = ListBenefit.of(relations, costs, grain)
+    if asked.fraction is not None:
+        point = int(np.searchsorted(taken.bytes, int(budget * asked.fraction), side="right")) - 1
+    else:
+        reach = int(np.searchsorted(taken.bytes, budget, side="right"))
+        rows = RowBenefit.of(tables, costs, lower, grain).saved(budget - taken.bytes[:reach], lower, costs)
+        point = int(np.argmax(taken.seconds[:reach] + rows))
+    left = budget - int(taken.bytes[point])
+    ends = longest_prefix(tables, left)
+    columns = [taken.columns(relation, point) for relation in range(len(relations))]
+    return CacheSplit(
+        asked.text,
+        budget,
+        {table.node_type: end for table, end in zip(tables, ends, strict=True)},
+        sum(end * table.row_bytes for table, end in zip(tables, ends, strict=True)),
+        {
+            lists.relation: AdjacencyPrefix.of(count, int(lists.indptr[count]), lists.size)
+            for lists, count in zip(relations, columns, strict=True)
+            if count
+        },
+        _feature_benefit(tables, left, costs, lower),
+        CacheBenefit(*(float(sums[at]) for sums in (taken.reads, taken.seconds) for at in (-1, point))),
+    )
+
+
+def split_memory(rows: int, columns: int) -> int:
+    """Bytes that planning a split takes at the most, for numbers of feature rows and lists over all types."""
+    blocks = min(rows, GRAIN.blocks) + min(columns, GRAIN.blocks)
+    return BLOCK_BYTES * blocks + 8 * CHUNK_VALUES * min(max(rows, columns), GRAIN.chunk) + (1 << 20)
+
+
+def _feature_benefit(tables: Sequence[Table], gpu_bytes: int, costs: AccessCosts, lower: LowerTiers) -> CacheBenefit:
+    """By exact prefixes. What is saved is counted from a layout without a gpu tier."""
+    reach = [longest_prefix(tables, size + more) for size in (0, gpu_bytes) for more in lower.ends]
+    reads = served = seconds = saved = 0.0
+    for index, table in enumerate(tables):
+        on_gpu, on_ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
+        *sums, everything = prefix_sums(table.scores, [*(ends[index] for ends in reach), table.rows])
+        without, with_gpu = (
+            costs.saved_by_tiers(on_gpu * gpu, on_gpu * peer, on_ssd * cpu) for gpu, peer, cpu in (sums[:3], sums[3:])
+        )
+        reads, served = reads + everything, served + sums[3]
+        seconds += (on_gpu + on_ssd) * everything - without
+        saved += with_gpu - without
+    return CacheBenefit(reads, served, seconds, saved)

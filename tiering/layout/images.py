@@ -32,7 +32,8 @@ from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
 from tiering.errors import FormatError, MissingError
-from tiering.formats.layout import SUM_BYTES, image_bytes, image_name
+from tiering.formats.layout import SUM_BYTES, image_name
+from tiering.layout.plan import LayoutPlan
 
 _FOLDER = re.compile(r"\.[0-9a-f]{12}$")
 _PUBLISHING = "publishing images"
@@ -42,40 +43,28 @@ _PUBLISHING = "publishing images"
 class ImageSet:
     """Images being written, from where an earlier run stopped; a context manager that closes the files.
 
-    Parameters
-    ----------
-    folders
-        One directory per image; created if missing.
-    out
-        The layout the images belong to. Whoever holds the lock on it may clear away what a killed run left.
-    plan
-        12 hexadecimal digits that stand for the layout at this place.
-    pages, page_bytes
-        Logical pages striped over the images: page p -> image p mod N, offset (p div N) * page_bytes.
-    journal
-        Of the layout.
+    Logical page p goes to image p mod N, offset (p div N) * page_bytes. `out` is the layout, whose lock allows to clear
+    away what a killed run left; `digest` 12 hexadecimal digits that stand for the layout at this place.
     """
 
-    def __init__(
-        self, folders: Sequence[Path], out: Path, plan: str, pages: int, page_bytes: int, journal: Journal
-    ) -> None:
-        self._out, self._count, self._page_bytes, self._pages = out, len(folders), page_bytes, pages
-        self._journal, self._plan, self._folders = journal, plan, folders
-        self._partial = [folder / f".{out.name}.{plan}.partial" for folder in folders]
+    def __init__(self, plan: LayoutPlan, out: Path, digest: str, journal: Journal) -> None:
+        self._out, self._digest, self._journal, self._folders = out, digest, journal, plan.folders
+        self._sizes, self._pages, self._page_bytes = plan.images, plan.pages, plan.page_bytes
+        self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
         self._files: list[FileWriter] = []
         self._begun = False
         with ExitStack() as stack:
-            for image, folder in enumerate(folders):
+            for image, folder in enumerate(plan.folders):
                 self._make(folder)
                 self._files.append(stack.enter_context(self._open(image)))
             self._close = stack.pop_all().close
 
     def _make(self, folder: Path) -> None:
         """Create an SSD directory; remove what a run has left in it whose journal is lost."""
-        for each in missing_folders(folder):
-            outside.will_make_parent(self._journal, each)
+        for missing in missing_folders(folder):
+            outside.will_make_parent(self._journal, missing)
         with storage_errors(folder):
             make_folders(folder)
         for stale in folder.glob(f".{self._out.name}.*.partial"):
@@ -84,7 +73,7 @@ class ImageSet:
 
     def _open(self, image: int) -> FileWriter:
         folder, published = self._partial[image], self._journal.get(_PUBLISHING)
-        name, nbytes = f"ssd-{image}-of-{self._count}", image_bytes(self._pages, image, self._count, self._page_bytes)
+        name = f"ssd-{image}-of-{len(self._folders)}"
         home = folder if published is None else self._home(image, published["token"])
         if (home / name).exists() and not (folder / name).exists():
             folder = home
@@ -92,7 +81,7 @@ class ImageSet:
             outside.will_make(self._journal, folder)
             with storage_errors(folder):
                 outside.claim(folder, self._out)
-        return FileWriter(folder / name, nbytes, self._journal, f"image {name}")
+        return FileWriter(folder / name, self._sizes[image], self._journal, f"image {name}")
 
     def _home(self, image: int, token: str) -> Path:
         """Directory in which an image gets its name."""
@@ -102,7 +91,8 @@ class ImageSet:
         """Logical page from which on pages are to be written; those before are there."""
         units = [(image, file, self._page_bytes) for image, file in enumerate(self._files)]
         units += [(image, file, SUM_BYTES) for image, file in enumerate(self.sums)]
-        missing = [file.done // unit * self._count + image for image, file, unit in units if file.done < file.nbytes]
+        count = len(self._files)
+        missing = [file.done // unit * count + image for image, file, unit in units if file.done < file.nbytes]
         return min(missing, default=self._pages)
 
     @property
@@ -112,12 +102,12 @@ class ImageSet:
 
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""
-        self._begun = True
+        self._begun, count = True, len(self._files)
         for image, file in enumerate(self._files):
-            skipped = (image - first_page) % self._count
-            own = pages[skipped :: self._count]
+            skipped = (image - first_page) % count
+            own = pages[skipped::count]
             if own.shape[0]:
-                first = (first_page + skipped) // self._count
+                first = (first_page + skipped) // count
                 own = np.ascontiguousarray(own)
                 file.append(own, first * self._page_bytes)
                 sums = native.page_hashes(own.reshape(-1), self._page_bytes)
@@ -126,7 +116,7 @@ class ImageSet:
     def publish(self) -> dict[str, External]:
         """Rename the images into place; `External` entries by name. One of the same name is replaced by its equal."""
         digests = [file.digests() for file in self._files]
-        content = [self._plan, *map(combine_digests, digests), *map(str, self._folders)]
+        content = [self._digest, *map(combine_digests, digests), *map(str, self._folders)]
         token = digest_bytes("\n".join(content).encode()).rpartition(":")[2][:12]
         if self._files:
             self._journal.record(_PUBLISHING, token=token)
@@ -160,14 +150,14 @@ class ImageSet:
 def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> None:
     """Note that the images of the layout at `out`, which is replaced, are to go with it, but for those in `keep`."""
     try:
-        held = open_directory(out)
-        document, data = read_document(held)
+        directory = open_directory(out)
+        document, data = read_document(directory)
     except (FormatError, MissingError):  # no layout, or none that can be read now
         return
     if document_problems(document, "layout"):
         return
     kept = {os.path.realpath(path) for path in keep}
-    for external in parse_document(held, document, data).external.values():
+    for external in parse_document(directory, document, data).external.values():
         folder = external.path.parent
         ours = folder.name.startswith(f"{out.name}.") and _FOLDER.search(folder.name)
         if ours and os.path.realpath(external.path) not in kept:

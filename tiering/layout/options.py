@@ -10,7 +10,7 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.layout.access_costs import AccessCosts, read_access_costs
-from tiering.layout.capacities import Capacities, parse_capacities, parse_page
+from tiering.layout.tiers import Capacities, parse_capacities, parse_page
 from tiering.progress import note
 from tiering.units import Size, parse_size
 
@@ -71,7 +71,7 @@ class LayoutOptions:
         adjacency_cache
             How `gpu` is divided between feature rows and adjacency lists (the first columns of each relation, without
             edge data): ``none``, all of it for rows; the share that lists get, such as ``30%``; ``auto``, what saves
-            most time (`tiering.layout.cache_split.plan_split`). With it, `gpu` may be as large as all rows and lists.
+            most time (`plan_split` of the adjacency cache). With it, `gpu` may be as large as all rows and lists.
         access_costs
             With `adjacency_cache`: file of measured costs (`tiering.layout.access_costs.read_access_costs`); assumed
             ones without.
@@ -106,13 +106,7 @@ class LayoutOptions:
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
-    """Absolute paths of the SSD directories; nothing is created.
-
-    Raises
-    ------
-    InputError
-        If two are the same directory, or one is no directory.
-    """
+    """Absolute paths of the SSD directories, which differ; nothing is created."""
     folders = [Path(os.path.realpath(folder)) for folder in ssd]
     for k, folder in enumerate(folders):
         if folder.exists() and not folder.is_dir():

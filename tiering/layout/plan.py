@@ -1,6 +1,5 @@
-"""What a layout will consist of, and what it takes to write it.
-
-The writer does what is decided here, and a dry run prints it.
+"""What a layout will consist of, and what it takes to write it: the writer does what is decided here, a dry run prints
+it.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import SUM_BYTES, SsdRows, TypeLayout, image_bytes, peer_rows
+from tiering.formats.layout import MEMORY_TIERS, SUM_BYTES, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import divide_gpu
-from tiering.layout.cache_split import CacheSplit, split_memory
-from tiering.layout.capacities import Capacities, Table, plan_tiers
+from tiering.layout.adjacency_cache import CacheSplit, divide_gpu, split_memory
 from tiering.layout.options import LayoutOptions
+from tiering.layout.tiers import Capacities, Table, plan_tiers
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
@@ -37,12 +35,14 @@ _log = logging.getLogger(__name__)
 class LayoutPlan:
     """Tiers of all node types with features."""
 
+    tables: Mapping[str, FeatureTable]
+    """Where their rows are read, by node type."""
     entries: dict[str, TypeLayout]
-    """By node type."""
+    """Where they go."""
     page_bytes: int
     num_peers: int
-    num_images: int
-    """SSD images; 0 if no row lies there."""
+    folders: tuple[Path, ...]
+    """Of the SSD images; none if no row lies there."""
     split: CacheSplit | None = None
     """How each GPU's memory is shared with adjacency lists; ``None``: it is not."""
     steps: tuple[Step, ...] = ()
@@ -55,62 +55,49 @@ class LayoutPlan:
         """Logical pages of the ssd tier."""
         return sum(entry.ssd_rows.num_pages for entry in self.entries.values())
 
+    @property
+    def images(self) -> list[int]:
+        """Bytes of each SSD image."""
+        count = len(self.folders)
+        return [image_bytes(self.pages, image, count, self.page_bytes) for image in range(count)]
+
     def to_body(self) -> dict[str, Any]:
         """Fields of a layout's body."""
         return {
             "page_bytes": self.page_bytes,
-            "num_images": self.num_images,
+            "num_images": len(self.folders),
             "num_peers": self.num_peers,
             "node_types": {name: entry.to_json() for name, entry in self.entries.items()},
             **({} if self.split is None else self.split.to_body()),
         }
 
-    def images(self) -> list[int]:
-        """Bytes of each SSD image."""
-        return [image_bytes(self.pages, k, self.num_images, self.page_bytes) for k in range(self.num_images)]
-
-    def places(self, out: Path, folders: Sequence[Path]) -> dict[Path, int]:
+    def places(self, out: Path) -> dict[Path, int]:
         """Bytes that will be written, by directory: the memory tiers in `out`, the images."""
-        places = {out: sum(_memory_tier_bytes(entry) for entry in self.entries.values()) + self.pages * SUM_BYTES}
-        for folder, nbytes in zip(folders, self.images(), strict=False):
+        places = {out: sum(map(_memory_tier_bytes, self.entries.values())) + self.pages * SUM_BYTES}
+        for folder, nbytes in zip(self.folders, self.images, strict=True):
             places[folder] = places.get(folder, 0) + nbytes
         return places
 
     def writing_memory(self) -> int:
         """Memory of the files written at the same time: one of a memory tier or those of the peers, the images."""
         tiers = [
-            sum(appending_memory(peer_rows(entry.rows(tier), part, parts) * entry.row_bytes) for part in range(parts))
+            sum(appending_memory(rows * entry.row_bytes) for rows in entry.file_rows(tier, self.num_peers))
             for entry in self.entries.values()
-            for tier, parts in (("gpu", 1), ("peer", self.num_peers), ("cpu", 1))
+            for tier in MEMORY_TIERS
         ]
-        images = self.images()
-        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in images]
-        return max(tiers, default=0) + sum(map(appending_memory, [*images, *sums]))
+        sums = [nbytes // self.page_bytes * SUM_BYTES for nbytes in self.images]
+        return max(tiers, default=0) + sum(map(appending_memory, [*self.images, *sums]))
 
-    def stage(
-        self, tables: Mapping[str, FeatureTable], out: Path, folders: Sequence[Path], budget: Budget, copied: int
-    ) -> StagePlan:
+    def stage(self, out: Path, budget: Budget, copied: int) -> StagePlan:
         """What writing it takes: memory and disk, type by type.
 
-        Parameters
-        ----------
-        copied
-            Bytes of the graph where it cannot be hard-linked into the layout.
-
-        Raises
-        ------
-        BudgetError
-            Where the layout would.
-
-        Notes
-        -----
-        Memory: that of the rows (`tiering.reorder.rows.plan_rows`) and of the files being written (four pieces of 8 MiB
-        each: those of one memory tier, or of all peers, and all images).
+        `copied`: bytes of the graph where it cannot be hard-linked into the layout. Memory is that of the rows
+        (`tiering.reorder.rows.plan_rows`) and of the files being written.
         """
         left = budget.without(self.writing_memory())
-        rows = [self._row_step(entry, tables[name], left) for name, entry in self.entries.items()]
+        rows = [self._row_step(entry, self.tables[name], left) for name, entry in self.entries.items()]
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
-        places = self.places(out, folders)
+        places = self.places(out)
         places[out] += copied
         return StagePlan("layout", out, (*self.steps, *rows, graph), places, held_memory(), self.notes)
 
@@ -136,16 +123,15 @@ class LayoutPlan:
         rows = min(chunk // entry.row_bytes, entry.rows("ssd"))
         if not rows:
             return peers
-        place = entry.ssd_rows
+        place, images = entry.ssd_rows, len(self.folders)
         whole = place.stride == entry.row_bytes and self.page_bytes % place.stride == 0
         padded = rows * place.stride if not place.rows_per_page else -(-rows // place.rows_per_page) * self.page_bytes
-        images = padded // self.num_images if self.num_images > 1 else 0
-        return max(peers, (0 if whole else padded) + images)
+        return max(peers, (0 if whole else padded) + (padded // images if images > 1 else 0))
 
 
 def _memory_tier_bytes(entry: TypeLayout) -> int:
     """Bytes of a type's rows in the memory tiers."""
-    return sum(entry.rows(tier) for tier in ("gpu", "peer", "cpu")) * entry.row_bytes
+    return sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
 
 
 def plan_layout(
@@ -155,18 +141,7 @@ def plan_layout(
     scores: Scores | None,
     budget: Budget,
 ) -> LayoutPlan:
-    """Plan a layout of a reordered graph.
-
-    Parameters
-    ----------
-    scores
-        Those that the graph was ordered by, where GPUs hold adjacency lists too.
-
-    Raises
-    ------
-    InputError, BudgetError
-        As `tiering.layout.adjacency_cache.divide_gpu` and `tiering.layout.capacities.plan_tiers`.
-    """
+    """Plan a layout of a reordered graph; `scores`: where GPUs hold adjacency lists too, those it was ordered by."""
     order, capacities = order_of(graph), options.capacities
     rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
     if options.cache is None and scores is None:
@@ -204,7 +179,9 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(tables) > 1:
         notes.append("rows of several types: how they share the tiers depends on scores")
-    rows = [Table(name, each.rows, each.row_bytes, np.broadcast_to(0.0, each.rows)) for name, each in tables.items()]
+    rows = []
+    for name, table in tables.items():
+        rows.append(Table(name, table.rows, table.row_bytes, np.broadcast_to(0.0, table.rows)))
     return replace(_place_rows(where, rows, tables, capacities, options), notes=tuple(notes))
 
 
@@ -224,24 +201,16 @@ def _place_rows(
 ) -> LayoutPlan:
     """Ranges and SSD pages of every node type with features, as `plan_tiers` decides.
 
-    Parameters
-    ----------
-    where
-        The graph, for messages.
-    capacities
-        Those of feature rows: the gpu tier has what adjacency lists leave.
+    `where` is the graph, for messages. `capacities` are those of rows: the gpu tier has what adjacency lists leave.
     """
-    if not tables:
-        if capacities.gpu or capacities.peer or capacities.ssd:
-            _log.warning(
-                "%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where
-            )
-        return LayoutPlan({}, options.page_bytes, capacities.num_peers, 0)
-    ranges = plan_tiers(rows, capacities)
+    if not tables and (capacities.gpu or capacities.peer or capacities.ssd):
+        _log.warning("%s: the graph has no features; tier sizes are ignored, the layout holds adjacency alone", where)
+    ranges = plan_tiers(rows, capacities) if tables else {}
     entries, next_page = {}, 0
     for name, table in tables.items():
         begin, end = ranges[name]["ssd"]
         ssd_rows = SsdRows.plan(next_page, end - begin, table.row_bytes, options.page_bytes)
         next_page += ssd_rows.num_pages
         entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
-    return LayoutPlan(entries, options.page_bytes, capacities.num_peers, len(options.folders) if next_page else 0)
+    folders = options.folders if next_page else ()
+    return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.layout import ssd_stride
 from tiering.layout.access_costs import SSD_READ_BYTES, AccessCosts
-from tiering.layout.capacities import Capacities, Table
+from tiering.layout.tiers import Capacities, Table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -73,13 +73,13 @@ class LowerTiers:
 
 
 @dataclass(frozen=True)
-class Lists:
+class AdjacencyLists:
     """Adjacency lists of one relation that are to be placed; columns are ranks of the destination type."""
 
     relation: str
     """Its key, ``src:name:dst``."""
     indptr: Ints
-    """int64, shape (columns + 1,)."""
+    """Shape (columns + 1,)."""
     size: ListBytes
     """What they take in the memory of a GPU."""
     reads: Callable[[int, int], Floats]
@@ -109,14 +109,17 @@ class Lists:
 
 @dataclass(frozen=True)
 class RowBenefit:
-    """Prefixes of the common line of feature rows, the line along which `plan_tiers` fills the tiers."""
+    """Prefixes of the common line of feature rows, the line along which `plan_tiers` fills the tiers.
+
+    All arrays have shape (blocks + 1,) and begin with 0.
+    """
 
     bytes: Ints
-    """int64, shape (blocks + 1,), from 0 on: what each prefix takes."""
+    """What each prefix takes."""
     seconds: Floats
-    """float64, same shape: seconds per epoch that it saves on the GPU beside host memory."""
+    """Seconds per epoch that it saves on the GPU beside host memory."""
     ssd_seconds: Floats
-    """float64, same shape: seconds per epoch that it saves in host memory beside SSDs."""
+    """Seconds per epoch that it saves in host memory beside SSDs."""
 
     @classmethod
     def of(cls, tables: Sequence[Table], costs: AccessCosts, lower: LowerTiers, grain: Grain) -> RowBenefit:
@@ -124,7 +127,7 @@ class RowBenefit:
         step = grain.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
-            (sums,) = _block_sums(table.rows, step, grain, partial(_part, table.scores))
+            (sums,) = _block_sums(table.rows, step, grain, partial(_scores, table))
             seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
             sizes = np.diff(_block_ends(table.rows, step), prepend=0) * table.row_bytes
             parts.append((table.scores[::step] / table.row_bytes, sizes, sums * seconds, sums * ssd))
@@ -141,30 +144,30 @@ class ListBenefit:
     """Prefixes of the relations' adjacency lists, growing by a block of one relation at a time."""
 
     bytes: Ints
-    """int64, shape (blocks + 1,), from 0 on: what all lists so far take."""
+    """Shape (blocks + 1,), from 0 on, as the next two: what all lists so far take."""
     seconds: Floats
-    """float64, same shape: seconds per epoch that they save."""
+    """Seconds per epoch that they save."""
     reads: Floats
-    """float64, same shape: their reads per epoch."""
+    """Their reads per epoch."""
     relation: Ints
-    """int64, shape (blocks,): whose block is added."""
+    """Shape (blocks,): whose block is added."""
     end: Ints
-    """int64, shape (blocks,): columns of that relation from then on."""
+    """Shape (blocks,): columns of that relation from then on."""
 
     @classmethod
-    def of(cls, lists: Sequence[Lists], costs: AccessCosts, grain: Grain) -> ListBenefit:
+    def of(cls, relations: Sequence[AdjacencyLists], costs: AccessCosts, grain: Grain) -> ListBenefit:
         """Blocks taken greedily: that of the relation that saves most seconds per byte comes first, ties by relation.
 
         A relation's lists need not save less and less, and only prefixes can be held. So its next block counts with the
         best run of blocks that it begins: by seconds per byte of them together.
         """
-        step = grain.step(sum(each.columns for each in lists))
+        step = grain.step(sum(lists.columns for lists in relations))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 6]
-        for index, each in enumerate(lists):
-            ends = _block_ends(each.columns, step)
-            seconds, reads = _block_sums(each.columns, step, grain, partial(each.benefit, costs))
-            sizes = np.diff(each.size.taken(ends, each.indptr[ends]), prepend=0)
-            rates = _falling_rates(seconds, sizes) if len(lists) > 1 else np.zeros(ends.size)
+        for index, lists in enumerate(relations):
+            ends = _block_ends(lists.columns, step)
+            seconds, reads = _block_sums(lists.columns, step, grain, partial(lists.benefit, costs))
+            sizes = np.diff(lists.size.taken(ends, lists.indptr[ends]), prepend=0)
+            rates = _falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
             parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
         sizes, seconds, reads, relation, ends = _by_falling_key(parts)
         return cls(_up_to(sizes), _up_to(seconds), _up_to(reads), relation, ends)
@@ -172,17 +175,6 @@ class ListBenefit:
     def columns(self, relation: int, point: int) -> int:
         """Columns of a relation among the first `point` blocks."""
         return int(self.end[:point][self.relation[:point] == relation].max(initial=0))
-
-
-def _part(values: npt.NDArray[Any], begin: int, end: int) -> tuple[npt.NDArray[Any]]:
-    return (values[begin:end],)
-
-
-def _by_falling_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:
-    """Blocks of several sequences in one line, by their first column; equal ones by sequence, then as they come."""
-    key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    line = np.argsort(-key, kind="stable")
-    return [column[line] for column in columns]
 
 
 def prefix_sums(values: npt.NDArray[Any], ends: Sequence[int]) -> list[float]:
@@ -193,6 +185,17 @@ def prefix_sums(values: npt.NDArray[Any], ends: Sequence[int]) -> list[float]:
             total = float(np.cumsum(np.concatenate([[total], values[first : min(end, first + chunk)]]))[-1])
         begin, sums[end] = end, total
     return [sums[end] for end in ends]
+
+
+def _scores(table: Table, begin: int, end: int) -> tuple[npt.NDArray[Any]]:
+    return (table.scores[begin:end],)
+
+
+def _by_falling_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.NDArray[Any]]:
+    """Blocks of several sequences in one line, by their first column; equal ones by sequence, then as they come."""
+    key, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    line = np.argsort(-key, kind="stable")
+    return [column[line] for column in columns]
 
 
 def _falling_rates(values: Floats, sizes: Ints) -> Floats:
@@ -223,9 +226,7 @@ def _up_to(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return sums
 
 
-def _block_sums(
-    count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]
-) -> npt.NDArray[np.float64]:
+def _block_sums(count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
     """Sums over blocks of `step` of each of the arrays that `read` returns for a range: shape (arrays, blocks)."""
     sums = []
     chunk = max(1, grain.chunk // step) * step

@@ -5,24 +5,34 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import ExitStack
+from math import gcd
 from typing import Any
 
+import numpy as np
+
 from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
-from tiering.formats.layout import Layout
+from tiering.formats.layout import MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
+from tiering.formats.order import Order
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.layout.images import ImageSet, drop_replaced_images
 from tiering.layout.options import LayoutOptions
-from tiering.layout.plan import order_of, plan_layout
-from tiering.layout.rows import SCRATCH, write_rows
+from tiering.layout.plan import LayoutPlan, order_of, plan_layout
 from tiering.memory import Budget, parse_memory
+from tiering.progress import Progress, progress
+from tiering.reorder.rows import PermutedRows
 from tiering.units import parse_threads
 from tiering.version import __version__
+
+SCRATCH = "scratch"
+"""Directory in the unfinished layout for rows on their way into rank order."""
 
 
 def write_layout(
@@ -58,7 +68,7 @@ def write_layout(
     ------
     InputError
         If the graph is not reordered, sizes do not fit (see `plan_tiers`), a feature file changed since the import, or
-        the adjacency cache lacks what it needs (see `tiering.layout.adjacency_cache.divide_gpu`).
+        the adjacency cache lacks what it needs (see `LayoutOptions.of`).
     StorageError
         If a disk is full: all space is reserved before the first row is read.
     BudgetError
@@ -79,16 +89,15 @@ def write_layout(
     identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
         journal, body = writer.required_journal(), plan.to_body()
-        folders = options.folders[: plan.num_images]
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved
-            require_space(plan.places(writer.path, folders))
-        digest, left = _plan_digest(graph, body, writer.out), budget.without(plan.writing_memory())
-        with (
-            graph_errors(graph),
-            ImageSet(folders, writer.out, digest, plan.pages, plan.page_bytes, journal) as images,
-        ):
-            write_rows(writer, images, plan, tables, order, left, workers)
+            require_space(plan.places(writer.path))
+        # What the layout is to be, and where. The graph's digest stands for order, features and their files.
+        goal = json.dumps({"graph": graph.digest, "body": body, "out": str(writer.out)}, sort_keys=True)
+        digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
+        left = budget.without(plan.writing_memory())
+        with graph_errors(graph), ImageSet(plan, writer.out, digest, journal) as images:
+            _write_rows(writer, images, plan, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)
@@ -96,7 +105,91 @@ def write_layout(
     return Layout.open(writer.out)
 
 
-def _plan_digest(graph: Graph, body: dict[str, Any], out: Path) -> str:
-    """What a layout is to be, and where, in short. The graph's digest stands for order, features and their files."""
-    identity = json.dumps({"graph": graph.digest, "body": body, "out": str(out)}, sort_keys=True)
-    return digest_bytes(identity.encode()).rpartition(":")[2][:12]
+def _write_rows(
+    writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, order: Order, budget: Budget, threads: int
+) -> None:
+    """Reserve every file of the memory tiers, then move all rows, type by type; `budget` is for reading them.
+
+    Each row is read once and written once, ranks ascending. A run that was killed goes on from the first row that is
+    not whole on disk.
+    """
+    total = sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+    with ExitStack() as stack:
+
+        def begin(name: str, dtype: str, shape: tuple[int, ...]) -> FileWriter:
+            return stack.enter_context(writer.file(name, dtype, shape))
+
+        files: dict[tuple[str, str], list[FileWriter]] = {}
+        for name, entry in plan.entries.items():
+            for tier in MEMORY_TIERS:
+                parts = entry.file_rows(tier, plan.num_peers)
+                files[name, tier] = [
+                    begin(tier_file(name, tier, part, len(parts)), entry.dtype, (rows, entry.dim))
+                    for part, rows in enumerate(parts)
+                    if rows
+                ]
+        images.sums = [
+            begin(page_sums(image), "uint32", (nbytes // plan.page_bytes,)) for image, nbytes in enumerate(plan.images)
+        ]
+        bar = stack.enter_context(progress(total, "layout", "B", scale=True))
+        for name, entry in plan.entries.items():
+            table, left = plan.tables[name], budget.without(-images.held)  # their pieces, reserved before, are there
+            maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
+            with PermutedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
+                for tier in MEMORY_TIERS:
+                    if files[name, tier]:
+                        write_range(source, *entry.ranges[tier], files[name, tier], bar)
+                if entry.rows("ssd"):
+                    write_ssd(source, entry, plan.page_bytes, images, bar)
+
+
+def write_range(source: PermutedRows, begin: int, end: int, files: Sequence[FileWriter], bar: Progress) -> None:
+    """Write ranks `begin`..`end` to memory tier files: local row i to file i mod P; what is there already stays."""
+    parts, row_bytes = len(files), source.table.row_bytes
+    wanted = [
+        begin + file.done // row_bytes * parts + part for part, file in enumerate(files) if file.done < file.nbytes
+    ]
+    start = min(wanted, default=end)
+    bar.update((start - begin) * row_bytes)
+    for first, chunk in source.chunks(start, end):
+        for part, file in enumerate(files):
+            skipped = (part - (first - begin)) % parts
+            own = chunk[skipped::parts]
+            if own.shape[0]:
+                file.append(own, (first - begin + skipped) // parts * row_bytes)
+        bar.update(chunk.nbytes)
+
+
+def write_ssd(source: PermutedRows, entry: TypeLayout, page_bytes: int, images: ImageSet, bar: Progress) -> None:
+    """Write the ssd rows of a type as pages: rows never straddle a page if one fits; gaps are zeros."""
+    (begin, end), place = entry.ranges["ssd"], entry.ssd_rows
+    # A piece begins where a page begins. Rows larger than a page do so every page / gcd(page, stride) rows.
+    multiple = place.rows_per_page or page_bytes // gcd(page_bytes, place.stride)
+    pages = multiple * place.stride // page_bytes if not place.rows_per_page else 1  # that so many rows take
+    done = min(max(0, images.first_missing_page() - place.first_page), place.num_pages)
+    start = end if done == place.num_pages else begin + done // pages * multiple
+    bar.update((start - begin) * entry.row_bytes)
+    for first, chunk in source.chunks(start, end, multiple):
+        page = place.first_page + (first - begin) // multiple * pages
+        images.write_pages(page, as_pages(chunk, place.stride, place.rows_per_page, page_bytes))
+        bar.update(chunk.nbytes)
+
+
+def as_pages(rows: np.ndarray[Any, Any], stride: int, per_page: int, page_bytes: int) -> np.ndarray[Any, Any]:
+    """Lay rows, uint8 of shape (n, row_bytes), out in pages, uint8 of shape (pages, page_bytes), the first at a page's
+    start; `stride` and `per_page` as in `SsdRows`.
+    """
+    count, row_bytes = rows.shape
+    if stride == row_bytes and per_page * stride == page_bytes and count % per_page == 0:
+        return rows.reshape(-1, page_bytes)
+    if per_page:
+        pages, run = np.zeros((-(-count // per_page), page_bytes), np.uint8), per_page
+    else:
+        pages, run = np.zeros((-(-count * stride // page_bytes), page_bytes), np.uint8), count
+    # A run of rows, `stride` apart, begins with a page.
+    slots = np.lib.stride_tricks.as_strided(pages, (-(-count // run), run, row_bytes), (page_bytes, stride, 1))
+    whole = count // run
+    slots[:whole] = rows[: whole * run].reshape(whole, run, row_bytes)
+    if whole < slots.shape[0]:
+        slots[whole, : count - whole * run] = rows[whole * run :]
+    return pages

@@ -1,15 +1,15 @@
 """Training-time side: tiered gather and loader. The only package that imports torch, and only inside functions.
 
-Where to look, from below: `engines` (how the ssd tier is read), `memory` (tiers in memory), `rows` and `features`
-(gather), `tables` (what is open), `batch` and `batches` (what a loader makes, and where), `pipeline` (stages in the
-background), `loader`; `layout` on top is what ``tiering.open`` returns for a layout; `gpu`: the same on a GPU.
+Where to look, from below: `ssd` (how the ssd tier is read), `resident` (tiers in memory), `gather` (rows by rank),
+`batches` (what a loader makes, and who), `background` (stages ahead of training), `loader`; `layout` on top is what
+``tiering.open`` returns for a layout; `gpu`: the same on a GPU.
 """
 
 from __future__ import annotations
 
-from tiering.loader.batch import Batch, Block
+from tiering.loader.batches import Batch, Block
 from tiering.loader.counters import Counters, TierCounters
-from tiering.loader.features import MemoryFeatures, TieredFeatures
+from tiering.loader.gather import MemoryFeatures, TieredFeatures
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader

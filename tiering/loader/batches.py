@@ -1,75 +1,196 @@
-"""Where batches come from: what a loader runs in the background, and the one that works in host memory."""
+"""Mini-batches, ready for plain torch, and what makes them in host memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tiering.loader.batch import Batch, sampled_batch
-from tiering.loader.pipeline import Stage
-from tiering.loader.rows import Gatherable
-from tiering.sampling import EpochPlan, SampledBatch, Sampler
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.errors import InputError, MissingError
+from tiering.loader.background import Stage
+from tiering.loader.gather import Gatherable
+from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
 
 
-class BatchSource(Protocol):
-    """Makes the batches of an epoch."""
+@dataclass(frozen=True)
+class Block:
+    """Edges of one message-passing layer. Its destinations are the first of its sources, type by type."""
 
-    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
-        """Steps in the background, for batch numbers."""
+    edge_index: dict[Relation, torch.Tensor] = field(repr=False)
+    """Per relation: int64, shape (2, edges): row 0 sources, row 1 destinations, as places in ``batch.nodes[type]``."""
+    num_src: dict[str, int]
+    """Nodes per type whose input the layer reads: a prefix of ``batch.nodes[type]``."""
+    num_dst: dict[str, int]
+    """Nodes per type whose output the layer makes: a shorter prefix."""
+    edge_weight: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Per relation: float32, shape (edges,), the weights that the sampler gives its edges: visits of ``pinsage``,
+    importance of ``ladies`` (they sum to 1 per destination); empty for samplers that give none."""
 
-    def receive(self, ready: Any) -> Batch:
-        """What the last step made, handed to the consumer in its own thread."""
+    @property
+    def num_edges(self) -> int:
+        """Edges over all relations."""
+        return sum(int(edges.shape[1]) for edges in self.edge_index.values())
 
 
-class HostBatches:
-    """Batches that arrive in host memory.
+@dataclass(frozen=True)
+class Batch:
+    """Sampled nodes and edges, features of the nodes, labels of the seeds: all in host memory, or all on one GPU."""
 
-    Parameters
-    ----------
-    features
-        Per node type: where rows come from.
-    labels
-        Of the seeds' type, by rank; ``None`` for none.
-    workers
-        Threads that sample.
+    epoch: int
+    """Epoch the batch belongs to."""
+    index: int
+    """Number of the batch in its epoch."""
+    seed_type: str
+    """Node type of the seeds."""
+    nodes: dict[str, torch.Tensor]
+    """Per node type: int64 ids (ranks), unique, seeds first, then by hop of discovery."""
+    num_nodes: list[dict[str, int]]
+    """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
+    hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
+    """``hops[h][relation]``: int64, shape (2, edges) drawn at hop h: row 0 sources, row 1 destinations, local ids."""
+    features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Per node type that has features: row i belongs to ``nodes[type][i]``."""
+    y: torch.Tensor | None = field(default=None, repr=False)
+    """int64 labels of the seeds, -1 = none; ``None`` if the type has no labels."""
+    frontier: FrontierRule = "all"
+    """Rule the batch was sampled with; `blocks` depends on it."""
+    weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
+    """``weights[h][relation]``: float32, shape (edges,), of the edges in ``hops[h][relation]``; the mappings are empty
+    where the sampler gives no weights. See `Block.edge_weight`."""
+
+    @property
+    def seeds(self) -> torch.Tensor:
+        """Ids (ranks) of the seeds, in order."""
+        return self.nodes[self.seed_type][: self.num_nodes[0][self.seed_type]]
+
+    @property
+    def x(self) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Features: a tensor where the graph has one node type, else by type."""
+        return next(iter(self.features.values())) if len(self.nodes) == 1 and self.features else self.features
+
+    @property
+    def num_edges(self) -> int:
+        """Edges drawn in all hops and relations."""
+        return sum(int(edges.shape[1]) for hop in self.hops for edges in hop.values())
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor of the batch."""
+        edges = [tensor for hop in (*self.hops, *self.weights) for tensor in hop.values()]
+        labels = [] if self.y is None else [self.y]
+        return [*self.nodes.values(), *edges, *self.features.values(), *labels]
+
+    def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
+        """Edges drawn at one hop: int64, shape (2, edges).
+
+        Parameters
+        ----------
+        hop
+            0 = the seeds' own neighbours.
+        relation
+            May be left out where there is one.
+        """
+        if not 0 <= hop < len(self.hops):
+            raise InputError(f"hop: expected 0..{len(self.hops) - 1}, found {hop}")
+        edges = self.hops[hop]
+        if relation is None and len(edges) == 1:
+            return next(iter(edges.values()))
+        for known, tensor in edges.items():
+            if relation in (known, relation_key(known)):
+                return tensor
+        known_keys = ", ".join(relation_key(known) for known in edges)
+        raise MissingError(f"no relation {relation!r} in the batch; relations: {known_keys}")
+
+    def blocks(self) -> list[Block]:
+        """Edges by layer, input side first: layer l of L reads the features of hop L - l's sources.
+
+        With frontier ``all`` a layer has the edges of one hop, because every node sampled anew at that hop; with
+        ``new`` it has the edges of that hop and of those nearer to the seeds, because a node samples only once.
+        """
+        blocks = []
+        for hop in reversed(range(len(self.hops))):
+            hops = slice(hop if self.frontier == "all" else 0, hop + 1)
+            edges, weights = _joined(self.hops[hops]), _joined(self.weights[hops])
+            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights))
+        return blocks
+
+
+def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, torch.Tensor]:
+    """Tensors of some hops by relation, one after the other along their last axis."""
+    import torch
+
+    if len(hops) <= 1:
+        return dict(*hops)
+    return {relation: torch.cat([hop[relation] for hop in hops], dim=-1) for relation in hops[0]}
+
+
+def sampled_batch(
+    sampled: SampledBatch,
+    seed_type: str,
+    frontier: FrontierRule,
+    put: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+) -> Batch:
+    """The sampler's arrays as tensors, without features: local ids become int64, as torch's index operations want.
+
+    `put` takes each tensor to where the batch is to be.
     """
+    import torch
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        features: Mapping[str, Gatherable],
-        labels: np.ndarray[Any, Any] | None,
-        seed_type: str,
-        workers: int,
-    ) -> None:
-        self._sampler, self._features, self._labels = sampler, features, labels
-        self._seed_type, self._workers = seed_type, workers
+    def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+        return put(torch.from_numpy(array))
+
+    def edges(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> torch.Tensor:
+        both = np.empty((2, src.size), np.int64)
+        both[0], both[1] = src, dst
+        return tensor(both)
+
+    return Batch(
+        epoch=sampled.epoch,
+        index=sampled.batch,
+        seed_type=seed_type,
+        nodes={node_type: tensor(ids) for node_type, ids in sampled.nodes.items()},
+        num_nodes=sampled.num_nodes,
+        hops=[{r: edges(e.src, e.dst) for r, e in hop.items()} for hop in sampled.hops],
+        frontier=frontier,
+        weights=[{r: tensor(e.weights) for r, e in hop.items() if e.weights is not None} for hop in sampled.hops],
+    )
+
+
+@dataclass(frozen=True)
+class HostBatches:
+    """Makes batches that arrive in host memory."""
+
+    sampler: Sampler
+    features: Mapping[str, Gatherable]
+    """Per node type: where rows come from."""
+    labels: npt.NDArray[np.int64] | None
+    """Of the seeds' type, by rank; ``None`` for none."""
+    seed_type: str
+    workers: int
+    """Threads that sample."""
 
     def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
-        """Sampling, several batches side by side, then extraction."""
+        """Steps in the background, for batch numbers: sampling, several batches side by side, then extraction."""
         return [
-            Stage("sampling", lambda b: self._sampler.sample(plan[b], epoch=epoch, batch=b), self._workers),
+            Stage("sampling", lambda b: self.sampler.sample(plan[b], epoch=epoch, batch=b), self.workers),
             Stage("extraction", self._extract),
         ]
 
     def receive(self, ready: Batch) -> Batch:
-        """Nothing is left to do."""
+        """What the last step made, handed to the consumer in its own thread."""
         return ready
 
     def _extract(self, sampled: SampledBatch) -> Batch:
-        rows = {t: source.gather(sampled.nodes[t]) for t, source in self._features.items()}
-        batch = sampled_batch(sampled, self._seed_type, self._sampler.frontier)
-        return replace(batch, features=rows, y=self._labels_of(sampled))
-
-    def _labels_of(self, sampled: SampledBatch) -> torch.Tensor | None:
         import torch
 
-        if self._labels is None:
-            return None
-        return torch.from_numpy(np.asarray(self._labels[sampled.seeds[self._seed_type]]))
+        rows = {t: source.gather(sampled.nodes[t]) for t, source in self.features.items()}
+        batch, y = sampled_batch(sampled, self.seed_type, self.sampler.frontier), None
+        if self.labels is not None:
+            y = torch.from_numpy(np.asarray(self.labels[sampled.seeds[self.seed_type]]))
+        return replace(batch, features=rows, y=y)

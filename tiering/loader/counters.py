@@ -25,12 +25,6 @@ class TierCounters:
     seconds: float = 0.0
     """Wall time spent on them. The ssd tier's runs from submission to the last arrival and overlaps the others'."""
 
-    def add(self, rows: int, nbytes: int, seconds: float) -> None:
-        """Count further rows."""
-        self.rows += rows
-        self.bytes += nbytes
-        self.seconds += seconds
-
 
 def _empty_tiers() -> dict[str, TierCounters]:
     return {tier: TierCounters() for tier in TIERS}
@@ -58,25 +52,29 @@ class Counters:
         return sum(tier.rows for tier in self.tiers.values())
 
     def add(self, stats: native.GatherStats) -> None:
-        """Count one gather."""
+        """Count one gather by the host."""
         with self._lock:
             self.gathers += 1
             self._add_reads(stats)
             for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
-                self.tiers[tier].add(rows, nbytes, nanoseconds * 1e-9)
+                self._add_rows(tier, rows, nbytes, nanoseconds * 1e-9)
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
         """Count gathers by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
         with self._lock:
             self.gathers += gathers
             for tier, number in zip(TIERS, rows, strict=True):
-                self.tiers[tier].add(int(number), int(number) * row_bytes, 0.0)
+                self._add_rows(tier, int(number), int(number) * row_bytes, 0.0)
 
     def add_reads(self, stats: native.GatherStats) -> None:
         """Count reads of SSD images for rows that a tally has already."""
         with self._lock:
             self._add_reads(stats)
-            self.tiers["ssd"].add(0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
+            self._add_rows("ssd", 0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
+
+    def _add_rows(self, tier: str, rows: int, nbytes: int, seconds: float) -> None:
+        total = self.tiers[tier]
+        total.rows, total.bytes, total.seconds = total.rows + rows, total.bytes + nbytes, total.seconds + seconds
 
     def _add_reads(self, stats: native.GatherStats) -> None:
         self.ssd_reads += stats.reads

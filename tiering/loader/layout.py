@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
+from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.loader.gather import TieredFeatures, same_layout
+from tiering.loader.gpu import device as gpu_device
+from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.peers import find_group
+from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
-from tiering.loader.process import same_layout
-
-if TYPE_CHECKING:
-    from tiering.formats.graph import Graph
-    from tiering.loader.features import TieredFeatures
-    from tiering.loader.gpu.features import GpuFeatures
-    from tiering.loader.loader import Loader
-    from tiering.loader.tables import FeatureTables
+from tiering.loader.process import ForkLock
 
 
 class TieredLayout:
@@ -33,7 +32,8 @@ class TieredLayout:
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
-        self._tables: FeatureTables | None = None
+        self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
+        self._lock = ForkLock()
 
     @property
     def path(self) -> Path:
@@ -106,14 +106,23 @@ class TieredLayout:
         """Ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
-    @property
-    def tables(self) -> FeatureTables:
-        """The feature tables that are open."""
-        if self._tables is None:
-            from tiering.loader.tables import FeatureTables
-
-            self._tables = FeatureTables(self.artifact)
-        return self._tables
+    def open_table(self, node_type: str, reading: ReadOptions, where: DeviceOptions) -> TieredFeatures | GpuFeatures:
+        """`features` by groups of options."""
+        group, index = None, where.index
+        key: tuple[Any, ...] = (node_type, reading)
+        if index is not None:
+            group = find_group(where.peers)
+            key = (*key, index, where.max_sms, group)
+        with self._lock:
+            table = self._tables.get(key)
+            if table is None or table.closed:
+                if index is None:
+                    table = TieredFeatures(self.artifact, node_type, reading)
+                else:
+                    device = gpu_device.open_device(index)
+                    table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=where.max_sms, group=group)
+                self._tables[key] = table
+            return table
 
     def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.
@@ -140,7 +149,7 @@ class TieredLayout:
         if node_type is None:
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
         reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
-        return self.tables.open(node_type, reading, where)
+        return self.open_table(node_type, reading, where)
 
     def loader(self, split: str | None = "train", *, features: Any = "tiers", **options: Any) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
@@ -176,9 +185,7 @@ class TieredLayout:
         CapabilityError
             If `device` or `engine` is not available.
         """
-        from tiering.loader.loader import Loader
-
-        return Loader(self, self.tables, LoaderOptions.of(features, {"split": split, **options}))
+        return Loader(self, LoaderOptions.of(features, {"split": split, **options}))
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
@@ -190,8 +197,10 @@ class TieredLayout:
 
     def close(self) -> None:
         """Close every table that `features` opened."""
-        if self._tables is not None:
-            self._tables.close()
+        with self._lock:
+            for table in self._tables.values():
+                table.close()
+            self._tables.clear()
 
     def __enter__(self) -> TieredLayout:
         return self
@@ -213,13 +222,5 @@ def _reopen(path: str, digest: str) -> TieredLayout:
 
 
 def open_layout(path: str | os.PathLike[str]) -> TieredLayout:
-    """Open the layout at `path`.
-
-    Raises
-    ------
-    MissingError
-        If there is no artifact at `path`.
-    FormatError
-        If it is no layout, damaged, or of a version this package cannot read.
-    """
+    """Open the layout at `path`; `MissingError` or `FormatError` if there is none that this package can read."""
     return TieredLayout(Layout.open(path))

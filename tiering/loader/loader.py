@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.graph import Graph
-from tiering.loader.batch import Batch
-from tiering.loader.batches import BatchSource, HostBatches
-from tiering.loader.features import MemoryFeatures
-from tiering.loader.mapped import MappedFiles
-from tiering.loader.messages import require_torch
-from tiering.loader.options import LoaderOptions, SeedOptions
-from tiering.loader.pipeline import run_stages
-from tiering.loader.rows import FeatureRows, Gatherable
-from tiering.loader.tables import FeatureTables
-from tiering.sampling import NeighborSampler, make_sampler
+from tiering.loader.background import run_stages
+from tiering.loader.batches import Batch, HostBatches
+from tiering.loader.gather import FeatureRows, Gatherable, MemoryFeatures
+from tiering.loader.gpu import device as gpu_device
+from tiering.loader.gpu.batches import GpuBatches, GpuSampler
+from tiering.loader.gpu.peers import find_group
+from tiering.loader.options import DeviceOptions, LoaderOptions, SeedOptions
+from tiering.loader.process import require_torch
+from tiering.sampling import NeighborSampler, Sampler, make_sampler
 from tiering.units import format_count, parse_bytes
+
+if TYPE_CHECKING:
+    from tiering.loader.gather import TieredFeatures
+    from tiering.loader.layout import TieredLayout
+
+_HOST = DeviceOptions()
 
 
 class Loader:
@@ -31,32 +39,25 @@ class Loader:
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
     function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
     features come from changes it. Made by `TieredLayout.loader`, which describes the options.
-
-    Parameters
-    ----------
-    layout
-        The open layout that makes the loader: kept for its callers, and pickled in the loader's place.
-    tables
-        Its feature tables.
     """
 
-    def __init__(self, layout: Any, tables: FeatureTables, options: LoaderOptions) -> None:
+    def __init__(self, layout: TieredLayout, options: LoaderOptions) -> None:
         require_torch()
         self.layout, self.options = layout, options
-        artifact, graph, verify = tables.layout, tables.layout.graph, options.reading.verify
+        graph, verify = layout.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        self.node_type, self.seeds = _find_seeds(graph, str(artifact.path), options.seeds)
+        self.node_type, self.seeds = _find_seeds(graph, str(layout.path), options.seeds)
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
-        self.features = _find_features(tables, options)
+        self.features = _find_features(layout, options)
         """Where each node type's rows come from; types without features are absent."""
-        self._labels = graph.labels(self.node_type)
+        labels = graph.labels(self.node_type)
         if verify:
             graph.finish_reads()  # what is too large to be compared before it is used
-        self._batches = self._find_source(tables)
-        self._mapped = MappedFiles(graph)
+        self._batches = self._find_source(labels)
+        self._mapped = list(_mapped_files(graph))
         self._next_epoch = 0
         self._plan(0)  # nonsense shows now, not in the first epoch
 
@@ -97,7 +98,12 @@ class Loader:
         """
         plan, batches = self._plan(epoch), self._batches
         first, *rest = batches.stages(plan, epoch)
-        stages = [replace(first, run=self._mapped.before(first.run)), *rest]
+
+        def checked(index: int) -> Any:
+            _check_mapped(self._mapped)
+            return first.run(index)
+
+        stages = [replace(first, run=checked), *rest]
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
         with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as ready:  # type: ignore[type-var]
             for made in ready:
@@ -119,27 +125,22 @@ class Loader:
             {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=order.drop_last, shuffle=order.shuffle
         )
 
-    def _find_source(self, tables: FeatureTables) -> BatchSource:
+    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""
-        where, pipeline = self.options.device, self.options.pipeline
-        by_gpu = where.index is not None and isinstance(self.sampler, NeighborSampler)
+        where, pipeline, sampler = self.options.device, self.options.pipeline, self.sampler
+        by_gpu = where.index is not None and isinstance(sampler, NeighborSampler)
         if pipeline.sample_on == "gpu" and not by_gpu:
             what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
             raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
         workers = int(pipeline.workers)
         if where.index is None:
-            return HostBatches(self.sampler, self.features, self._labels, self.node_type, workers)
-        from tiering.loader.gpu.batches import GpuBatches
-        from tiering.loader.gpu.device import open_device
-        from tiering.loader.gpu.peers import find_group
-        from tiering.loader.gpu.sampler import GpuSampler
-
-        device = open_device(where.index)
-        if isinstance(self.sampler, NeighborSampler) and pipeline.sample_on != "cpu":
+            return HostBatches(sampler, self.features, labels, self.node_type, workers)
+        device = gpu_device.open_device(where.index)
+        drawn_by: Sampler | GpuSampler = sampler
+        if isinstance(sampler, NeighborSampler) and pipeline.sample_on != "cpu":
             nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
-            sampler = GpuSampler(tables.layout, self.sampler, device, find_group(where.peers), nbytes)
-            return GpuBatches(device, sampler, self.features, self._labels, self.node_type, workers)
-        return GpuBatches(device, self.sampler, self.features, self._labels, self.node_type, workers)
+            drawn_by = GpuSampler(self.layout.artifact, sampler, device, find_group(where.peers), nbytes)
+        return GpuBatches(device, drawn_by, self.features, labels, self.node_type, workers)
 
     def __repr__(self) -> str:
         return (
@@ -149,8 +150,8 @@ class Loader:
         )
 
 
-def _make_again(layout: Any, options: LoaderOptions, next_epoch: int) -> Loader:
-    loader = Loader(layout, layout.tables, options)
+def _make_again(layout: TieredLayout, options: LoaderOptions, next_epoch: int) -> Loader:
+    loader = Loader(layout, options)
     loader._next_epoch = next_epoch
     return loader
 
@@ -176,16 +177,17 @@ def _find_seeds(graph: Graph, path: str, options: SeedOptions) -> tuple[str, np.
     return node_type, ids
 
 
-def _find_features(tables: FeatureTables, options: LoaderOptions) -> dict[str, Gatherable]:
+def _find_features(layout: TieredLayout, options: LoaderOptions) -> dict[str, Gatherable]:
     """One source of rows for each node type that has features."""
-    features, layout, types = options.features, tables.layout, tables.layout.graph.node_types
+    features, types = options.features, layout.node_types
     if features is None:
         return {}
     if isinstance(features, str):
         if features == "tiers":
-            return {t: tables.open(t, options.reading, options.device) for t in layout.feature_types}
+            return {t: layout.open_table(t, options.reading, options.device) for t in layout.feature_types}
         if features == "memory":
-            return {t: MemoryFeatures.load(tables.on_host(t, options.reading)) for t in layout.feature_types}
+            tables = {t: layout.open_table(t, options.reading, _HOST) for t in layout.feature_types}
+            return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):
         if unknown := [t for t in features if t not in types]:
@@ -196,3 +198,26 @@ def _find_features(tables: FeatureTables, options: LoaderOptions) -> dict[str, G
     if len(types) != 1:
         raise InputError("features: the graph has several node types; give a mapping from node type to table")
     return {types[0]: features}
+
+
+def _mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
+    """Files of an artifact, and of its parts, that are mapped by now."""
+    for name, array in artifact.manifest.arrays.items():
+        mapping = getattr(array, "_mmap", None)
+        if isinstance(mapping, mmap.mmap):
+            yield artifact.path / name, mapping
+    for part in artifact.parts().values():
+        yield from _mapped_files(part)
+
+
+def _check_mapped(files: list[tuple[Path, mmap.mmap]]) -> None:
+    """Raise `FormatError` if a file is shorter than its mapping: the first touch of what is gone would end the process.
+
+    Asking the kernel takes a microsecond or less per file; one that shrinks after that is beyond help.
+    """
+    for path, mapping in files:
+        if (size := mapping.size()) < len(mapping):
+            raise FormatError(
+                f"{path}: truncated while it was in use: expected {len(mapping)} bytes, found {size}; "
+                "make the artifact again"
+            )

@@ -18,7 +18,7 @@ from tiering.sampling import SamplingOptions
 from tiering.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
-    from tiering.loader.rows import Gatherable
+    from tiering.loader.gather import Gatherable
 
 _RENAMED = {"most_sms": "max_sms", "peer_lists": "peer_adjacency_cache"}
 
@@ -122,13 +122,7 @@ class LoaderOptions:
 
 
 def grouped(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:
-    """One object of each class, made from the keywords that are its fields.
-
-    Raises
-    ------
-    TypeError
-        If none of them has a field of that name, as calls in Python do.
-    """
+    """One object of each class, made from the keywords that are its fields; `TypeError` for others."""
     given: list[dict[str, Any]] = [{} for _ in groups]
     owners = {field.name: own for group, own in zip(groups, given, strict=True) for field in fields(group)}
     for name, value in keywords.items():

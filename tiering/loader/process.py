@@ -1,55 +1,28 @@
-"""Other processes: whether one still runs, locks that forked children can take, layouts opened again by digest."""
+"""What belongs to one process: locks that forked children find open, what was said once, whether there is torch."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
-from dataclasses import dataclass
-from pathlib import Path
+from importlib.util import find_spec
 
-from tiering.errors import FormatError
-from tiering.formats.layout import Layout
+from tiering.errors import CapabilityError
 
-
-@dataclass(frozen=True)
-class Process:
-    """A process by number and start, so that one that got its number later is not taken for it."""
-
-    pid: int
-    """Number."""
-    started: str
-    """When it started, in the kernel's ticks; empty if there was none."""
-
-    @classmethod
-    def this(cls) -> Process:
-        """The process that asks."""
-        return cls(os.getpid(), _start(os.getpid()))
-
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return bool(self.started) and _start(self.pid) == self.started
-
-
-def _start(pid: int) -> str:
-    """When a process started; empty if there is none, or it has ended and waits to be reaped."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    fields = text.rpartition(")")[2].split()  # the name before may hold anything
-    return "" if fields[0] in "ZX" else fields[19]
+_log = logging.getLogger("tiering.loader")
+_told: set[str] = set()
 
 
 class ForkLock:
-    """A lock that a forked child finds open: the thread that held it in the parent does not exist there."""
+    """A lock that a forked child finds open: the thread that took it in the parent does not exist there."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         _locks.add(self)
 
     def reopen(self) -> None:
-        """Forget who holds it."""
+        """Forget who has taken it."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -70,18 +43,20 @@ def _reopen_locks() -> None:
 os.register_at_fork(after_in_child=_reopen_locks)
 
 
-def same_layout(path: str, digest: str) -> Layout:
-    """The layout at `path`, if it is still the one whose manifest has `digest`: pickled layouts are that and no more.
+def warn_once(message: str) -> None:
+    """Log a warning the first time, later only for debugging: the hundredth loader has nothing new to tell."""
+    _log.log(logging.DEBUG if message in _told else logging.WARNING, message)
+    _told.add(message)
 
-    Raises
-    ------
-    FormatError
-        If another one lies there now.
-    """
-    layout = Layout.open(path)
-    if layout.digest != digest:
-        raise FormatError(
-            f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found {layout.digest}; "
-            "open it anew"
+
+def require_torch() -> None:
+    """Raise a `CapabilityError` that says how to get torch, if it cannot be imported. Does not import it."""
+    try:
+        missing = find_spec("torch") is None
+    except ValueError:  # an entry of sys.modules that is None or half imported
+        missing = True
+    if missing:
+        raise CapabilityError(
+            "tensors need torch, which is not installed: pip install 'tiering[torch]' (any torch of at least 2.1), "
+            "or read rows without it through gather_numpy"
         )
-    return layout

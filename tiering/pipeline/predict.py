@@ -175,7 +175,7 @@ def layout_plan(
         plan = plan_layout(graph, tables, options, scores, budget)
     else:
         plan = plan_future_layout(graph, tables, options)
-    return plan.stage(tables, out, options.folders, budget, copied)
+    return plan.stage(out, budget, copied)
 
 
 def _one_file_system(one: Path, other: Path) -> bool:

@@ -61,7 +61,7 @@ def test_out_is_checked(gpu, kit, build):
 def test_small_staging_takes_turns(gpu, kit, build):
     """More rows of the ssd tier than a buffer holds: many turns, same rows."""
     from tiering.loader.gpu.device import open_device
-    from tiering.loader.gpu.features import GpuFeatures
+    from tiering.loader.gpu.gather import GpuFeatures
 
     layout, rows = table_of(kit, build, 602, (10, 0, 20))
     features = GpuFeatures(layout.artifact, "paper", open_device(0), staging_bytes=7 * 602, max_sms=0)

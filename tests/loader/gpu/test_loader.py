@@ -11,7 +11,7 @@ from simulated_gpu import resident_share
 
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import Layout
-from tiering.loader.pipeline import StageError
+from tiering.loader.background import StageError
 
 
 def bits(tensor):
@@ -37,7 +37,7 @@ def assert_same(found, expected):
     assert found.y is None or found.y.equal(expected.y)
 
 
-def hold_columns(monkeypatch, share):
+def make_resident(monkeypatch, share):
     """Layouts say that a share of each relation's columns lies in the memory of the GPU."""
     monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=True))
 
@@ -50,7 +50,7 @@ def hold_columns(monkeypatch, share):
 )
 @pytest.mark.parametrize("data", ["small_graph", "hetero_graph"])
 def test_same_batches(gpu, kit, build, monkeypatch, share, frontier, sampler, fanouts, data):
-    hold_columns(monkeypatch, share)
+    make_resident(monkeypatch, share)
     layout = build(getattr(kit, data)())
     options = {"fanouts": fanouts, "batch_size": 32, "seed": 9, "frontier": frontier, "sampler": sampler}
     here, there = layout.loader(**options), layout.loader(device="cuda", **options)

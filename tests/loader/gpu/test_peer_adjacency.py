@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peer_programs import sample, start
 
-from tiering.loader.gpu import peer_adjacency
-from tiering.loader.gpu.peer_adjacency import AdjacencyLists, cached_ends
+from tiering.loader.gpu.adjacency import HostLists, cached_ends, list_pieces
 
 
 def columns_of(degrees, dtype=np.int32, sums=False):
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
     edges = int(indptr[-1])
-    return AdjacencyLists(indptr, np.arange(edges, dtype=dtype), np.arange(edges, dtype=np.uint64) if sums else None)
+    return HostLists(indptr, np.arange(edges, dtype=dtype), np.arange(edges, dtype=np.uint64) if sums else None)
 
 
 @pytest.mark.parametrize(("sampler", "reach"), [("uniform", "on"), ("weighted", "on"), ("uniform", "off")])
@@ -68,19 +67,18 @@ def test_no_gpu_holds_more_than_it_may(degrees, others, begin, peers, nbytes):
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 24])
-def test_lists_are_gathered_in_pieces(monkeypatch, piece):
-    monkeypatch.setattr(peer_adjacency, "_PIECE_EDGES", piece)
+def test_lists_are_gathered_in_pieces(piece):
     rng = np.random.default_rng(0)
     degrees = rng.integers(0, 12, 50)
     starts = np.concatenate([[0], np.cumsum(degrees)])[:-1]
     array = rng.integers(0, 1000, int(degrees.sum()))
     some = rng.permutation(50)[:30]
     expected = np.concatenate([array[starts[c] : starts[c] + degrees[c]] for c in some])
-    pieces = list(peer_adjacency._lists(array, starts[some], degrees[some]))
+    pieces = list(list_pieces(array, starts[some], degrees[some], piece))
     np.testing.assert_array_equal(np.concatenate(pieces), expected)
     assert all(each.size <= piece + 11 for each in pieces)
 
 
 def test_nothing_to_gather():
     none = np.empty(0, np.int64)
-    assert list(peer_adjacency._lists(np.arange(3), none, none)) == []
+    assert list(list_pieces(np.arange(3), none, none)) == []

@@ -11,7 +11,7 @@ from simulated_gpu import resident_share
 import tiering
 from tiering.formats.layout import Layout
 from tiering.loader.gpu import device
-from tiering.loader.gpu.adjacency import AdjacencyOptions, load_adjacency
+from tiering.loader.gpu.adjacency import load_adjacency
 
 
 def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
@@ -51,7 +51,7 @@ def test_split_budget(gpu, tiering_cli, tmp_path, sampler):
     path = prepare(tiering_cli, [str(data)], tmp_path, "--gpu", "150KiB", "--adjacency-cache", "auto", sampler=sampler)
     with tiering.open(path) as layout:
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), AdjacencyOptions(weighted=sampler == "weighted"))
+        held = load_adjacency(layout.artifact, device.open_device(0), sampler == "weighted")
         (columns,) = held.columns.values()
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert columns == prefix.columns > 0
@@ -67,7 +67,7 @@ def test_weights_that_were_not_planned_stay_with_the_host(gpu, kit, build, monke
     for weights in (True, False):
         monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(0.5, weights))
         before = gpu.live("bytes")
-        held = load_adjacency(layout.artifact, device.open_device(0), AdjacencyOptions(weighted=True))
+        held = load_adjacency(layout.artifact, device.open_device(0), weighted=True)
         live[weights] = gpu.live("bytes") - before
         (prefix,) = (layout.artifact.adjacency_prefix(r) for r in layout.relations)
         assert live[weights] == prefix.bytes and held.columns

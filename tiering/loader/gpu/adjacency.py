@@ -1,8 +1,11 @@
-"""The graph where a GPU samples from it: the hottest lists in its memory, all in pinned host memory."""
+"""The graph where a GPU samples from it: the hottest lists in its memory, those next in rank in the peer adjacency
+cache, which is spread over the GPUs of several processes, all in pinned host memory.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +19,15 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import device_file, pinned_address
-from tiering.loader.gpu.peer_adjacency import AdjacencyLists, cached_ends, share_lists
-from tiering.loader.gpu.peers import PeerGroup
-from tiering.loader.memory import load_rows, made_rows
+from tiering.loader.gpu.device import Device, device_file, pinned_address
+from tiering.loader.gpu.peers import PeerGroup, open_memory
+from tiering.loader.resident import ResidentRows, load_rows, made_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads
 
 _NO_PART: cuda.Part = (0, 0, 0, 0, 0)
+PIECE_EDGES = 1 << 24
+"""Edges of lists that are gathered at a time."""
 
 
 @dataclass
@@ -43,15 +46,32 @@ class GpuAdjacency:
 
 
 @dataclass(frozen=True)
-class AdjacencyOptions:
-    """Where lists lie, beside what the layout's plan says."""
+class HostLists:
+    """One relation's lists as they lie on the host."""
 
-    weighted: bool = False
-    """Edges are drawn by weight: sums of weights, 8 bytes per edge, lie with the lists."""
-    group: PeerGroup | None = None
-    """Processes with one copy in host memory, and a cache over their GPUs."""
-    cache_bytes: int = 0
-    """Memory of each of their GPUs for the peer adjacency cache."""
+    indptr: npt.NDArray[np.int64]
+    """Shape (columns + 1,)."""
+    indices: npt.NDArray[Any]
+    """int32 or int64, shape (edges,)."""
+    sums: npt.NDArray[np.uint64] | None
+    """Running sums of weights, shape (edges,); ``None`` unless edges are drawn by weight."""
+    addresses: tuple[int, int, int] = (0, 0, 0)
+    """Where a GPU finds them; 0 for what is not there."""
+
+    @property
+    def edge_bytes(self) -> int:
+        """Bytes of an edge on a GPU."""
+        return self.indices.itemsize + (0 if self.sums is None else self.sums.itemsize)
+
+    def share_bytes(self, begin: int, end: int, peer: int, peers: int) -> int:
+        """What columns [begin, end) take on one of the GPUs that they are interleaved over."""
+        columns = max(0, -(-(end - begin - peer) // peers))
+        return (2 * columns + 1) * INDPTR_BYTES + self.share_edges(begin, end, peer, peers) * self.edge_bytes
+
+    def share_edges(self, begin: int, end: int, peer: int, peers: int) -> int:
+        """Edges of columns [begin, end) on one of those GPUs."""
+        starts = self.indptr[begin + peer : end : peers]
+        return int((self.indptr[begin + peer + 1 : end + 1 : peers] - starts).sum())
 
 
 _opened: WeakValueDictionary[tuple[Any, ...], GpuAdjacency] = WeakValueDictionary()
@@ -60,109 +80,95 @@ _kept: list[Any] = []
 """Memory that peers may read as long as this process runs."""
 
 
-def load_adjacency(layout: Layout, device: Device, options: AdjacencyOptions) -> GpuAdjacency:
+def load_adjacency(
+    layout: Layout, device: Device, weighted: bool = False, group: PeerGroup | None = None, cache_bytes: int = 0
+) -> GpuAdjacency:
     """Put a layout's graph where a GPU reads it; loaders of one process use it together.
 
-    Raises
-    ------
-    BudgetError
-        If memory of the GPU does not suffice, or the host does not lock so much.
-    DeviceError
-        If a process of the group has ended.
+    Where edges are drawn by weight (`weighted`), sums of weights, 8 bytes per edge, lie with the lists. Processes of
+    `group` have one copy in host memory, and `cache_bytes` of each of their GPUs for the peer adjacency cache.
 
-    Notes
-    -----
-    Host memory, pinned: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the
-    GPU: what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights
-    among it, and the share of peers' lists, which stays until the process ends.
+    Host memory, pinned: 8 bytes per node and 4 or 8 per edge of each relation, and the original ids. Memory of the GPU:
+    what the layout's plan gives to lists (`tiering layout --adjacency-cache`), original ids and sums of weights among
+    it, and the share of peers' lists, which stays until the process ends.
     """
-    key = (layout.digest, device.index, options.weighted, options.group, options.cache_bytes)
+    key = (layout.digest, device.index, weighted, group, cache_bytes)
     with _lock:
         made = _opened.get(key)
         if made is None:
-            _opened[key] = made = _Builder(layout, device, options).build()
+            _opened[key] = made = _Builder(layout, device, group).build(weighted, cache_bytes)
         return made
 
 
 class _Builder:
     """Loads the relations of one layout."""
 
-    def __init__(self, layout: Layout, device: Device, options: AdjacencyOptions) -> None:
-        self._layout, self._graph, self._device, self._options = layout, layout.graph, device, options
+    def __init__(self, layout: Layout, device: Device, group: PeerGroup | None) -> None:
+        self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
         self._made = GpuAdjacency()
 
-    def build(self) -> GpuAdjacency:
+    def build(self, weighted: bool, cache_bytes: int) -> GpuAdjacency:
         """Everything."""
-        layout, made = self._layout, self._made
-        relations = self._graph.relations
+        layout, made, relations = self._layout, self._made, self._graph.relations
         made.columns = {relation: layout.adjacency_prefix(relation).columns for relation in relations}
-        lists = [self._host_lists(relation) for relation in relations]
-        ends = self._peer_ends(lists)
+        lists = [self._host_lists(relation, weighted) for relation in relations]
+        ends = list(made.columns.values())
+        if self._group is not None and cache_bytes:
+            ends = cached_ends(lists, ends, self._group.size, cache_bytes)
         for relation, columns, end in zip(relations, lists, ends, strict=True):
-            made.peer_columns[relation] = end - made.columns[relation]
             made.relations.append(self._relation(relation, columns, end))
-        local: dict[str, int] = {}
-        for relation, count in made.columns.items():
-            local[relation[2]] = max(local.get(relation[2], 0), count)
-        made.keys = [self._keys(node_type, local.get(node_type, 0)) for node_type in self._graph.node_types]
+        for node_type in self._graph.node_types:
+            local = max((made.columns[relation] for relation in relations if relation[2] == node_type), default=0)
+            made.keys.append(self._keys(node_type, local))
         return made
 
-    def _host_lists(self, relation: Relation) -> AdjacencyLists:
-        """A relation's arrays in host memory that stays."""
+    def _host_lists(self, relation: Relation, weighted: bool) -> HostLists:
+        """A relation's arrays in pinned host memory that stays."""
         (begins, entries), (indptr, indices) = self._files(relation), self._graph.csc(relation)
-        sums = self._sums(relation, indptr, indices.size) if self._options.weighted else None
-        return AdjacencyLists(self._load(begins, indptr), self._load(entries, indices), sums)
+        what = self._name(relation)
+        starts, start = self._pinned(load_rows(begins, indptr.nbytes, self._group), what)
+        ends, end = self._pinned(load_rows(entries, indices.nbytes, self._group), what)
+        sums, sum_address = None, 0
+        if weighted:
+            weights, name = checked_weights(self._graph, relation), relation_key(relation)
+
+            def fill(memory: npt.NDArray[np.uint8]) -> None:
+                memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
+
+            key = ("sums", self._graph.digest, name)
+            raw, sum_address = self._pinned(made_rows(name, key, SUM_BYTES * indices.size, fill, self._group), what)
+            sums = raw.view(np.uint64)
+        return HostLists(starts.view(np.int64), ends.view(indices.dtype), sums, (start, end, sum_address))
+
+    def _pinned(self, rows: ResidentRows, what: str) -> tuple[npt.NDArray[np.uint8], int]:
+        """Bytes in host memory, from now on kept, and where the GPU finds them."""
+        self._made.owners.append(rows)
+        return rows.array, pinned_address(rows, what)
+
+    def _name(self, relation: Relation) -> str:
+        return f"{self._layout.path}: adjacency of {relation_key(relation)}"
 
     def _files(self, relation: Relation) -> tuple[Path, Path]:
         """What opens ``indptr`` and ``indices`` of a relation."""
         folder, manifest = relation_folder(relation), self._graph.manifest
         return Path(manifest.place(f"{folder}/indptr")), Path(manifest.place(f"{folder}/indices"))
 
-    def _load(self, path: Path, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        rows = load_rows(path, array.nbytes, self._options.group)
-        self._made.owners.append(rows)
-        return rows.array.view(array.dtype)
-
-    def _sums(self, relation: Relation, indptr: npt.NDArray[np.int64], edges: int) -> npt.NDArray[np.uint64]:
-        weights, name = checked_weights(self._graph, relation), relation_key(relation)
-
-        def fill(memory: npt.NDArray[np.uint8]) -> None:
-            memory.view(np.uint64)[:] = native.cumulative_weights(indptr, weights, name, parse_threads(None))
-
-        rows = made_rows(name, ("sums", self._graph.digest, name), SUM_BYTES * edges, fill, self._options.group)
-        self._made.owners.append(rows)
-        return rows.array.view(np.uint64)
-
-    def _peer_ends(self, lists: list[AdjacencyLists]) -> list[int]:
-        begins = list(self._made.columns.values())
-        group = self._options.group
-        if group is None or not self._options.cache_bytes:
-            return begins
-        return cached_ends(lists, begins, group.size, self._options.cache_bytes)
-
-    def _relation(self, relation: Relation, lists: AdjacencyLists, end: int) -> cuda.Adjacency:
-        what = f"{self._layout.path}: adjacency of {relation_key(relation)}"
-        columns = self._made.columns[relation]
-        host = (
-            self._address(lists.indptr, what),
-            self._address(lists.indices, what),
-            0 if lists.sums is None else self._address(lists.sums, what),
-            0,
-            lists.indices.size,
-        )
+    def _relation(self, relation: Relation, lists: HostLists, end: int) -> cuda.Adjacency:
+        what, columns, group = self._name(relation), self._made.columns[relation], self._group
         peers: list[cuda.Part] = []
-        if end > columns and self._options.group is not None:
+        if end > columns and group is not None:
             topic = f"{self._layout.digest[-16:]}-adjacency-{len(self._made.relations)}"
-            shared = share_lists(lists, columns, end, self._options.group, self._device, topic, what)
-            _kept.append(shared.owners)
-            peers = shared.parts
+            peers, owners = share_lists(lists, columns, end, group, self._device, topic, what)
+            _kept.append(owners)
         if not peers:
-            self._made.peer_columns[relation], end = 0, columns
+            end = columns
+        self._made.peer_columns[relation] = end - columns
         types, wide = self._graph.node_types, lists.indices.dtype == np.int64
-        local = self._prefix(relation, lists, columns, host, what)
+        host = (*lists.addresses, 0, lists.indices.size)
+        local = self._prefix(relation, lists, columns, what)
         return types.index(relation[0]), types.index(relation[2]), wide, columns, end, local, peers, host
 
-    def _prefix(self, relation: Relation, lists: AdjacencyLists, columns: int, host: cuda.Part, what: str) -> cuda.Part:
+    def _prefix(self, relation: Relation, lists: HostLists, columns: int, what: str) -> cuda.Part:
         """The hottest lists in the memory of the GPU."""
         if not columns:
             return _NO_PART
@@ -170,8 +176,9 @@ class _Builder:
         begins = self._own(starts, INDPTR_BYTES * (columns + 1), what)
         indices = self._own(entries, edges * lists.indices.itemsize, what)
         # Where the plan has no room for sums, those of the host serve: they have the same places.
-        planned = self._layout.adjacency_prefix(relation).weights
-        sums = self._own_copy(host[2], SUM_BYTES * edges, what) if planned and lists.sums is not None else host[2]
+        sums = lists.addresses[2]
+        if lists.sums is not None and self._layout.adjacency_prefix(relation).weights:
+            sums = self._own_copy(sums, SUM_BYTES * edges, what)
         return begins, indices, sums, 0, edges
 
     def _own(self, path: Path, nbytes: int, what: str) -> int:
@@ -193,18 +200,108 @@ class _Builder:
         self._made.owners.append(memory)
         return memory.address
 
-    def _address(self, array: npt.NDArray[Any], what: str) -> int:
-        """Where the GPU finds an array that was loaded; pins it."""
-        for rows in self._made.owners:
-            if getattr(rows, "array", None) is not None and rows.array.ctypes.data == array.ctypes.data:
-                return pinned_address(rows, what)
-        return 0
-
     def _keys(self, node_type: str, local: int) -> cuda.Keys:
         keys, order = self._graph.node_keys(node_type), self._graph.order
         if keys is None or order is None or not keys.size:
             return 0, 0, 0, False
         what = f"{self._layout.path}: original ids of node type {node_type!r}"
-        address = self._address(self._load(Path(order.manifest.place(f"nodes/{node_type}/new_to_old")), keys), what)
-        there = self._own_copy(address, local * keys.itemsize, what)
-        return there, local, address, keys.dtype == np.int64
+        path = Path(order.manifest.place(f"nodes/{node_type}/new_to_old"))
+        _, address = self._pinned(load_rows(path, keys.nbytes, self._group), what)
+        own = self._own_copy(address, local * keys.itemsize, what)
+        return own, local, address, keys.dtype == np.int64
+
+
+def cached_ends(relations: list[HostLists], begins: list[int], peers: int, nbytes: int) -> list[int]:
+    """Where each relation's columns in the peer adjacency cache end, so that no GPU takes more than `nbytes` of them.
+
+    The same share of every relation's remaining columns is taken, the largest that fits. Cost: one pass over indptr for
+    each of about 20 trials.
+    """
+
+    def ends(share: float) -> list[int]:
+        return [
+            begin + int(share * (lists.indptr.size - 1 - begin)) for lists, begin in zip(relations, begins, strict=True)
+        ]
+
+    def fits(share: float) -> bool:
+        ranges = list(zip(relations, begins, ends(share), strict=True))
+        return all(
+            sum(lists.share_bytes(begin, end, peer, peers) for lists, begin, end in ranges) <= nbytes
+            for peer in range(peers)
+        )
+
+    if fits(1.0):
+        return ends(1.0)
+    low, high = 0.0, 1.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return ends(low)
+
+
+def share_lists(
+    lists: HostLists, begin: int, end: int, group: PeerGroup, device: Device, topic: str, what: str
+) -> tuple[list[cuda.Part], list[Any]]:
+    """Put this process's share of columns [begin, end) on its GPU, and open those of the others.
+
+    Returns the shares of all GPUs as this process's GPU reads them, none if one of the others cannot be reached: then
+    lists are read from host memory. The owners, returned too, are to be kept all the same: the others may read this
+    process's share.
+    """
+    own = _own_share(lists, begin, end, group, device, what)
+    parts, owners = [], [memory for memory in own if memory is not None]
+    with cuda.device_errors(what):
+        handles = ["" if memory is None else memory.share().hex() for memory in own]
+    edges = lists.share_edges(begin, end, group.rank, group.size)
+    shares = group.exchange(group.numbered(topic), {"handles": handles, "edges": edges})
+    for rank, share in enumerate(shares):
+        memories: list[Any] = [*own]
+        if rank != group.rank:
+            whose = f"adjacency lists of peer {rank}"
+            memories = [open_memory(bytes.fromhex(handle), device, whose) for handle in share["handles"]]
+            owners += [memory for memory in memories if memory is not None]
+        begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
+        parts.append((begins, indices, sums, firsts, share["edges"]))
+        if any(handle and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
+            return [], owners
+    return parts, owners
+
+
+def _own_share(
+    lists: HostLists, begin: int, end: int, group: PeerGroup, device: Device, what: str
+) -> list[cuda.DeviceMemory | None]:
+    """Begins, indices, sums and firsts of this process's columns, on its GPU; ``None`` where there is nothing."""
+    starts = np.asarray(lists.indptr[begin + group.rank : end : group.size])
+    degrees = np.asarray(lists.indptr[begin + group.rank + 1 : end + 1 : group.size]) - starts
+    begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    edges = int(begins[-1])
+    made: list[cuda.DeviceMemory | None] = []
+    with cuda.device_errors(what, "lower peer_adjacency_cache, or make the layout's gpu tier smaller"):
+        stream = cuda.Stream(device.index)
+        for array in (begins, lists.indices, lists.sums, starts):
+            along_edges = array is lists.indices or array is lists.sums
+            if array is None or not (count := edges if along_edges else array.size):
+                made.append(None)
+                continue
+            memory = cuda.DeviceMemory(device.index, count * array.itemsize, shared=True)
+            pieces = list_pieces(array, starts, degrees) if along_edges else iter([np.ascontiguousarray(array)])
+            at = memory.address
+            for piece in pieces:
+                cuda.copy(device.index, at, piece.ctypes.data, piece.nbytes, stream.handle)
+                stream.synchronize()  # before the piece goes
+                at += piece.nbytes
+            made.append(memory)
+    return made
+
+
+def list_pieces(
+    array: npt.NDArray[Any], starts: npt.NDArray[np.int64], degrees: npt.NDArray[np.int64], piece: int = PIECE_EDGES
+) -> Iterator[npt.NDArray[Any]]:
+    """Entries of lists, one list behind the other, about `piece` of them at a time."""
+    cuts = np.searchsorted(np.cumsum(degrees), np.arange(0, int(degrees.sum()) + piece, piece))
+    for first, last in zip([0, *cuts[1:]], [*cuts[1:], degrees.size], strict=True):
+        some, sizes = starts[first:last], degrees[first:last]
+        if not sizes.sum():
+            continue
+        before = np.cumsum(sizes) - sizes
+        yield np.ascontiguousarray(array[np.repeat(some - before, sizes) + np.arange(int(sizes.sum()))])

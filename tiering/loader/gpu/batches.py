@@ -1,51 +1,148 @@
-"""What the loader runs on a GPU: sampling and gathering on streams of their own, ahead of training."""
+"""What the loader runs on a GPU, ahead of training and on streams of its own: sampling, the very batches of the CPU's
+sampler, bit for bit, and gathering.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
-from tiering.loader.batch import Batch, sampled_batch
-from tiering.loader.gpu.device import Device, check_process
-from tiering.loader.gpu.features import GpuFeatures
-from tiering.loader.gpu.sampler import GpuSampler
-from tiering.loader.pipeline import Stage
-from tiering.loader.rows import Gatherable
-from tiering.sampling import EpochPlan, SampledBatch, Sampler
+from tiering.artifacts.manifest import Relation
+from tiering.errors import DeviceError
+from tiering.formats.layout import Layout
+from tiering.loader.background import Stage
+from tiering.loader.batches import Batch, sampled_batch
+from tiering.loader.gather import Gatherable
+from tiering.loader.gpu.adjacency import load_adjacency
+from tiering.loader.gpu.device import Device, check_process, pinned
+from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.peers import PeerGroup
+from tiering.sampling import EpochPlan, NeighborSampler, Sampler
 
 if TYPE_CHECKING:
     import torch
 
-Labels = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """A batch on the GPU, and when it is complete."""
+class GpuSampler:
+    """Samples the batches of a `NeighborSampler` on a GPU.
 
-    batch: Batch
-    event: cuda.Event
+    The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
+    needed, of which `group` holds one copy, and `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
+    CPU's: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds or adjacency.
+
+    One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
+    more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
+    approach.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        sampler: NeighborSampler,
+        device: Device,
+        group: PeerGroup | None = None,
+        cache_bytes: int = 0,
+    ) -> None:
+        self.device, self.host = device, sampler
+        self.stream = cuda.Stream(device.index)
+        """The stream that batches are sampled on."""
+        self._path = layout.path
+        self._group = group if cache_bytes else None
+        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
+        self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
+        """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
+        with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
+            self._native = cuda.Sampler(
+                device.index,
+                [layout.graph.num_nodes(t) for t in sampler.node_types],
+                self._adjacency.relations,
+                sampler.fanouts,
+                sampler.frontier == "new",
+                sampler.rule,
+                self._adjacency.keys,
+                sampler.seed,
+            )
+        self._seeds: dict[str, tuple[Ids, int]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the GPU for batches in the making."""
+        return int(self._native.device_bytes)
+
+    def sample(self, seeds: Mapping[str, Ids], *, epoch: int = 0, batch: int = 0) -> tuple[Batch, cuda.Event]:
+        """Sample one batch, as `tiering.sampling.base.Sampler.sample` does.
+
+        Returns nodes and edges in the memory of the GPU, and when they are complete.
+        """
+        advice = "use smaller batches or fanouts, or make the layout's gpu tier smaller"
+        what = f"{self._path}: sampling batch {batch} on {self.device.name}"
+        with self._lock:
+            if self._group is not None:
+                self._group.check()
+            with cuda.device_errors(what, advice):
+                return self._sample(seeds, epoch, batch)
+
+    def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
+        try:
+            given = [self._upload(t, seeds.get(t)) for t in self.host.node_types]
+            self._native.start(given, epoch, batch, self.stream.handle)
+            nodes, edges = self._native.finish()
+        except ValueError as error:
+            self.host.sample(dict(seeds), epoch=epoch, batch=batch)  # says what is wrong, which entry and what it holds
+            raise DeviceError(
+                f"{self._path}: the GPU found something unsound ({error}) where the host's copy of the graph is sound; "
+                f"is {self.device.name} damaged, or was its memory overwritten?"
+            ) from None
+        seed_type = next((t for t, ids in seeds.items() if ids.size), self.host.node_types[0])
+        return self._write(nodes, edges, Batch(epoch, batch, seed_type, {}, [], [], frontier=self.host.frontier))
+
+    def _upload(self, node_type: str, seeds: Ids | None) -> tuple[int, int]:
+        """Seeds where the GPU reads them: a batch is finished before the next overwrites them."""
+        if seeds is None or not seeds.size:
+            return 0, 0
+        memory, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
+        if memory.size < seeds.size:
+            memory, address = pinned(seeds.size, np.int64, f"seeds of type {node_type!r}")
+            self._seeds[node_type] = (memory, address)
+        memory[: seeds.size] = seeds
+        return address, seeds.size
+
+    def _write(self, nodes: list[list[int]], edges: list[list[int]], batch: Batch) -> tuple[Batch, cuda.Event]:
+        import torch
+
+        host, handle = self.host, self.stream.handle
+        ids: dict[str, torch.Tensor] = {}
+        hops: list[dict[Relation, torch.Tensor]] = []
+        with self.device.on(self.stream):
+            for place, node_type in enumerate(host.node_types):
+                ids[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
+                self._native.write_nodes(place, ids[node_type].data_ptr(), handle)
+            for hop, counts in enumerate(edges):
+                hops.append({})
+                for place, relation in enumerate(host.relations):
+                    hops[hop][relation] = self.device.empty((2, counts[place]), torch.int64)
+                    self._native.write_edges(hop, place, hops[hop][relation].data_ptr(), handle)
+        ready = cuda.Event(self.device.index)
+        ready.record(handle)
+        known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
+        return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=[{} for _ in edges]), ready
 
 
 class GpuBatches:
-    """Batches that arrive on a GPU: a `tiering.loader.batches.BatchSource`.
+    """Makes batches that arrive on a GPU, as `tiering.loader.batches.HostBatches` does for the host.
 
-    Parameters
-    ----------
-    sampler
-        By the GPU, or by the host: then what it samples is copied.
-    features
-        Per node type: tables of this GPU, or any others, whose rows are copied.
-    labels
-        Of the seeds' type, by rank; ``None`` for none.
-    workers
-        Threads that sample, where the host does.
+    Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
+    GPU. `labels` are those of the seeds' type, by rank.
     """
 
     def __init__(
@@ -53,7 +150,7 @@ class GpuBatches:
         device: Device,
         sampler: GpuSampler | Sampler,
         features: Mapping[str, Gatherable],
-        labels: Labels | None,
+        labels: Ids | None,
         seed_type: str,
         workers: int,
     ) -> None:
@@ -62,45 +159,40 @@ class GpuBatches:
         self._stream = cuda.Stream(device.index)
         self._process = os.getpid()
 
-    @property
-    def host_sampler(self) -> Sampler:
-        """The sampler that says what a batch is, whoever draws it."""
-        return self.sampler.host if isinstance(self.sampler, GpuSampler) else self.sampler
-
     def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         sampler = self.sampler
-        on_gpu = isinstance(sampler, GpuSampler)
 
-        def sample(index: int) -> tuple[dict[str, Labels], Any]:
+        def sample(index: int) -> tuple[dict[str, Ids], Any]:
             seeds = plan[index]
             return seeds, sampler.sample(seeds, epoch=epoch, batch=index)
 
-        return [Stage("sampling", sample, 1 if on_gpu else self._workers), Stage("extraction", self._extract)]
+        workers = 1 if isinstance(sampler, GpuSampler) else self._workers
+        return [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
 
-    def receive(self, ready: _Ready) -> Batch:
-        """Hand a batch to the caller's stream, which waits for it; the host does not."""
-        self.device.wait(ready.event)
-        self.device.keep(ready.batch.tensors())
-        return ready.batch
+    def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
+        """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
+        batch, complete = ready
+        self.device.wait(complete)
+        self.device.keep(batch.tensors())
+        return batch
 
-    def _extract(self, given: tuple[dict[str, Labels], Any]) -> _Ready:
+    def _extract(self, given: tuple[dict[str, Ids], Any]) -> tuple[Batch, cuda.Event]:
         seeds, sampled = given
         stream = self._stream
         with self.device.on(stream):
-            if isinstance(sampled, SampledBatch):
-                on_host = sampled_batch(sampled, self._seed_type, self.host_sampler.frontier)
-                batch = on_host.moved(self.device.send)
+            if isinstance(self.sampler, Sampler):
+                batch = sampled_batch(sampled, self._seed_type, self.sampler.frontier, self.device.send)
             else:
                 batch, ready = sampled
                 cuda.wait_event(stream.handle, ready)
                 self.device.keep(batch.tensors(), stream)
             features = {t: self._rows(source, batch.nodes[t]) for t, source in self._features.items()}
             y = self._labels_of(seeds[self._seed_type], batch.num_nodes[0][self._seed_type])
-        event = cuda.Event(self.device.index)
-        event.record(stream.handle)
-        return _Ready(replace(batch, features=features, y=y), event)
+        complete = cuda.Event(self.device.index)
+        complete.record(stream.handle)
+        return replace(batch, features=features, y=y), complete
 
     def _rows(self, source: Gatherable, nodes: torch.Tensor) -> torch.Tensor:
         import torch
@@ -112,7 +204,7 @@ class GpuBatches:
         source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.handle)
         return out
 
-    def _labels_of(self, seeds: Labels, unique: int) -> torch.Tensor | None:
+    def _labels_of(self, seeds: Ids, unique: int) -> torch.Tensor | None:
         if self._labels is None:
             return None
         if unique != seeds.size:  # a seed that came twice counts once, where it came first

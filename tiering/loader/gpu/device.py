@@ -1,25 +1,35 @@
-"""One GPU as training sees it: torch's tensors, its allocator and its streams. Kernels know addresses and handles."""
+"""One GPU as training sees it: torch's tensors, its allocator and its streams; and memory that its kernels read, by
+addresses and handles: pinned host memory, and files in its own.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda
+from tiering import cuda, native
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import CapabilityError
-from tiering.loader.messages import require_torch
+from tiering.loader.process import require_torch
+from tiering.loader.resident import ResidentRows
 
 if TYPE_CHECKING:
     import torch
 
-
 _first_process: int | None = None
 """The process that opened the first GPU."""
+_pinning = threading.Lock()
+_ADVICE = (
+    "lock less: give the layout a smaller cpu tier, or raise the limit of locked memory (`ulimit -l`, in containers "
+    "--ulimit memlock=-1)"
+)
 
 
 def check_process(owner: int | None) -> None:
@@ -32,19 +42,13 @@ def check_process(owner: int | None) -> None:
 
 
 class Device:
-    """A GPU that tensors are made on. `open_device` makes one.
-
-    Parameters
-    ----------
-    index
-        Number of the GPU among those this process sees.
-    """
+    """A GPU that tensors are made on. `open_device` makes one."""
 
     def __init__(self, index: int) -> None:
         import torch
 
         self.index = index
-        """Number of the GPU."""
+        """Number of the GPU among those this process sees."""
         self.torch_device = torch.device("cuda", index)
         """What torch calls it."""
 
@@ -117,13 +121,7 @@ def rounded_up(count: int) -> int:
 
 
 def open_device(index: int) -> Device:
-    """GPU number `index`; -1: torch's current one.
-
-    Raises
-    ------
-    CapabilityError
-        If there is no such GPU, or build, driver or torch cannot use it; says which, and what to do.
-    """
+    """GPU number `index`; -1: torch's current one. `CapabilityError` says what it lacks, and what to do."""
     global _first_process
     check_process(_first_process)
     _first_process = os.getpid()
@@ -136,3 +134,34 @@ def open_device(index: int) -> Device:
             f"device='cuda': torch {torch.__version__} cannot use a GPU (a build without CUDA?); install one that can"
         )
     return Device(torch.cuda.current_device() if index < 0 else index)
+
+
+def pinned_address(rows: ResidentRows, what: str) -> int:
+    """Where GPUs find resident memory, private or shared with other processes.
+
+    It is pinned by the first call, for all GPUs, and unpinned with its last user.
+    """
+    if rows.array.size == 0:
+        return 0
+    with _pinning:
+        if rows.registration is None:
+            with cuda.device_errors(what, _ADVICE):
+                rows.registration = cuda.Registration(rows.array.ctypes.data, rows.array.nbytes)
+    return int(rows.registration.address)
+
+
+def pinned(count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any], int]:
+    """A small array that host and GPUs write and read, and where they find it; freed with the array."""
+    with cuda.device_errors(what):
+        memory = cuda.PinnedMemory(max(1, count) * np.dtype(dtype).itemsize)
+    return memory.array().view(dtype)[:count], memory.address
+
+
+def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
+    """The first bytes of a file in memory of a GPU; `shared`: which other processes may open."""
+    with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
+        memory = cuda.DeviceMemory(device, nbytes, shared)
+        engine = "threads" if native.uring_unavailable() else "io_uring"
+        with storage_errors(path):
+            cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
+    return memory

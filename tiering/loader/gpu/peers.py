@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,17 +28,38 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import device_file
-from tiering.loader.memory import Fill
-from tiering.loader.messages import require_torch, warn_once
-from tiering.loader.process import Process
+from tiering.loader.gpu.device import Device, device_file
+from tiering.loader.process import require_torch, warn_once
+from tiering.loader.resident import Fill
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
 
 _POLL_SECONDS = 0.005
 _TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process by number and start, so that one that got its number later is not taken for it."""
+
+    pid: int
+    started: str
+    """When it started, in the kernel's ticks; empty if there was none."""
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return bool(self.started) and _start(self.pid) == self.started
+
+
+def _start(pid: int) -> str:
+    """When a process started; empty if there is none, or it has ended and waits to be reaped."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name before may hold anything
+    return "" if fields[0] in "ZX" else fields[19]
 
 
 class PeerGroup:
@@ -51,11 +73,6 @@ class PeerGroup:
         Where they meet: a ``torch.distributed.Store`` that all of them use, such as a ``FileStore`` of a new file.
     timeout
         Seconds to wait for the others.
-
-    Raises
-    ------
-    InputError
-        If `rank` is none of 0 .. size - 1.
     """
 
     def __init__(self, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> None:
@@ -64,18 +81,11 @@ class PeerGroup:
         self.rank, self.size, self.timeout = rank, size, timeout
         self._store = store
         self._members: dict[int, Process] = {}
-        me = Process.this()
-        self._post(f"member/{rank}", [me.pid, me.started])
+        self._post(f"member/{rank}", [os.getpid(), _start(os.getpid())])
 
     @classmethod
     def on_this_machine(cls, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> PeerGroup | None:
-        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone.
-
-        Raises
-        ------
-        DeviceError
-            If not all processes ask within `timeout`.
-        """
+        """Those of processes 0 .. size - 1, of any machines, that run on this one; ``None`` if this one is alone."""
         from torch.distributed.distributed_c10d import PrefixStore
 
         machine = f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
@@ -88,37 +98,14 @@ class PeerGroup:
             return None
         return cls(here.index(rank), len(here), PrefixStore(f"from-{here[0]}", store), timeout)
 
-    def require_size(self, size: int, what: str) -> None:
-        """Raise an `InputError` unless the peer tier was made for so many GPUs."""
-        if size != self.size:
-            raise InputError(
-                f"{what}: the peer tier is made for {size} GPUs, and {self.size} processes share it; start {size}, or "
-                f"make the layout with --peer {self.size}xSIZE"
-            )
-
     def numbered(self, topic: str) -> str:
         """`topic` with a sequence number: every process comes to the same if all ask in one order."""
         return f"{topic}/{self._add(f'{topic}/sequence/{self.rank}', 1)}"
 
     def exchange(self, topic: str, payload: Any) -> list[Any]:
-        """Give something to all others and get what they give.
+        """Give JSON types to all others and get what they give, by rank, this process included.
 
-        Parameters
-        ----------
-        topic
-            From `numbered`: used once.
-        payload
-            JSON types.
-
-        Returns
-        -------
-        list
-            By rank, this process included.
-
-        Raises
-        ------
-        DeviceError
-            If a process has ended, or does not come within `timeout`.
+        `topic` is from `numbered`: used once. `DeviceError` if a process has ended, or does not come in time.
         """
         self._post(f"{topic}/{self.rank}", payload)
         deadline = time.monotonic() + self.timeout
@@ -138,10 +125,7 @@ class PeerGroup:
     ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
         """Fill this process's share, and open those of the others.
 
-        Returns
-        -------
-        list
-            By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
+        By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
         """
         own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
         with cuda.device_errors(what):
@@ -155,10 +139,7 @@ class PeerGroup:
     def leave(self, topic: str) -> bool:
         """Tell the others that this process no longer reads their memory, and wait until they say so or have ended.
 
-        Returns
-        -------
-        bool
-            Whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
+        Returns whether memory that was shared may be given back; ``False`` if somebody did not answer in time.
         """
         deadline = time.monotonic() + self.timeout
         with suppress(DeviceError):  # the process that keeps the store has ended: whoever runs cannot say so
@@ -171,26 +152,10 @@ class PeerGroup:
         return True
 
     def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Memory of this machine that goes by `key`: written by the first process that asks, read by all.
+        """Memory of this machine, at least one byte, that goes by `key`: same key, same bytes.
 
-        Parameters
-        ----------
-        key
-            Says what the bytes are: same key, same bytes.
-        nbytes
-            Size, at least 1.
-        fill
-            Writes the bytes, if no process holds them. Others that ask meanwhile wait.
+        It is written (by `fill`) by the first process that asks, while others that ask wait, and read by all.
 
-        Raises
-        ------
-        DeviceError
-            If the process that writes ends before it is done.
-        StorageError
-            If memory is short.
-
-        Notes
-        -----
         An anonymous file, which has no name that could outlive a killed run; the kernel frees it with the last process
         that maps it. Whoever made it posts its descriptor, and the others open that under ``/proc``. Once its maker has
         let go of it, the next that asks makes another.
@@ -206,21 +171,19 @@ class PeerGroup:
 
     def _make(self, topic: str, name: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
         self._post(f"{topic}/maker", self.rank)
+        descriptor, made = -1, None
         try:
             with storage_errors(Path(name)):
                 descriptor = os.memfd_create(name)
-                try:
-                    os.ftruncate(descriptor, nbytes)
-                    memory = _mapped(descriptor, nbytes)
-                    fill(memory)
-                except BaseException:
-                    os.close(descriptor)
-                    raise
-        except BaseException:
-            self._post(f"{topic}/made", None)  # the next that asks tries for itself
-            raise
+                os.ftruncate(descriptor, nbytes)
+                memory = _mapped(descriptor, nbytes)
+                fill(memory)
+            made = [os.getpid(), descriptor]
+        finally:
+            if made is None and descriptor >= 0:
+                os.close(descriptor)
+            self._post(f"{topic}/made", made)  # none: the next that asks tries for itself
         weakref.finalize(memory, os.close, descriptor)
-        self._post(f"{topic}/made", [os.getpid(), descriptor])
         return memory
 
     def _join(self, topic: str, name: str, nbytes: int) -> npt.NDArray[np.uint8] | None:
@@ -320,16 +283,7 @@ _from_torchrun: list[PeerGroup | None] = []
 def find_group(peers: Any) -> PeerGroup | None:
     """The processes that the option `peers` means: ``auto``, ``off``, a process group or a `PeerGroup`.
 
-    Notes
-    -----
     All processes of a process group ask together the first time, and then know which of them share a machine.
-
-    Raises
-    ------
-    InputError
-        If it is none of these.
-    DeviceError
-        If not all processes ask in time.
     """
     if peers is None or isinstance(peers, PeerGroup):
         return peers

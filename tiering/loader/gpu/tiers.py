@@ -1,4 +1,6 @@
-"""The memory tiers of one node type where a GPU reads them: its own memory, peers', pinned host memory."""
+"""The tiers of one node type where a GPU reads them: its own memory, peers', pinned host memory; rows of the ssd tier
+on their way there.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering import cuda
-from tiering.formats.layout import Layout, TypeLayout, peer_rows
-from tiering.loader.gpu.device import Device
-from tiering.loader.gpu.memory import device_file, pinned_address
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda, native
+from tiering.errors import InputError
+from tiering.formats.layout import Layout, TypeLayout
+from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
 from tiering.loader.gpu.peers import PeerGroup
-from tiering.loader.memory import load_rows
+from tiering.loader.options import ReadOptions
+from tiering.loader.resident import load_rows
+from tiering.loader.ssd import PageChecks, make_table, note_fallback
+from tiering.units import parse_threads
+
+STAGING_BYTES = 32 * 1024 * 1024
+"""Bytes of one of the two buffers of `StagedRows`: large enough that reads of a turn fill the queue of the SSDs many
+times over."""
 
 
 @dataclass
@@ -35,33 +47,20 @@ class MemoryTiers:
 def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None) -> MemoryTiers:
     """Fill the memory tiers of a node type from the layout's files.
 
-    Parameters
-    ----------
-    group
-        The processes that share the peer tier, one for each of its GPUs. ``None``: this process alone; it holds the
-        whole peer tier in the memory of the GPUs it sees, or of the host.
-
-    Raises
-    ------
-    BudgetError
-        If memory of the GPU or of the host does not suffice; nothing stays allocated.
-
-    Notes
-    -----
-    Cost: each byte is read once, past the page cache, at the speed of the slower of disk and link.
+    `group` are the processes that share the peer tier, one for each of its GPUs. ``None``: this process alone; it holds
+    the whole peer tier in the memory of the GPUs it sees, or of the host. Where memory does not suffice, nothing stays
+    allocated. Cost: each byte is read once, past the page cache, at the speed of the slower of disk and link.
     """
     tiers = MemoryTiers()
     what = f"{layout.path}: node type {entry.node_type!r}"
-    gpu_bytes = entry.rows("gpu") * entry.row_bytes
-    if gpu_bytes:
-        memory = device_file(layout.tier_path(entry.node_type, "gpu"), gpu_bytes, device.index, f"{what}: gpu tier")
+    if nbytes := entry.rows("gpu") * entry.row_bytes:
+        memory = device_file(layout.tier_path(entry.node_type, "gpu"), nbytes, device.index, f"{what}: gpu tier")
         tiers.owners.append(memory)
         tiers.gpu = memory.address
     if entry.rows("peer"):
         _load_peers(layout, entry, device, group, tiers, what)
-    cpu_bytes = entry.rows("cpu") * entry.row_bytes
-    if cpu_bytes:
-        rows = load_rows(layout.tier_path(entry.node_type, "cpu"), cpu_bytes, group)
+    if nbytes := entry.rows("cpu") * entry.row_bytes:
+        rows = load_rows(layout.tier_path(entry.node_type, "cpu"), nbytes, group)
         tiers.owners.append(rows)
         tiers.cpu = pinned_address(rows, f"{what}: cpu tier")
     return tiers
@@ -71,28 +70,29 @@ def _load_peers(
     layout: Layout, entry: TypeLayout, device: Device, group: PeerGroup | None, tiers: MemoryTiers, what: str
 ) -> None:
     count = layout.num_peers
-    shares = [peer_rows(entry.rows("peer"), peer, count) * entry.row_bytes for peer in range(count)]
+    shares = [rows * entry.row_bytes for rows in entry.file_rows("peer", count)]
     paths = [layout.tier_path(entry.node_type, "peer", peer) for peer in range(count)]
     if group is not None:
-        group.require_size(count, what)
+        if group.size != count:
+            raise InputError(
+                f"{what}: the peer tier is made for {count} GPUs, and {group.size} processes share it; start {count}, "
+                f"or make the layout with --peer {group.size}xSIZE"
+            )
         tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
         opened = group.share_memory(tiers.topic, paths[group.rank], shares[group.rank], device, what)
     else:
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
+        address, place = 0, "empty"
         if memory is not None:
-            tiers.peers.append(memory.address)
             tiers.owners.append(memory)
-            tiers.peer_places.append(f"GPU of peer {peer}")
-            continue
-        if not shares[peer]:
-            tiers.peers.append(0)
-            tiers.peer_places.append("empty")
-            continue
-        rows = load_rows(paths[peer], shares[peer], group)
-        tiers.owners.append(rows)
-        tiers.peers.append(pinned_address(rows, f"{what}: peer tier"))
-        tiers.peer_places.append("host memory")
+            address, place = memory.address, f"GPU of peer {peer}"
+        elif shares[peer]:
+            rows = load_rows(paths[peer], shares[peer], group)
+            tiers.owners.append(rows)
+            address, place = pinned_address(rows, f"{what}: peer tier"), "host memory"
+        tiers.peers.append(address)
+        tiers.peer_places.append(place)
 
 
 def _own_share(path: Path, nbytes: int, peer: int, device: Device, what: str) -> cuda.DeviceMemory | None:
@@ -102,3 +102,54 @@ def _own_share(path: Path, nbytes: int, peer: int, device: Device, what: str) ->
             return None
         cuda.enable_access(device.index, peer)
     return device_file(path, nbytes, peer, f"{what}: peer tier on GPU {peer}")
+
+
+class StagedRows:
+    """Copies rows of the ssd tier to their places in a result on the GPU; one gather at a time.
+
+    The host reads into pinned memory, the GPU copies from there. Two buffers of `nbytes` (at least one row) in turn:
+    while the GPU copies one, the host reads into the other, so the slower of the two sets the pace.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        entry: TypeLayout,
+        reader: native.SsdReader,
+        device: Device,
+        reading: ReadOptions,
+        nbytes: int,
+    ) -> None:
+        self._checks, self._entry = PageChecks(layout) if reading.verify else None, entry
+        self._rows, self._threads = max(1, nbytes // entry.row_bytes), parse_threads(reading.threads)
+        self._table = make_table(layout, entry, reader, self._checks)
+        what = f"{layout.path}: node type {entry.node_type!r}: buffers for rows of the ssd tier"
+        self._buffers = [pinned(self._rows * entry.row_bytes, np.uint8, what) for _ in range(2)]
+        self._copied = [cuda.Event(device.index) for _ in range(2)]
+        self._sources = [
+            cuda.RowTable(device.index, entry.row_bytes, [0, 0, self._rows, self._rows], 0, [], address)
+            for _, address in self._buffers
+        ]
+        self._turn = 0
+
+    def copy(
+        self, wanted: npt.NDArray[np.int64], places: int, out: int, stream: int, max_sms: int
+    ) -> list[native.GatherStats]:
+        """Read rows, given by their numbers within the ssd tier, and put their copies on `stream`.
+
+        `places` is where the GPU finds, for each of them, its row of the result `out`; int64. Returns what was read,
+        turn by turn.
+        """
+        stats = []
+        for start in range(0, len(wanted), self._rows):
+            ids = np.ascontiguousarray(wanted[start : start + self._rows])
+            turn, self._turn = self._turn, 1 - self._turn
+            self._copied[turn].wait()  # an event that was never recorded is over
+            rows = self._buffers[turn][0][: ids.size * self._entry.row_bytes].reshape(ids.size, -1)
+            stats.append(self._table.gather(ids, rows, self._threads))
+            note_fallback(stats[-1])
+            if self._checks is not None:
+                self._checks.refuse(stats[-1], self._entry.node_type)
+            self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, max_sms=max_sms)
+            self._copied[turn].record(stream)
+        return stats

@@ -14,16 +14,13 @@ from tiering import cuda
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.counters import Counters
-from tiering.loader.engines import describe, open_images
-from tiering.loader.gpu.device import Device, check_process
-from tiering.loader.gpu.memory import pinned
+from tiering.loader.gather import FeatureRows, as_ids
+from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.peers import PeerGroup
-from tiering.loader.gpu.staging import DEFAULT_BYTES, StagedRows
-from tiering.loader.gpu.tiers import load_tiers
-from tiering.loader.messages import warn_once
+from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
-from tiering.loader.rows import FeatureRows, as_ids
-from tiering.units import parse_threads
+from tiering.loader.process import warn_once
+from tiering.loader.ssd import describe, open_images
 
 if TYPE_CHECKING:
     import torch
@@ -35,42 +32,20 @@ _DEFAULT = ReadOptions()
 class _SsdRequests:
     """Rows that no memory holds, as the GPU lists them for the host: room for so many."""
 
-    room: int
     rows: npt.NDArray[np.int64]
     rows_address: int
+    places: npt.NDArray[np.int64]
     places_address: int
-    owners: tuple[Any, ...]
 
 
 class GpuFeatures(FeatureRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU.
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers. One kernel
-    serves the first three.
-
-    Parameters
-    ----------
-    layout
-        The layout artifact.
-    node_type
-        A type with features.
-    device
-        The GPU.
-    reading
-        Of the ssd tier; see `tiering.loader.options.ReadOptions`.
-    max_sms
-        Multiprocessors that a gather may use, so that training keeps the others; 0: all. ``auto``: a tenth, which is
-        more than enough for PCIe.
-    group
-        Processes that share the peer tier.
-    staging_bytes
-        Of each of the two buffers for rows of the ssd tier.
-
-    Raises
-    ------
-    BudgetError
-        If memory of the GPU, or host memory to lock, does not suffice; nothing stays allocated.
+    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`.
+    One kernel serves the first three, on up to `max_sms` multiprocessors, so that training keeps the others (0: all;
+    ``auto``: a tenth, which is more than enough for PCIe). `group` are the processes that share the peer tier. Opened
+    by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
     """
 
     def __init__(
@@ -82,21 +57,17 @@ class GpuFeatures(FeatureRows):
         *,
         max_sms: int | str = "auto",
         group: PeerGroup | None = None,
-        staging_bytes: int = DEFAULT_BYTES,
+        staging_bytes: int = STAGING_BYTES,
     ) -> None:
         entry = layout.type_layout(node_type)
-        super().__init__(str(layout.path), entry)
-        self._process = os.getpid()
-        self.device = device
-        """Where rows arrive."""
-        self.max_sms = _parse_sms(max_sms, device)
-        """Multiprocessors that a gather uses at most; 0: all."""
         if reading.verify:
             layout.verify_tiers(node_type)
-        self._reader, self._staged = open_images(layout, entry, reading), None
-        if self._reader is not None:
-            workers, verify = parse_threads(reading.threads), reading.verify
-            self._staged = StagedRows(layout, entry, self._reader, device, workers, staging_bytes, verify)
+        super().__init__(str(layout.path), entry, open_images(layout, entry, reading))
+        self._process, self.device, self._staged = os.getpid(), device, None
+        self.max_sms = _parse_sms(max_sms, device)
+        """Multiprocessors that a gather uses at most; 0: all."""
+        if self.reader is not None:
+            self._staged = StagedRows(layout, entry, self.reader, device, reading, staging_bytes)
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
@@ -104,20 +75,14 @@ class GpuFeatures(FeatureRows):
             device.index, entry.row_bytes, self._ends, self._memory.gpu, self._memory.peers, self._memory.cpu
         )
         self._compactor = cuda.RequestCompactor(device.index)
-        what = f"{layout.path}: node type {node_type!r}"
-        self._num_requests, self._num_requests_address = pinned(1, np.uint32, what)
-        self._first_bad, self._first_bad_address = pinned(1, np.uint64, what)
+        self._num_requests, self._num_requests_address = pinned(1, np.uint32, self._what)
+        self._first_bad, self._first_bad_address = pinned(1, np.uint64, self._what)
         self._requests: _SsdRequests | None = None
         self._listed = cuda.Event(device.index)
         self._counted = [0] * len(TIERS)
         self._uncounted = 0
         self._done = cuda.Event(device.index)
         self._lock = threading.Lock()
-
-    @property
-    def engine(self) -> str | None:
-        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
-        return None if self._reader is None else self._reader.engine
 
     @property
     def counters(self) -> Counters:
@@ -127,34 +92,25 @@ class GpuFeatures(FeatureRows):
             self._count()
         return self._counters
 
-    @counters.setter
-    def counters(self, counters: Counters) -> None:
-        self._counters = counters
-
     def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
         """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
 
         Parameters
         ----------
-        ids
-            Ranks, shape (n,), may repeat: a tensor on the GPU (int64), or torch or NumPy in host memory (int32 or
-            int64).
-        out
-            Contiguous tensor on the GPU, shape (n, dim), of this table's dtype, to fill; a new one otherwise.
+        ids, out
+            As of `TieredFeatures.gather`; ids (then int64) may lie on the GPU, `out` does.
         checked
             Whether to wait for the kernel and raise if an id is out of range. ``False``: rows of such ids are left as
             they are in `out`, and nothing outside is read or written.
 
         Raises
         ------
-        InputError
-            If an id is out of range (`checked`), or ids or `out` have the wrong shape, dtype or device.
+        InputError, StorageError, BudgetError
+            As of `TieredFeatures.gather`.
         CapabilityError
             In a forked child.
         DeviceError
             If a process that shares the peer tier has ended.
-        StorageError
-            If the ssd tier cannot be read; `out` is then unspecified.
 
         Notes
         -----
@@ -165,7 +121,7 @@ class GpuFeatures(FeatureRows):
         import torch
 
         dtype: torch.dtype = getattr(torch, self.dtype)
-        wanted = self._ids_there(ids)
+        wanted = self._ids_on_device(ids)
         if out is None:
             try:
                 out = self.device.empty((len(wanted), self.dim), dtype)
@@ -179,16 +135,9 @@ class GpuFeatures(FeatureRows):
         return out
 
     def gather_into(self, ids: int, count: int, out: int, stream: int, *, checked: bool = False) -> None:
-        """`gather` by addresses, on any stream: what the loader calls.
+        """`gather` by addresses, on any stream (its handle): what the loader calls.
 
-        Parameters
-        ----------
-        ids
-            `count` int64 ranks that the GPU can read.
-        out
-            Room for `count` rows.
-        stream
-            Handle.
+        `ids` are `count` int64 ranks that the GPU can read, `out` is room for so many rows.
         """
         check_process(self._process)
         with self._lock:
@@ -196,7 +145,7 @@ class GpuFeatures(FeatureRows):
                 raise self._closed_error()
             if self._group is not None:
                 self._group.check()
-            with cuda.device_errors(f"{self._where}: node type {self.node_type!r}"):
+            with cuda.device_errors(self._what):
                 cuda.wait_event(stream, self._done)  # what the gather before used, on whatever stream, is used again
                 self._gather(ids, count, out, stream, checked)
                 self._done.record(stream)
@@ -204,8 +153,7 @@ class GpuFeatures(FeatureRows):
     def close(self) -> None:
         """Give memory and descriptors back, after gathers that are under way.
 
-        Where processes share the peer tier, all of them close: each keeps its share until the others have closed or
-        ended.
+        Processes that share the peer tier all close: each keeps its share until the others have closed or ended.
         """
         check_process(self._process)
         with self._lock:
@@ -214,19 +162,17 @@ class GpuFeatures(FeatureRows):
             self._count()
             self._done.wait()
             super().close()
-            self._staged = self._reader = self._requests = None
+            self._staged = self._requests = None
             self._compactor = cuda.RequestCompactor(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
             if self._group is not None and self._memory.topic:
-                self._leave(self._group)
-            self._memory.owners.clear()
-
-    def _leave(self, group: PeerGroup) -> None:
-        own = [memory for memory in self._memory.owners if isinstance(memory, cuda.DeviceMemory)]
-        self._memory.owners = own  # closes what was opened of the others, before they are told
-        if not group.leave(self._memory.topic):
-            warn_once(f"{self._where}: peers did not close within {group.timeout:g} s; memory of the GPU stays taken")
-            _kept.extend(own)
+                own = [memory for memory in self._memory.owners if isinstance(memory, cuda.DeviceMemory)]
+                self._memory.owners = own  # closes what was opened of the others, before they are told
+                if not self._group.leave(self._memory.topic):
+                    seconds = f"{self._group.timeout:g} s"
+                    warn_once(f"{self._where}: peers did not close within {seconds}; memory of the GPU stays taken")
+                    _kept.extend(own)
+            self._memory.owners = []
 
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool) -> None:
         if checked:
@@ -253,14 +199,11 @@ class GpuFeatures(FeatureRows):
         place = int(self._first_bad[0])
         if place == count:
             return
-        found, address = pinned(1, np.int64, self._where)
+        wrong, address = pinned(1, np.int64, self._where)
         cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
         self._done.record(stream)
         self._done.wait()
-        raise InputError(
-            f"{self._where}: node type {self.node_type!r}: ids[{place}] is {found[0]}; expected ranks 0 .. "
-            f"{self._entry.num_nodes - 1}"
-        )
+        raise InputError(f"{self._what}: ids[{place}] is {wrong[0]}; expected ranks 0 .. {self._entry.num_nodes - 1}")
 
     def _count(self) -> None:
         """Add what the GPU has counted since the last time to the counters; waits for it."""
@@ -274,14 +217,12 @@ class GpuFeatures(FeatureRows):
 
     def _room_for(self, count: int) -> _SsdRequests:
         self._done.wait()  # the GPU may still read the places of the gather before
-        if self._requests is None or self._requests.room < count:
+        if self._requests is None or self._requests.rows.size < count:
             room = max(count, 1024) * 5 // 4
-            rows, rows_address = pinned(room, np.int64, self._where)
-            places, places_address = pinned(room, np.int64, self._where)
-            self._requests = _SsdRequests(room, rows, rows_address, places_address, (places,))
+            self._requests = _SsdRequests(*pinned(room, np.int64, self._where), *pinned(room, np.int64, self._where))
         return self._requests
 
-    def _ids_there(self, ids: Any) -> torch.Tensor:
+    def _ids_on_device(self, ids: Any) -> torch.Tensor:
         import torch
 
         if self.device.has(ids) and ids.dtype == torch.int64 and ids.dim() == 1:
@@ -298,10 +239,10 @@ class GpuFeatures(FeatureRows):
         if self.closed:
             return "closed"
         if tier == "ssd":
-            return describe(self._reader)
+            return describe(self.reader)
         if tier == "peer":
             return ", ".join(self._memory.peer_places)
-        return f"{self.device.name}" if tier == "gpu" else "pinned host memory"
+        return self.device.name if tier == "gpu" else "pinned host memory"
 
 
 _kept: list[cuda.DeviceMemory] = []

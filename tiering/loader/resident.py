@@ -1,5 +1,5 @@
-"""Tiers that lie in memory: read once from the layout's files with large reads, shared within the process,
-or by all processes of a group on one machine.
+"""Rows that lie in memory: read once from the layout's files with large reads, shared within the process, or by all
+processes of a group on one machine.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,16 +22,12 @@ from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes
 
+if TYPE_CHECKING:
+    from tiering.loader.gpu.peers import PeerGroup
+
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
 Fill = Callable[[npt.NDArray[np.uint8]], None]
-
-
-class HostGroup(Protocol):
-    """Processes that share host memory: `tiering.loader.PeerGroup`."""
-
-    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
-        """Memory that goes by `key`, written by the first process that asks."""
 
 
 class ResidentRows:
@@ -42,7 +38,7 @@ class ResidentRows:
         self.array = array
         """uint8, shape (bytes,), read-only."""
         self.registration: Any = None
-        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.memory`."""
+        """Keeps the memory pinned for GPUs; see `tiering.loader.gpu.device.pinned_address`."""
 
     def __del__(self) -> None:
         self.registration = None  # before the memory itself goes
@@ -52,24 +48,9 @@ _resident: WeakValueDictionary[tuple[Any, ...], ResidentRows] = WeakValueDiction
 _lock = ForkLock()
 
 
-def load_rows(path: Path, nbytes: int, group: HostGroup | None = None) -> ResidentRows:
-    """Read a file into memory, or share the copy that is there already.
-
-    Parameters
-    ----------
-    path
-        Raw rows.
-    nbytes
-        Size the manifest promises.
-    group
-        Processes that hold one copy together; ``None``: this process has one of its own.
-
-    Raises
-    ------
-    FormatError
-        If the file has another size.
-    StorageError
-        If it cannot be read or memory is short.
+def load_rows(path: Path, nbytes: int, group: PeerGroup | None = None) -> ResidentRows:
+    """Read a file, which has `nbytes` by the manifest, into memory, or share the copy that is there already: of this
+    process, or of all of a group.
     """
     with storage_errors(path):
         status = path.stat()
@@ -79,7 +60,7 @@ def load_rows(path: Path, nbytes: int, group: HostGroup | None = None) -> Reside
     return made_rows(path, key, nbytes, lambda array: _read_file(path, array), group)
 
 
-def made_rows(what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: HostGroup | None) -> ResidentRows:
+def made_rows(what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: PeerGroup | None) -> ResidentRows:
     """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
     with _lock:
         known = (*key, group is not None)

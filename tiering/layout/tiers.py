@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,8 @@ class Table:
     """Rows of one node type that are to be placed."""
 
     node_type: str
-    """Name, for messages."""
     rows: int
-    """Number of rows."""
     row_bytes: int
-    """Bytes per row."""
     scores: np.ndarray[Any, Any]
     """float64, shape (rows,), by rank: not increasing, not negative."""
 
@@ -59,13 +56,7 @@ class Capacities:
 
 
 def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
-    """Parse ``4x8GiB``: number of GPUs, and the size on each.
-
-    Raises
-    ------
-    InputError
-        If it is not of this form, or the number is not 1 to 1024.
-    """
+    """Parse ``4x8GiB``: number of GPUs, 1 to 1024, and the size on each."""
     match = _PEER.match(str(text))
     if not match:
         raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
@@ -103,32 +94,12 @@ def parse_page(page: str | int) -> int:
 def plan_tiers(
     tables: Sequence[Table], capacities: Capacities, *, strict: bool = True
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Range of ranks per node type and tier.
+    """Half-open range of ranks per node type and tier; in the order of `TIERS` they cover all ranks of a type.
 
-    Parameters
-    ----------
-    tables
-        Types in the order in which ties between them are decided.
-    capacities
-        Shares are of the bytes of all rows.
-    strict
-        ``False``, for questions rather than layouts: a tier may stay empty, and rows left over because whole rows do
-        not fill the sizes exactly join the cpu tier.
-
-    Returns
-    -------
-    dict of str to dict
-        For each node type and each of `TIERS` a half-open range; in this order they cover all ranks.
-
-    Raises
-    ------
-    InputError
-        If a size is larger than all data, or rows are left that no tier takes; if `strict`, also if a size is smaller
-        than a row, or a tier that was asked for would stay empty.
-
-    Notes
-    -----
-    Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
+    Ties between types are decided by the order of `tables`; shares are of the bytes of all rows. Refuses sizes larger
+    than all data and rows that no tier takes; if `strict`, also sizes smaller than a row and tiers that stay empty.
+    Not strict, for questions rather than layouts: rows left over because whole rows do not fill the sizes exactly join
+    the cpu tier. Cost: O(types x log(rows) x 64) looks at the scores, whatever the number of rows.
     """
     total = sum(table.rows * table.row_bytes for table in tables)
     ends = {"": [0] * len(tables)}
@@ -158,15 +129,6 @@ def plan_tiers(
     }
 
 
-def longest_prefix(tables: Sequence[Table], nbytes: int) -> list[int]:
-    """Rows of each table at the front of the common line that fit into `nbytes` bytes; cost: as `plan_tiers`."""
-
-    def fits(ends: Sequence[int]) -> bool:
-        return sum(end * table.row_bytes for end, table in zip(ends, tables, strict=True)) <= nbytes
-
-    return _longest_prefix(tables, [0] * len(tables), fits)
-
-
 def _fill(
     tables: Sequence[Table], begin: list[int], tier: str, size: Size, num_peers: int, total: int, strict: bool
 ) -> list[int]:
@@ -174,8 +136,8 @@ def _fill(
     parts = num_peers if tier == "peer" else 1
     if size.auto:
         return [table.rows for table in tables]
-    each = size.of(total)
-    if size.bytes is not None and each * parts > total:
+    limit = size.of(total)
+    if size.bytes is not None and limit * parts > total:
         asked, everything = (size.text, "auto") if tier != "peer" else (f"{parts} x {size.text}", f"{parts}xauto")
         raise InputError(
             f"{tier}: {asked} is larger than all feature data ({format_bytes(total)}); "
@@ -186,34 +148,35 @@ def _fill(
             return begin
         raise InputError(f"{tier}: the tiers before it hold all feature data; leave --{tier} out, or make them smaller")
 
-    def fits(ends: Sequence[int]) -> bool:
-        rows = (end - start for end, start in zip(ends, begin, strict=True))
-        # The first of the peers holds the most rows of every type: if it has room, all have.
-        used = sum(peer_rows(n, 0, parts) * table.row_bytes for n, table in zip(rows, tables, strict=True))
-        return used <= each
-
-    ends = _longest_prefix(tables, begin, fits)
+    ends = longest_prefix(tables, limit, begin, parts)
     if ends == begin and strict:
         raise InputError(
-            f"{tier}: {size.text} ({format_bytes(each)}) is less than one row of the next node type "
+            f"{tier}: {size.text} ({format_bytes(limit)}) is less than one row of the next node type "
             f"({format_bytes(min(t.row_bytes for t in tables if t.rows))} and more); give a larger size or leave it out"
         )
     return ends
 
 
-def _longest_prefix(tables: Sequence[Table], begin: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> list[int]:
-    """Ends of the longest piece of the common line from `begin` on for which `fits` holds.
+def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = (), parts: int = 1) -> list[int]:
+    """Ends of the longest piece of the common line, from the ranks `begin` on (none: its front), that fits.
 
-    The score per byte at which the piece ends is found by bisection over the bit patterns of float64, which for
-    numbers that are not negative are in the order of the numbers.
+    Each of `parts`, over which rows are interleaved, has room for `nbytes`. The score per byte at which the piece ends
+    is found by bisection over the bit patterns of float64, which for numbers that are not negative are in the order of
+    the numbers; cost: as `plan_tiers`.
     """
+    begin = begin or [0] * len(tables)
+
+    def fits(ends: Sequence[int]) -> bool:
+        # The first of the parts holds the most rows of every type: if it has room, all have.
+        places = zip(tables, begin, ends, strict=True)
+        return sum(peer_rows(end - start, 0, parts) * table.row_bytes for table, start, end in places) <= nbytes
 
     def above(bits: int) -> list[int]:
         threshold = _from_bits(bits)
         return [max(start, _count_above(table, threshold)) for table, start in zip(tables, begin, strict=True)]
 
     high = max((_to_bits(_key(table, start)) for table, start in zip(tables, begin, strict=True)), default=0)
-    bits = bisect_left(range(high + 1), True, key=lambda candidate: bool(fits(above(candidate))))
+    bits = bisect_left(range(high + 1), True, key=lambda candidate: fits(above(candidate)))
     ends = above(bits)
     for index, table in enumerate(tables):
         tied = _count_above(table, _from_bits(bits - 1)) if bits else table.rows

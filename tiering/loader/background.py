@@ -24,35 +24,36 @@ class Stage:
     """Items in this stage at the same time."""
 
 
+class StageError(TieringError, RuntimeError):
+    """A stage of the pipeline failed; the cause is the error itself."""
+
+    def __init__(self, what: str, stage: str, error: Exception) -> None:
+        super().__init__(f"{what}: {stage} failed: {type(error).__name__}: {error}")
+
+
 def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterator[Any]:
     """Yield the results for items 0..count-1 in order, while later items are worked on in the background.
 
-    Parameters
-    ----------
-    count
-        Number of items.
-    stages
-        Passed through in order; each has threads of its own, so that stages overlap.
-    ahead
-        Items begun and not yet handed over, at most: bounds memory.
-    what
-        Name of an item in messages, such as ``epoch 3, batch``.
+    Each stage has threads of its own, so that stages overlap. At most `ahead` items are begun and not yet handed over,
+    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``.
 
-    Notes
-    -----
     When the consumer stops early, or a stage raises, what is queued is dropped, what runs is awaited, and all threads
     have ended before the generator has. The stage's error is raised with a note that says which item and stage it was.
     """
     process = os.getpid()
     pools = [ThreadPoolExecutor(stage.workers, thread_name_prefix=f"tiering-{stage.name}") for stage in stages]
-    waiting: deque[tuple[int, Future[Any]]] = deque()
+    waiting: deque[Future[Any]] = deque()
     started = 0
     try:
         while started < count or waiting:
             while started < count and len(waiting) < max(1, ahead):
-                waiting.append((started, _start(started, stages, pools, what)))
+                # Every stage has the item queued and waits for the one before; all keep the order: no deadlock.
+                given: Any = started
+                for stage, pool in zip(stages, pools, strict=True):
+                    given = pool.submit(_run, stage, given, f"{what} {started}")
+                waiting.append(given)
                 started += 1
-            yield waiting.popleft()[1].result()
+            yield waiting.popleft().result()
             if os.getpid() != process:
                 raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")
     finally:
@@ -63,26 +64,9 @@ def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterat
                 pool.shutdown(wait=True)
 
 
-def _start(item: int, stages: list[Stage], pools: list[ThreadPoolExecutor], what: str) -> Future[Any]:
-    """Queue an item in every stage; each waits for the one before. Stages keep the order, so this cannot deadlock."""
-    future: Future[Any] | None = None
-    for stage, pool in zip(stages, pools, strict=True):
-        future = pool.submit(_run, stage, item if future is None else future, f"{what} {item}")
-    if future is None:
-        raise ValueError("expected at least one stage")
-    return future
-
-
 def _run(stage: Stage, given: Any, what: str) -> Any:
     value = given.result() if isinstance(given, Future) else given
     try:
         return stage.run(value)
     except Exception as error:
         raise StageError(what, stage.name, error) from error
-
-
-class StageError(TieringError, RuntimeError):
-    """A stage of the pipeline failed; the cause is the error itself."""
-
-    def __init__(self, what: str, stage: str, error: Exception) -> None:
-        super().__init__(f"{what}: {stage} failed: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Rows that are gathered by rank: what all feature tables have in common, and what those in host memory have."""
+"""Rows gathered by rank: what all feature tables have in common, and those whose rows arrive in host memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
-from tiering.errors import BudgetError, CapabilityError, InputError, StorageError, TieringError
-from tiering.formats.layout import TIERS, Layout, TypeLayout
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError, TieringError
+from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.counters import Counters
-from tiering.loader.engines import note_fallback
-from tiering.loader.messages import require_torch
-from tiering.units import format_bytes, format_count
+from tiering.loader.options import ReadOptions
+from tiering.loader.process import require_torch, warn_once
+from tiering.loader.resident import ResidentRows, anonymous, load_rows
+from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
+from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
     import torch
+
+_LOAD_BYTES = 64 * 1024 * 1024
+_DEFAULT = ReadOptions()
 
 
 class Gatherable(Protocol):
@@ -31,12 +36,17 @@ class Gatherable(Protocol):
 class FeatureRows:
     """Rows of one node type that can be gathered by rank. Use as a context manager, or call `close`."""
 
-    def __init__(self, where: str, entry: TypeLayout) -> None:
-        self._where = where
-        self._entry = entry
-        self._closed = False
-        self.counters = Counters()
+    def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
+        self._where, self._entry, self._closed = where, entry, False
+        self._what = f"{where}: node type {entry.node_type!r}"
+        self.reader = reader
+        """Open SSD images; ``None`` where the ssd tier is empty."""
+        self._counters = Counters()
+
+    @property
+    def counters(self) -> Counters:
         """What each tier served since open or `reset_counters`."""
+        return self._counters
 
     @property
     def node_type(self) -> str:
@@ -64,6 +74,11 @@ class FeatureRows:
         return self._entry.row_bytes
 
     @property
+    def engine(self) -> str | None:
+        """Engine that reads the ssd tier; ``None`` where that tier is empty."""
+        return None if self.reader is None else self.reader.engine
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -75,9 +90,7 @@ class FeatureRows:
         """Per tier: ``ranks`` (half-open), ``rows``, ``bytes`` and ``where`` the rows really are."""
         return {
             tier: {
-                "ranks": list(self._entry.ranges[tier]),
-                "rows": self._entry.rows(tier),
-                "bytes": self._entry.rows(tier) * self.row_bytes,
+                **self._entry.tier_summary(tier),
                 "where": self._place(tier) if self._entry.rows(tier) else "empty",
             }
             for tier in TIERS
@@ -89,7 +102,7 @@ class FeatureRows:
 
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
-        self._closed = True
+        self._closed, self.reader = True, None
 
     def _check_out(self, out: Any, rows: int, hint: str = "") -> None:
         """Raise an `InputError` unless `out` is a tensor that so many rows fit."""
@@ -112,8 +125,8 @@ class FeatureRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise CapabilityError(
-            f"{self._where}: node type {self.node_type!r}: {type(self).__name__} lie in the memory of one process and "
-            "cannot be pickled; pickle the layout, and open the features in the other process"
+            f"{self._what}: {type(self).__name__} lie in the memory of one process and cannot be pickled; pickle the "
+            "layout, and open the features in the other process"
         )
 
     def __repr__(self) -> str:
@@ -128,12 +141,12 @@ class FeatureRows:
         return f"<{name} {self.node_type!r} {self.shape} {self.dtype}: {tiers or 'no rows'}>"
 
     def _closed_error(self) -> InputError:
-        return InputError(f"{self._where}: node type {self.node_type!r}: the features were closed")
+        return InputError(f"{self._what}: the features were closed")
 
     def _no_room(self, rows: int) -> BudgetError:
         return BudgetError(
-            f"{self._where}: node type {self.node_type!r}: no memory to gather {format_count(rows)} rows "
-            f"({format_bytes(rows * self.row_bytes)}); gather fewer ids at a time"
+            f"{self._what}: no memory to gather {format_count(rows)} rows ({format_bytes(rows * self.row_bytes)}); "
+            "gather fewer ids at a time"
         )
 
     def __enter__(self) -> Any:
@@ -146,12 +159,20 @@ class FeatureRows:
 
 
 class HostRows(FeatureRows):
-    """Rows that arrive in host memory."""
+    """Rows that arrive in host memory; `checks` refuse damaged pages of the ssd tier."""
 
-    def __init__(self, where: str, entry: TypeLayout, table: native.TieredTable, threads: int) -> None:
-        super().__init__(where, entry)
+    def __init__(
+        self,
+        where: str,
+        entry: TypeLayout,
+        table: native.TieredTable,
+        threads: int | str | None,
+        reader: native.SsdReader | None = None,
+        checks: PageChecks | None = None,
+    ) -> None:
+        super().__init__(where, entry, reader)
         self._table: native.TieredTable | None = table
-        self._threads = threads
+        self._threads, self._checks = parse_threads(threads), checks
 
     def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
         """Rows of `ids`, in request order, as a torch tensor.
@@ -223,10 +244,10 @@ class HostRows(FeatureRows):
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         super().close()
-        self._table = None
+        self._table = self._checks = None
 
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        table = self._table
+        table, checks = self._table, self._checks
         if table is None:
             raise self._closed_error()
         try:
@@ -236,15 +257,118 @@ class HostRows(FeatureRows):
         except MemoryError as error:
             raise self._no_room(len(ids)) from error
         except ValueError as error:
-            raise InputError(f"{self._where}: node type {self.node_type!r}: {error}") from None
+            raise InputError(f"{self._what}: {error}") from None
         except OSError as error:
             raise StorageError(error.errno, f"{error.strerror or error}") from error
         note_fallback(stats)
-        self._refuse_damage(stats)
+        if checks is not None:
+            checks.refuse(stats, self.node_type)
         self.counters.add(stats)
 
-    def _refuse_damage(self, stats: native.GatherStats) -> None:
-        """Raise if a gather met pages that are not what their checksums say."""
+
+class TieredFeatures(HostRows):
+    """Feature rows of one node type over the four tiers of a layout.
+
+    The rows arrive in host memory, and the gpu and peer tiers live there too; a warning says so once. Opened by
+    `TieredLayout.features`. On a GPU: `tiering.loader.gpu.gather.GpuFeatures`.
+    """
+
+    def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT) -> None:
+        entry = layout.type_layout(node_type)
+        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading)
+        checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
+        if reading.verify:
+            layout.verify_tiers(node_type)
+        reader = open_images(layout, entry, reading)
+        tiers = [
+            load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes) if rows else None
+            for tier in MEMORY_TIERS
+            for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers))
+        ]
+        self._resident: list[ResidentRows] = [rows for rows in tiers if rows is not None]
+        no_rows = np.empty(0, np.uint8)
+        gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
+        table = make_table(layout, entry, reader, checks, (gpu, shares, cpu))
+        super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
+        if entry.rows("gpu") + entry.rows("peer"):
+            warn_once(
+                f"{layout.path}: the gpu and peer tiers live in host memory, because they were opened with device='cpu'"
+            )
+
+    def close(self) -> None:
+        """Give memory and descriptors back; memory shared with another open table stays until that is closed."""
+        super().close()
+        self._resident = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.closed:
+            raise self._closed_error()
+        return _reopen, self._reopened_by
+
+    def _place(self, tier: str) -> str:
+        if tier == "ssd":
+            return describe(self.reader)
+        return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
+
+
+def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions) -> TieredFeatures:
+    return TieredFeatures(same_layout(path, digest), node_type, reading)
+
+
+def same_layout(path: str, digest: str) -> Layout:
+    """The layout at `path`, if its manifest still has `digest`: pickled layouts are these two and no more."""
+    layout = Layout.open(path)
+    if layout.digest != digest:
+        raise FormatError(
+            f"{path}: the layout was replaced after it was pickled: expected digest {digest}, found {layout.digest}; "
+            "open it anew"
+        )
+    return layout
+
+
+class MemoryFeatures(HostRows):
+    """The same rows, all in host memory: the yardstick for the tiers, and what small graphs use.
+
+    Parameters
+    ----------
+    node_type
+        Name, for messages.
+    table
+        Shape (rows, dim), row = rank. C-contiguous tables are used as they are, others are copied.
+    dtype
+        Element type if the array's own does not say it (``bfloat16`` as ``uint16``).
+    """
+
+    def __init__(
+        self,
+        node_type: str,
+        table: npt.NDArray[Any],
+        dtype: str | None = None,
+        threads: int | str | None = "auto",
+    ) -> None:
+        if table.ndim != 2:
+            raise InputError(f"{node_type}: expected a table of shape (rows, dim), found {table.shape}")
+        rows, dim = table.shape
+        none = (0, 0)
+        ranges = {"gpu": none, "peer": none, "cpu": (0, rows), "ssd": (rows, rows)}
+        entry = TypeLayout(node_type, rows, dim, dtype or table.dtype.name, ranges, SsdRows(0, 0, 1, 0))
+        flat = np.ascontiguousarray(table).reshape(-1).view(np.uint8)
+        native_table = native.TieredTable(entry.row_bytes, [0, 0, rows, rows], None, [], flat, None)
+        super().__init__("features in memory", entry, native_table, threads)
+
+    @classmethod
+    def load(cls, features: HostRows) -> MemoryFeatures:
+        """Copy all rows of `features` into memory. Cost: every row is read once, in order, 64 MiB at a time."""
+        rows, dim = features.shape
+        table = anonymous(rows * features.row_bytes).view(storage_dtype(features.dtype)).reshape(rows, dim)
+        step = max(1, _LOAD_BYTES // features.row_bytes)
+        for start in range(0, rows, step):
+            ids = np.arange(start, min(rows, start + step), dtype=np.int64)
+            features.gather_numpy(ids, out=table[start : start + len(ids)])
+        return cls(features.node_type, table, features.dtype)
+
+    def __repr__(self) -> str:
+        return f"<MemoryFeatures {self.node_type!r} {self.shape} {self.dtype}>"
 
 
 def as_ids(ids: Any) -> npt.NDArray[np.int64]:
@@ -252,8 +376,8 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids)
     except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse, quantised; lists of unequal lengths
-        found = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
-        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {found} ({error})") from None
+        given = f"a {ids.dtype} tensor" if hasattr(ids, "dtype") else type(ids).__name__
+        raise InputError(f"ids: expected int32 or int64 ranks of one dimension, found {given} ({error})") from None
     if array.ndim != 1:
         raise InputError(f"ids: expected one dimension, found shape {array.shape}")
     if array.size == 0:
@@ -267,28 +391,3 @@ def as_ids(ids: Any) -> npt.NDArray[np.int64]:
             f"ids: no memory for {format_count(array.size)} of them as int64 ({format_bytes(8 * array.size)}); "
             "gather fewer at a time"
         ) from None
-
-
-def make_table(
-    layout: Layout,
-    entry: TypeLayout,
-    reader: native.SsdReader | None,
-    checksums: list[Any],
-    memory: tuple[Any, list[Any], Any] | None = None,
-) -> native.TieredTable:
-    """A node type's rows as the core gathers them.
-
-    Parameters
-    ----------
-    checksums
-        Of the pages of each image, to be compared before rows are taken from them; empty for none.
-    memory
-        Bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0 on.
-    """
-    ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
-    gpu, peers, cpu = memory or (None, [], None)
-    ssd = entry.ssd_rows
-    return native.TieredTable(
-        entry.row_bytes, ends, gpu, peers, cpu, reader,
-        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums,
-    )  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 from tiering import native
 from tiering.errors import CapabilityError, StorageError
-from tiering.loader import engines
+from tiering.loader import ssd
 from tiering.loader.options import ReadOptions
 
 FORBID = """
@@ -150,7 +150,7 @@ def test_memory_file_system(engine):
     pages = np.random.default_rng(0).integers(0, 256, (20, 4096), dtype=np.uint8)
     try:
         image.write_bytes(pages.tobytes())
-        reader = engines.open_reader([image], 4096, ReadOptions(engine, depth=4))
+        reader = ssd.open_reader([image], 4096, ReadOptions(engine, depth=4))
         assert reader.direct or reader.note or engine == "mmap"
         table = native.TieredTable(1024, [0, 0, 0, 80], None, [], None, reader, 0, 1024, 4, 4096)
         ids = np.random.default_rng(1).integers(0, 80, 200)
@@ -163,14 +163,14 @@ def test_memory_file_system(engine):
 
 def test_direct_demanded_of_mmap(tmp_path):
     with pytest.raises(CapabilityError, match="mmap engine always goes through the page cache"):
-        engines.open_reader([tmp_path / "image"], 4096, ReadOptions("mmap", direct="on"))
+        ssd.open_reader([tmp_path / "image"], 4096, ReadOptions("mmap", direct="on"))
 
 
 def test_image_that_cannot_be_opened(tmp_path):
     with pytest.raises(StorageError, match=r"image: .*No such file"):
-        engines.open_reader([tmp_path / "image"], 4096, ReadOptions("threads"))
+        ssd.open_reader([tmp_path / "image"], 4096, ReadOptions("threads"))
     with pytest.raises(StorageError, match=r"not a file or block device|Is a directory"):
-        engines.open_reader([tmp_path], 4096, ReadOptions("threads", direct="off"))
+        ssd.open_reader([tmp_path], 4096, ReadOptions("threads", direct="off"))
 
 
 def test_images_by_descriptor(tmp_path, engine):
@@ -178,7 +178,7 @@ def test_images_by_descriptor(tmp_path, engine):
     image = tmp_path / "image"
     image.write_bytes(bytes(8192))
     with image.open("rb") as file:
-        reader = engines.open_reader([Path(f"/proc/self/fd/{file.fileno()}")], 4096, ReadOptions(engine))
+        reader = ssd.open_reader([Path(f"/proc/self/fd/{file.fileno()}")], 4096, ReadOptions(engine))
     table = native.TieredTable(4096, [0, 0, 0, 2], None, [], None, reader, 0, 4096, 1, 4096)
     os.truncate(image, 4096)
     with pytest.raises(OSError, match=f"{image}: ends at byte 4096"):
@@ -190,7 +190,7 @@ def test_more_reads_than_depth(tmp_path, engine):
     pages = np.random.default_rng(0).integers(0, 256, (500, 4096), dtype=np.uint8)
     image.write_bytes(pages.tobytes())
     for depth in (1, 2, 512):
-        reader = engines.open_reader([image], 4096, ReadOptions(engine, depth=depth))
+        reader = ssd.open_reader([image], 4096, ReadOptions(engine, depth=depth))
         assert reader.depth == depth
         table = native.TieredTable(4096, [0, 0, 0, 500], None, [], None, reader, 0, 4096, 1, 4096)
         ids = np.random.default_rng(depth).permutation(500)

@@ -1,0 +1,139 @@
+"""How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
+
+``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline.
+``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
+later. Naming an engine means that engine or an error with the reason.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering import native
+from tiering.artifacts.held import shown
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
+from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
+from tiering.loader.options import ReadOptions
+from tiering.loader.process import warn_once
+from tiering.loader.resident import ResidentRows, load_rows
+
+ENGINES = ("auto", "io_uring", "threads", "mmap")
+DIRECT_MODES = ("auto", "on", "off")
+
+
+def open_images(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> native.SsdReader | None:
+    """Open the images of a layout for random reads of a node type's rows; ``None`` if it has none there.
+
+    Sizes are checked again: images lie outside the layout and may have changed since it was opened.
+    """
+    if not entry.rows("ssd"):
+        return None
+    last_page = entry.ssd_rows.first_page + entry.ssd_rows.num_pages
+    for index, path in enumerate(layout.image_places):
+        needed = image_bytes(last_page, index, layout.num_images, layout.page_bytes)
+        if path.is_file() and path.stat().st_size < needed:
+            raise FormatError(
+                f"{shown(path)}: ssd image {index} of {layout.path} needs at least {needed} bytes, "
+                f"found {path.stat().st_size}; make the layout again"
+            )
+    return open_reader(layout.image_places, layout.page_bytes, reading)
+
+
+def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -> native.SsdReader:
+    """`open_images` for files or block devices in stripe order."""
+    engine, direct = reading.engine, reading.direct
+    if engine not in ENGINES:
+        raise InputError(f"engine: expected one of {', '.join(ENGINES)}, found {engine!r}")
+    if direct not in DIRECT_MODES:
+        raise InputError(f"direct: expected one of {', '.join(DIRECT_MODES)}, found {direct!r}")
+    if engine == "mmap" and direct == "on":
+        raise CapabilityError("the mmap engine always goes through the page cache: use direct='auto' or 'off'")
+    if engine == "io_uring" and (reason := native.uring_unavailable()):
+        raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
+    with storage_errors(images[0]):
+        try:
+            reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
+        except RefusedError as error:
+            raise InputError(str(error)) from None
+        except OSError as error:
+            if direct != "on" or error.errno != errno.EINVAL:
+                raise
+            raise CapabilityError(
+                f"direct='on': {error.strerror}; direct='auto' reads through the page cache"
+            ) from None
+    note_fallback(reader)
+    if reader.note:
+        warn_once(f"ssd rows are read through the page cache: {reader.note}")
+    return reader
+
+
+def note_fallback(source: native.SsdReader | native.GatherStats) -> None:
+    """Log that a reader leaves io_uring, if it does."""
+    if source.fallback:
+        warn_once(f"ssd rows are read by a pool of threads, because io_uring is not available: {source.fallback}")
+
+
+def describe(reader: native.SsdReader | None) -> str:
+    """How the ssd tier is read, for people."""
+    return "closed" if reader is None else f"{reader.engine}, {'direct' if reader.direct else 'buffered'} reads"
+
+
+class PageChecks:
+    """Checksums of the pages of a layout's images, in memory, 4 bytes per page: what ``verify=True`` compares each page
+    with before rows are taken from it. Tables of one layout share them.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._loaded: list[ResidentRows] = []
+        for name in map(page_sums, range(layout.num_images)):
+            if name not in layout.manifest.files:
+                raise CapabilityError(
+                    f"verify=True: {layout.path} has no checksums of pages, because it was made by an earlier version; "
+                    "make the layout again, or leave verify out"
+                )
+            layout.manifest.verifier(name).finish()
+            self._loaded.append(load_rows(Path(layout.manifest.place(name)), layout.manifest.files[name].bytes))
+
+    @property
+    def arrays(self) -> list[np.ndarray[tuple[int], np.dtype[np.uint32]]]:
+        """Per image: uint32, shape (pages,)."""
+        return [rows.array.view("<u4") for rows in self._loaded]
+
+    def refuse(self, stats: native.GatherStats, node_type: str) -> None:
+        """Raise `FormatError` if a gather met a damaged page."""
+        if stats.bad_page < 0:
+            return
+        page, image = divmod(stats.bad_page, self._layout.num_images)
+        raise FormatError(
+            f"{self._layout.images[image]}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
+            f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "
+            f"of {self._layout.path}; make the layout again"
+        )
+
+
+def make_table(
+    layout: Layout,
+    entry: TypeLayout,
+    reader: native.SsdReader | None,
+    checks: PageChecks | None,
+    memory: tuple[Any, list[Any], Any] | None = None,
+) -> native.TieredTable:
+    """A node type's rows as the core gathers them.
+
+    `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0
+    on.
+    """
+    ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
+    gpu, peers, cpu = memory or (None, [], None)
+    ssd, checksums = entry.ssd_rows, [] if checks is None else checks.arrays
+    return native.TieredTable(
+        entry.row_bytes, ends, gpu, peers, cpu, reader,
+        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums,
+    )  # fmt: skip
