@@ -13,7 +13,7 @@ from typing import Any
 
 from tiering.artifacts.storage import disk_free
 from tiering.errors import StorageError
-from tiering.memory import own_memory
+from tiering.memory import Budget
 from tiering.units import format_bytes
 
 SMALL = 20 << 20
@@ -26,9 +26,9 @@ time that follows from them tells minutes from hours, no more.
 """
 
 
-def held_memory() -> int:
-    """What a stage that begins now holds throughout: what this process has taken, and `SMALL`."""
-    return own_memory() + SMALL
+def held_memory(budget: Budget) -> int:
+    """What a stage holds throughout: what this process held when it began, and `SMALL`."""
+    return budget.held + SMALL
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, s
     reserved: list[int] = []
     reserve = segments.reserve
     monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    budget = Budget(own_memory() + room, "test")
+    budget = Budget(room, "test")
     with peak_memory() as peak:
         made = build_graph(data, tmp_path / "made", memory=budget, edge_ids=True)
     assert peak.bytes < budget.limit
@@ -251,7 +251,7 @@ def test_too_little_memory(tmp_path):
         build_graph(
             data,
             tmp_path / "graph",
-            memory=Budget(own_memory() + 4 * MIB, "4MiB"),
+            memory=own_memory() + 4 * MIB,
             sizes=by_buckets,
         )
     assert not list(tmp_path.glob("*graph*"))

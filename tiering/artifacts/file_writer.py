@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -103,6 +103,20 @@ class FileWriter:
     def missing(self) -> list[int]:
         """Blocks that are still to be written, ascending."""
         return [block for block in range(self.num_blocks) if block not in self._digests]
+
+    def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
+        """Ranges of missing blocks, as long as ``fits(range)`` holds, one block at the least.
+
+        Each is to be written before the next is asked for. The grid of blocks does not depend on memory, threads or
+        machine: made alone or together, a block has the same bytes, and whoever can read the inputs may make any.
+        """
+        while missing := self.missing():
+            first = end = missing[0]
+            for block in missing:
+                if block != end or (block > first and not fits(range(first, block + 1))):
+                    break
+                end = block + 1
+            yield range(first, end)
 
     def span(self, block: int) -> tuple[int, int]:
         """First byte and end of a block."""

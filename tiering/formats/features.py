@@ -54,6 +54,10 @@ class FeatureTable:
         """Bytes of all rows."""
         return self.rows * self.row_bytes
 
+    def entry(self, **where: Any) -> dict[str, Any]:
+        """The table in the manifest of features; `where` says in which file, from which byte on and in which order."""
+        return {"rows": self.rows, "dim": self.dim, "dtype": self.dtype, **where}
+
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
         return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)

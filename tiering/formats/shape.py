@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
-from tiering.artifacts.streaming import uncached_bytes
+from tiering.artifacts.reader import uncached_bytes
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData

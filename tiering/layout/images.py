@@ -27,7 +27,7 @@ from tiering.artifacts import outside
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import combine_digests, digest_bytes
 from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
-from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
@@ -65,7 +65,6 @@ class ImageSet:
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
         self._files: list[FileWriter] = []
-        self._begun = False
         with ExitStack() as stack:
             for image, folder in enumerate(folders):
                 self._make(folder)
@@ -105,14 +104,8 @@ class ImageSet:
         missing = [file.done // unit * self._count + image for image, file, unit in units if file.done < file.nbytes]
         return min(missing, default=self._pages)
 
-    @property
-    def held(self) -> int:
-        """Bytes of memory taken for pages on their way, once there were any."""
-        return sum(appending_memory(file.nbytes) for file in (*self._files, *self.sums)) if self._begun else 0
-
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""
-        self._begun = True
         for image, file in enumerate(self._files):
             skipped = (image - first_page) % self._count
             own = pages[skipped :: self._count]

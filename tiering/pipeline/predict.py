@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiering.artifacts.streaming import uncached_bytes
+from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph

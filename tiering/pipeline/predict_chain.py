@@ -57,7 +57,7 @@ class _Chain:
         return target
 
     def _kept(self, stage: str, name: str) -> StagePlan:
-        return StagePlan(stage, self._out(name), (), {}, held_memory())
+        return StagePlan(stage, self._out(name), (), {}, held_memory(self._budget))
 
     def _import(self) -> tuple[Graph | FutureGraph, StagePlan]:
         config, out = self._config, self._out("graph")

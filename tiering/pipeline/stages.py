@@ -26,6 +26,7 @@ A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"
 """Option of an import that is not the source's."""
 Pathlike = str | os.PathLike[str]
+Memory = str | int | Budget | None
 
 
 def import_dataset(
@@ -60,21 +61,20 @@ def import_dataset(
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    budget = parse_memory(memory)
-    with dataset_for(source, Path(out), format, budget, options) as dataset:
+    with dataset_for(source, Path(out), format, memory, options) as dataset:
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=seed, threads=threads, memory=budget, force=force,
+            seed=seed, threads=threads, memory=memory, force=force,
         )  # fmt: skip
 
 
-def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
+def dataset_for(source: Pathlike, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
     """The dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets import open_dataset
 
     scratch = {"work_dir": _existing_parent(out), **options}
     scratch.pop(CHECKSUM_FEATURES, None)
-    return open_dataset(source, format=format, memory=budget, **scratch)
+    return open_dataset(source, format=format, memory=memory, **scratch)
 
 
 def _existing_parent(path: Path) -> Path:

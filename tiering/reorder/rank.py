@@ -12,13 +12,11 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import INT32_NODES
-from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.reader import chunks
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.formats.shape import GraphShape
 from tiering.memory import Budget, parse_memory
-from tiering.plan import Step
 from tiering.reorder.rank_pieces import ScoreRanges
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count, parse_threads
@@ -76,41 +74,12 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
 
 
 def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
-    """Nodes that are ranked at a time: all of them, or as many as the budget has room for.
-
-    Raises
-    ------
-    BudgetError
-        If there is no memory to rank `Sizes.min_ranked` nodes.
-    """
+    """Nodes that are ranked at a time: all, or as many as the budget has room for; `Sizes.min_ranked` at the least."""
     if sort_bytes(num_nodes, threads) <= budget.left():
         return num_nodes
     fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
     budget.require(fixed + sizes.min_ranked * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
     return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
-
-
-def plan_ranking(shape: GraphShape, budget: Budget, threads: int, uncached: float = 0.0) -> list[Step]:
-    """Steps in which the nodes of each type are ranked.
-
-    Parameters
-    ----------
-    uncached
-        Share of the scores that the page cache does not hold.
-
-    Raises
-    ------
-    BudgetError
-        Where ranking would.
-    """
-    steps = []
-    for name, node in shape.nodes.items():
-        count, memory, passes, how = node.num_nodes, sort_bytes(node.num_nodes, threads), 2, "in memory"
-        if (together := ranked_together(name, count, threads, budget)) < count:
-            pieces = -(-count // together)
-            memory, passes, how = budget.left(), 2 + pieces, f"{pieces} pieces"
-        steps.append(Step(f"rank {name}", how, memory, round(passes * 8 * count * uncached), 0, 0, count, "node"))
-    return steps
 
 
 @dataclass(frozen=True)
@@ -133,13 +102,7 @@ class NodeOrders(Mapping[str, Ids]):
             return self._sorted(self.scores.values(node_type))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
-        """The order in one piece, or in as many as it takes to rank within the budget.
-
-        Raises
-        ------
-        BudgetError
-            If there is no memory to rank `Sizes.min_ranked` nodes.
-        """
+        """The order in one piece, or in as many as it takes to rank within the budget."""
         count = self.graph.num_nodes(node_type)
         together = ranked_together(node_type, count, self.threads, self.budget, self.sizes)
         with self._named(node_type):
@@ -153,9 +116,8 @@ class NodeOrders(Mapping[str, Ids]):
         """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
         sorter = native.ScoreSorter(scores.shape[0], self.threads)
         for take in (sorter.count, sorter.place):
-            with Streamed([scores], CHUNK_SCORES) as stream:
-                for _, _, (part,) in stream:
-                    take(part)
+            for _, _, (part,) in chunks([scores], CHUNK_SCORES):
+                take(part)
         return sorter.finish()
 
     @contextmanager

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.reader import chunks
 from tiering.reorder.sizes import SIZES, Sizes
 
 Ids = npt.NDArray[Any]
@@ -24,8 +25,6 @@ _SIGN = np.uint64(1 << 63)
 class ScoreRanges:
     """Ids by falling score, ties by ascending id, in pieces that fit into memory.
 
-    Notes
-    -----
     Cost: the scores are read once to find their range, once to count them in it, and once for each piece. Ranges that
     hold too many nodes are counted again in finer bins; a score that too many nodes share needs no sorting.
     """
@@ -37,13 +36,7 @@ class ScoreRanges:
     sizes: Sizes = SIZES
 
     def pieces(self) -> Iterator[Ids]:
-        """Ids, one piece after the other; every node once.
-
-        Raises
-        ------
-        ValueError
-            If a score is NaN.
-        """
+        """Ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
         low, high = 1 << 64, 0
         for first, scores in self._stream():
             if np.isnan(scores).any():
@@ -92,12 +85,11 @@ class ScoreRanges:
             yield (self._inside(descending_keys(part), key, key + 1) + first).astype(self._dtype())
 
     def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int64 if self.scores.size >= 2**31 else np.int32)
+        return np.dtype(f"i{id_bytes(self.scores.size)}")
 
     def _stream(self) -> Iterator[tuple[int, Scores]]:
-        with Streamed([self.scores], self.sizes.scores) as stream:
-            for first, _, (scores,) in stream:
-                yield first, scores
+        for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
+            yield first, scores
 
     @staticmethod
     def _inside(keys: Keys, low: int, high: int) -> npt.NDArray[np.int64]:

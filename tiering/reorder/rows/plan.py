@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering.artifacts.direct_io import ALIGNMENT
-from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
+from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory

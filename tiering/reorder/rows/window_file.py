@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.direct_io import padded
-from tiering.artifacts.segments import SegmentFile
+from tiering.artifacts.reader import SegmentFile
 from tiering.reorder.rows.plan import LINE_BYTES, place_bytes, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]

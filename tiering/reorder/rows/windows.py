@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import storage_errors
-from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
@@ -115,11 +115,8 @@ class Windows:
     def _stream(self, desc: str) -> Iterator[tuple[Bytes, Ids]]:
         """Rows and their ranks, of every piece of the table."""
         table = map_rows(self._table, random=False)
-        with (
-            Streamed([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)) as stream,
-            progress(self._table.bytes, desc, "B", scale=True) as bar,
-        ):
-            for _, _, (rows, ranks) in stream:
+        with progress(self._table.bytes, desc, "B", scale=True) as bar:
+            for _, _, (rows, ranks) in chunks([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)):
                 yield rows, np.ascontiguousarray(ranks)
                 bar.update(rows.nbytes)
 
