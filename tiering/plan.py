@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.storage import disk_free
+from tiering.artifacts.storage import disk_free, disk_of
 from tiering.errors import StorageError
 from tiering.memory import Budget
 from tiering.units import format_bytes
@@ -24,6 +24,9 @@ DISK_RATE, EDGE_SECONDS = 1e9, 10e-9
 Both are orders of magnitude, of an NVMe drive and of a processor of today, measured on no machine in particular: the
 time that follows from them tells minutes from hours, no more.
 """
+
+
+_DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
 
 
 def held_memory(budget: Budget) -> int:
@@ -121,10 +124,7 @@ class StagePlan:
             "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
             "memory_held": self.held,
-            "disk_read": self.disk_read,
-            "disk_written": self.disk_written,
-            "disk_scratch": self.disk_scratch,
-            "disk_left": self.disk_left,
+            **{name: getattr(self, name) for name in _DISK},
             "left": {str(place): nbytes for place, nbytes in self.left.items()},
             "steps": [step.to_json() for step in self.steps],
             "notes": list(self.notes),
@@ -167,22 +167,16 @@ class Forecast:
         place: dict[int, Path] = {}
         for plan in self.plans:
             for path, nbytes in plan.needed().items():
-                device = _device(path)
+                device = disk_of(path)
                 place.setdefault(device, path)
                 needed[device] = max(needed.get(device, 0), kept.get(device, 0) + nbytes)
             for path, nbytes in plan.left.items():
-                kept[_device(path)] = kept.get(_device(path), 0) + nbytes
+                kept[disk_of(path)] = kept.get(disk_of(path), 0) + nbytes
         disks = [Shortage(path, needed[device], disk_free(path)) for device, path in place.items()]
         return [disk for disk in disks if disk.needed > disk.free]
 
     def require_space(self) -> None:
-        """Refuse what does not fit.
-
-        Raises
-        ------
-        StorageError
-            Naming each disk, bytes needed and free.
-        """
+        """Raise `StorageError` naming each disk that is too small, bytes needed and free."""
         if short := self.shortages():
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
@@ -193,13 +187,7 @@ class Forecast:
             "stages": [plan.to_json() for plan in self.plans],
             "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
-            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_read", "disk_written")},
-            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_scratch", "disk_left")},
+            **{name: sum(getattr(plan, name) for plan in self.plans) for name in _DISK},
             "fits": not self.shortages(),
             "assumed": {"disk_bytes_per_second": DISK_RATE, "seconds_per_edge": EDGE_SECONDS},
         }
-
-
-def _device(path: Path) -> int:
-    """Number of the file system of a path, or of its nearest parent that exists."""
-    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()).stat().st_dev

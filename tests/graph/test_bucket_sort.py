@@ -16,7 +16,7 @@ from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
 from tiering import native
-from tiering.artifacts import checksum, segments
+from tiering.artifacts import checksum, reader
 from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
@@ -213,8 +213,8 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, s
     data = mapped(big)
     data.edges[0].data["weight"] = data.edges[0].src.view(np.float32)[::2]
     reserved: list[int] = []
-    reserve = segments.reserve
-    monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
+    reserve = reader.reserve
+    monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
     budget = Budget(room, "test")
     with peak_memory() as peak:
         made = build_graph(data, tmp_path / "made", memory=budget, edge_ids=True)
@@ -233,8 +233,8 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, held, edges):
     relation = EdgeData(("node", "to", "node"), *random.integers(0, 300, (2, edges)), data={"w": random.random(edges)})
     data = Dataset("data", "npy", {"node": NodeData(300)}, [relation])
     reserved: list[int] = []
-    reserve = segments.reserve
-    monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
+    reserve = reader.reserve
+    monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
     forecast, _ = plan_import(data, tmp_path, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes)
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
     assert sum(reserved) == forecast.disk_scratch

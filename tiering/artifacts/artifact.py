@@ -58,12 +58,8 @@ class Artifact:
     def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
-        Raises
-        ------
-        MissingError
-            If there is nothing, or no manifest, at `path`.
-        FormatError
-            If it is another kind of artifact, damaged, or of a version this package cannot read.
+        `MissingError`: there is nothing, or no manifest. `FormatError`: it is another kind of artifact, damaged, or of
+        a version this package cannot read.
         """
         where = Path(path)
         artifact = cls._load(open_directory(where))
@@ -106,13 +102,13 @@ class Artifact:
         except (FormatError, MissingError) as error:
             found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
         if not isinstance(found, Artifact):
-            self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+            self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in found]
             return
         self._nested[name] = found
         if found.digest != self.manifest.parts[name]:
             message = "the nested artifact's manifest changed after it was recorded"
             self._damaged.append(Problem(name, message, "checksum"))
-        self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found._damaged]
+        self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in found._damaged]
 
     def verify_reads(self, on: bool = True) -> None:
         """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
@@ -121,13 +117,7 @@ class Artifact:
             part.verify_reads(on)
 
     def finish_reads(self) -> None:
-        """Compare what is left of every file that was read since `verify_reads`: call before results are published.
-
-        Raises
-        ------
-        FormatError
-            If one is not what was written.
-        """
+        """Compare what is left of every file that was read since `verify_reads`: call before results are published."""
         if self.manifest.verify:
             for verifier in self.manifest.verifiers.values():
                 if verifier.read:
@@ -140,12 +130,8 @@ class Artifact:
     ) -> list[Problem]:
         """Every problem found at `level` (one of `LEVELS`; each includes the ones before).
 
-        Parameters
-        ----------
-        sample
-            At level ``full``: share of the blocks of each file that is read and compared, at least one.
-        coverage
-            Is told what was compared with what.
+        `sample`: at level ``full``, share of the blocks of each file that is read and compared, at least one.
+        `coverage` is told what was compared with what.
         """
         found = self._header_problems()
         if found or level == "header":
@@ -153,7 +139,7 @@ class Artifact:
         found += self._structure_problems(threads)
         if level == "full":
             coverage = coverage or Coverage()
-            names = [*self.manifest.files, *(n for n, each in self.manifest.external.items() if each.whole)]
+            names = [*self.manifest.files, *(n for n, external in self.manifest.external.items() if external.whole)]
             for name in names:
                 found += coverage.compare(self.manifest, name, threads, sample)
             for name, external in self.manifest.external.items():
@@ -189,13 +175,7 @@ class Artifact:
         return dict(self._nested)
 
     def part(self, name: str) -> Artifact | None:
-        """A nested artifact, its header checked; ``None`` if there is none of that name.
-
-        Raises
-        ------
-        FormatError
-            If it is damaged.
-        """
+        """A nested artifact, its header checked; ``None`` if there is none of that name."""
         part = self._nested.get(name)
         if part is not None and name not in self._sound:
             raise_problems(part.path, part._header_problems())
@@ -214,15 +194,12 @@ class Artifact:
             elif size != entry.bytes:
                 found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
-            where = f"external {name}: {external.path}"
-            if str(external.path) in unreadable:
-                continue
-            size = held.hold(external.path)
+            size = None if str(external.path) in unreadable else held.hold(external.path)
+            message = f"expected {external.bytes} bytes, found {size}"
             if size is None:
                 message = "the file does not exist (moved? then make the artifact again)"
-                found.append(Problem(where, message, "external"))
-            elif size != external.bytes:
-                found.append(Problem(where, f"expected {external.bytes} bytes, found {size}", "external"))
+            if size != external.bytes and str(external.path) not in unreadable:
+                found.append(Problem(f"external {name}: {external.path}", message, "external"))
         return found or self._body_problems()
 
     def _body_problems(self) -> list[Problem]:

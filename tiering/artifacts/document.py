@@ -49,12 +49,8 @@ def _dump(document: Mapping[str, Any]) -> bytes:
 def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
     """Read and parse an artifact's ``manifest.json``.
 
-    Raises
-    ------
-    MissingError
-        If the directory holds no manifest.
-    FormatError
-        If the manifest is too large or not JSON: objects name each key once, nesting is bounded, no NaN.
+    `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON (objects name each key once,
+    nesting is bounded, no NaN).
     """
     file = held.path / MANIFEST
     with storage_errors(file):
@@ -76,13 +72,7 @@ def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
 
 
 def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirectory:
-    """Hold the directory of an artifact.
-
-    Raises
-    ------
-    MissingError
-        If there is no directory.
-    """
+    """Hold the directory of an artifact; `MissingError` if there is none."""
     try:
         return HeldDirectory(path, within)
     except FileNotFoundError:
@@ -143,14 +133,8 @@ def _validator(kind: str) -> Any:
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
     """All problems of a parsed manifest that can be seen without its files.
 
-    Parameters
-    ----------
-    document
-        Parsed JSON.
-    kind
-        Expected kind, or ``None`` for whatever the document says it is.
-    data
-        The bytes it was parsed from: its seal is checked against them.
+    `kind` is what is expected, ``None`` whatever the document says it is; its seal is checked against the bytes that it
+    was parsed from, `data`.
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
@@ -184,15 +168,12 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
     if not match:
         return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {_short(repr(version))}", "version")
     if int(match.group(1)) != MAJOR:
-        return Problem(
-            MANIFEST,
-            f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x",
-            "version",
-        )
+        message = f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x"
+        return Problem(MANIFEST, message, "version")
     if problem := _seal_problem(document, int(match.group(2)) >= MINORS[kind], data):
         return problem
     requires = document.get("requires")
-    texts = requires if isinstance(requires, list) and all(isinstance(each, str) for each in requires) else []
+    texts = requires if isinstance(requires, list) and all(isinstance(name, str) for name in requires) else []
     unknown = sorted(set(texts) - SUPPORTED_FEATURES)
     if unknown:
         message = f"requires features this package does not know: {_short(', '.join(unknown))}"

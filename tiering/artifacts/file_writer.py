@@ -43,25 +43,12 @@ def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
 
 
 class FileWriter:
-    """A file of known size that is being written; a context manager that closes it.
+    """A file of `nbytes`, reserved at once, that is being written; a context manager that closes it.
 
-    Parameters
-    ----------
-    path
-        File to create. One that an earlier run began is kept if the journal knows it.
-    nbytes
-        Its size, reserved at once.
-    journal
-        Where blocks are recorded, or ``None``.
-    key
-        Name of the file in the journal.
-    finished
-        Called with the digests of all blocks when the context ends well.
-    piece_bytes
-        What appended bytes are written in: a power of two.
+    Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then.
+    `finished` is called with the digests of all blocks when the context ends well. `piece_bytes`, a power of two, is
+    what appended bytes are written in.
 
-    Notes
-    -----
     Memory: none for `write`, `appending_memory` for `append`, from the first byte to the last.
     """
 
@@ -125,10 +112,7 @@ class FileWriter:
     def write(self, first: int, data: Bytes) -> None:
         """Write consecutive whole blocks, the first of them `first`; they are on disk when this returns.
 
-        Parameters
-        ----------
-        data
-            uint8, one axis, contiguous. Aligned to 4096 bytes it is written past the page cache.
+        `data` is contiguous; aligned to 4096 bytes it is written past the page cache.
         """
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
@@ -150,12 +134,8 @@ class FileWriter:
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
         """Take the bytes of an array that follow those of the call before; those that are there are passed over.
 
+        `offset` is where they belong, if the caller does not begin at 0: no later than `done` and what was appended.
         Errors of the disk may show in a later call.
-
-        Parameters
-        ----------
-        offset
-            Where the bytes belong, if the caller does not begin at 0: no later than `done` and what was appended.
         """
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         with storage_errors(self.path, self.nbytes):

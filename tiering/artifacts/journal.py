@@ -18,21 +18,11 @@ from tiering.artifacts.storage import fsync_directory, storage_errors
 JOURNAL = "journal.jsonl"
 """Name of the file."""
 OUTSIDE = "outside "
-"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.outside`."""
+"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.external_directories`."""
 
 
 class Journal:
-    """An open journal; use `begin` or `reopen`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    identity
-        What the run computes, from what: JSON types.
-    facts
-        What is recorded already, by key.
-    """
+    """An open journal; use `begin` or `reopen`. `identity`: what the run computes, from what, JSON types."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity

@@ -84,12 +84,7 @@ class FileEntry:
 
     def to_json(self) -> dict[str, Any]:
         """Form in the manifest."""
-        return {
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "bytes": self.bytes,
-            "checksum": self.checksum,
-        }
+        return {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes, "checksum": self.checksum}
 
 
 @dataclass(frozen=True)
@@ -154,11 +149,6 @@ class Manifest:
 
         To be verified, files that memory has room for are read and compared here. Others are by those who stream them;
         the map's attribute ``verifier`` is what they tell.
-
-        Raises
-        ------
-        FormatError
-            If the content is not what was written.
         """
         entry = self.files[name]
         if name not in self.arrays:
@@ -200,7 +190,7 @@ class Manifest:
     def referred(self) -> dict[str, External]:
         """The external files, with the digests of their blocks, for another artifact to refer to."""
         blocks = self._recorded_blocks()
-        return {name: replace(each, blocks=blocks.get(name)) for name, each in self.external.items()}
+        return {name: replace(file, blocks=blocks.get(name)) for name, file in self.external.items()}
 
     def checksums(self) -> bytes:
         """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""

@@ -30,9 +30,9 @@ class FeatureTable:
     """Elements per row."""
     dtype: str
     """One of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``."""
-    offset: int
+    offset: int = 0
     """Bytes before row 0 (a header of the source format)."""
-    row_order: str
+    row_order: str = "original"
     """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
     held: str = field(default="", compare=False)
     """What opens the file of an open artifact, whatever has become of its path."""
@@ -74,13 +74,7 @@ class Features(Artifact):
         return list(self.manifest.body["tables"])
 
     def table(self, node_type: str) -> FeatureTable:
-        """Table of one node type.
-
-        Raises
-        ------
-        MissingError
-            If the type has no features.
-        """
+        """Table of one node type; `MissingError` if it has no features."""
         tables = self.manifest.body["tables"]
         if node_type not in tables:
             known = ", ".join(tables) or "none"
@@ -113,16 +107,11 @@ class Features(Artifact):
 
     def summary(self) -> dict[str, Any]:
         """Sizes and places of the tables."""
-        tables = {}
-        for node_type in self.node_types:
-            table = self.table(node_type)
-            tables[node_type] = {
-                "rows": table.rows,
-                "dim": table.dim,
-                "dtype": table.dtype,
-                "row_bytes": table.row_bytes,
-                "bytes": table.bytes,
-                "path": str(table.path),
-                "row_order": table.row_order,
-            }
-        return {**super().summary(), "tables": tables}
+        tables = {node_type: self.table(node_type) for node_type in self.node_types}
+        described = {
+            t: table.entry(
+                row_bytes=table.row_bytes, bytes=table.bytes, path=str(table.path), row_order=table.row_order
+            )
+            for t, table in tables.items()
+        }
+        return {**super().summary(), "tables": described}

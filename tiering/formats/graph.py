@@ -281,25 +281,18 @@ class Graph(Artifact):
         """Nodes, edges, labels, splits and features."""
         nodes = {}
         for node_type in self.node_types:
-            table = self.feature_table(node_type)
+            table, described = self.feature_table(node_type), None
+            if table is not None:
+                described = {"dim": table.dim, "dtype": table.dtype, "row_bytes": table.row_bytes}
+                described["path"] = str(table.path)
             nodes[node_type] = {
                 "nodes": self.num_nodes(node_type),
                 "classes": self.num_classes(node_type),
                 "splits": {name: int(self.split(name, node_type).size) for name in self.splits(node_type)},
-                "features": None
-                if table is None
-                else {
-                    "dim": table.dim,
-                    "dtype": table.dtype,
-                    "row_bytes": table.row_bytes,
-                    "path": str(table.path),
-                },
+                "features": described,
             }
         relations = {
-            relation_key(relation): {
-                "edges": self.num_edges(relation),
-                "edge_data": sorted(self.edge_data(relation)),
-            }
+            relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
             for relation in self.relations
         }
         return {

@@ -52,13 +52,7 @@ class SsdRows:
         return cls(first_page, pages, stride, per_page)
 
     def begins(self, rows: npt.NDArray[Any], page_bytes: int) -> npt.NDArray[np.int64]:
-        """First byte of rows, counted from the first byte of `first_page`.
-
-        Parameters
-        ----------
-        rows
-            Numbers of rows within the ssd tier, any integers, shape (n,).
-        """
+        """First byte of rows, numbered within the ssd tier, counted from the first byte of `first_page`."""
         wide = rows.astype(np.int64)
         if not self.rows_per_page:
             return wide * self.stride
@@ -170,13 +164,7 @@ class Layout(Artifact):
         return list(self.manifest.body["node_types"])
 
     def type_layout(self, node_type: str) -> TypeLayout:
-        """Tiers of one node type.
-
-        Raises
-        ------
-        MissingError
-            If the type has no features.
-        """
+        """Tiers of one node type; `MissingError` if it has no features."""
         types = self.manifest.body["node_types"]
         if node_type not in types:
             known = ", ".join(types) or "none"
@@ -194,18 +182,7 @@ class Layout(Artifact):
         return found
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
-        """Adjacency lists of a relation that the gpu tier holds; one of nothing where it holds none.
-
-        Parameters
-        ----------
-        relation
-            As in `Graph.relation`.
-
-        Raises
-        ------
-        MissingError
-            If there is no such relation.
-        """
+        """Adjacency lists of a relation (as in `Graph.relation`) that the gpu tier holds; one of nothing if none."""
         key = relation_key(self.graph.relation(relation))
         entry = self.manifest.body.get("adjacency", {}).get(key)
         return AdjacencyPrefix(0, 0, 0) if entry is None else AdjacencyPrefix(**entry)
@@ -215,13 +192,7 @@ class Layout(Artifact):
         return Path(self.manifest.place(tier_file(node_type, tier, peer, self.num_peers)))
 
     def verify_tiers(self, node_type: str) -> None:
-        """Read the files of a type's memory tiers, and compare them with their checksums.
-
-        Raises
-        ------
-        FormatError
-            If one is not what was written.
-        """
+        """Read the files of a type's memory tiers, and compare them with their checksums."""
         for name in self.manifest.files:
             if name.startswith(f"tiers/{node_type}/"):
                 self.manifest.verifier(name).finish()
@@ -259,10 +230,8 @@ class Layout(Artifact):
             if name not in self.manifest.external:
                 found.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
             elif self.manifest.external[name].bytes != needed:
-                held = self.manifest.external[name].bytes
-                found.append(
-                    Problem(f"manifest.json: external.{name}", f"expected {needed} bytes, found {held}", "size")
-                )
+                message = f"expected {needed} bytes, found {self.manifest.external[name].bytes}"
+                found.append(Problem(f"manifest.json: external.{name}", message, "size"))
             sums = self.manifest.files.get(page_sums(image))
             wanted = ("uint32", (needed // self.page_bytes,))
             if sums is None and self.manifest.version >= (1, 2):
@@ -311,9 +280,8 @@ class Layout(Artifact):
         for tier in TIERS:
             begin, end = entry.ranges[tier]
             if begin != last or end < begin:
-                found.append(
-                    Problem(f"{where}.{tier}", f"expected to begin at rank {last}, found {begin}..{end}", "value")
-                )
+                message = f"expected to begin at rank {last}, found {begin}..{end}"
+                found.append(Problem(f"{where}.{tier}", message, "value"))
             last = end
         if last != entry.num_nodes:
             found.append(Problem(where, f"the tiers end at rank {last} of {entry.num_nodes}", "value"))
@@ -342,14 +310,8 @@ class Layout(Artifact):
         types = {}
         for node_type in self.feature_types:
             entry = self.type_layout(node_type)
-            tiers = {
-                tier: {
-                    "ranks": list(entry.ranges[tier]),
-                    "rows": entry.rows(tier),
-                    "bytes": entry.rows(tier) * entry.row_bytes,
-                }
-                for tier in TIERS
-            }
+            sizes = {tier: {"rows": entry.rows(tier), "bytes": entry.rows(tier) * entry.row_bytes} for tier in TIERS}
+            tiers = {tier: {"ranks": list(entry.ranges[tier]), **size} for tier, size in sizes.items()}
             waste = entry.ssd_rows.waste(entry.rows("ssd"), entry.row_bytes, self.page_bytes)
             types[node_type] = {
                 "rows": entry.num_nodes,

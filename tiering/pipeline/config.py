@@ -43,7 +43,7 @@ class ChainConfig:
     dataset: dict[str, Any]
     """Further options of the source."""
     score: dict[str, Any]
-    """Arguments of `tiering.pipeline.score`."""
+    """Arguments of `tiering.pipeline.score_graph`."""
     features: bool
     """Write the feature tables in rank order too."""
     layout: LayoutOptions
@@ -108,7 +108,7 @@ def _stage_keys(section: str) -> tuple[str, ...]:
 
         return ("method", "train", "seed", *OPTIONS)
     from tiering.datasets.options import ImportOptions
-    from tiering.pipeline.stages import CHECKSUM_FEATURES
+    from tiering.pipeline.commands import CHECKSUM_FEATURES
 
     return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions)))
 

@@ -41,20 +41,9 @@ def order_nodes(
     *,
     sizes: Sizes = SIZES,
 ) -> NodeOrders:
-    """Rank the nodes of every type.
+    """Rank the nodes of every type: ``new_to_old``, original id of each rank, int32 below 2^31 nodes, else int64.
 
-    Returns
-    -------
-    NodeOrders
-        ``new_to_old`` per node type: original id of each rank, int32 below 2^31 nodes, else int64. Each is computed
-        when it is asked for, and not kept.
-
-    Raises
-    ------
-    InputError
-        If the scores are of another graph; when an order is asked for, if they are not numbers.
-    BudgetError
-        When an order is asked for whole, if `sort_bytes` of the node type are not left.
+    Each is computed when it is asked for, and not kept. Asked for whole, it takes `sort_bytes` of memory.
     """
     check_scores(graph, scores)
     return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), sizes)
