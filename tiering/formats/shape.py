@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -122,6 +122,15 @@ class GraphShape:
     def order_bytes(self) -> int:
         """Bytes of the order that a reordered graph carries: both maps and the score of each node."""
         return sum(node.num_nodes * (2 * node.id_bytes + 8) for node in self.nodes.values())
+
+    def reordered(self, path: Path, *, features: bool) -> GraphShape:
+        """Sizes after a reorder, which writes the feature tables again with `features`."""
+        folder = path / "features" / "tables"
+        nodes = dict(self.nodes)
+        for name, table in self.tables.items() if features else ():
+            table = replace(table, path=folder / name, offset=0, row_order="rank")
+            nodes[name] = replace(nodes[name], table=table)
+        return replace(self, nodes=nodes, path=path)
 
     @classmethod
     def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False) -> GraphShape:

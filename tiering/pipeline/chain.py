@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +20,10 @@ from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import parse_memory
 from tiering.pipeline.commands import Memory, Threads, import_graph, import_options, layout, reorder_graph, score_graph
 from tiering.pipeline.config import ChainConfig, read_config
-from tiering.pipeline.predict import import_plan, layout_plan, score_plan
+from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
 from tiering.plan import Forecast, StagePlan, held_memory
 from tiering.progress import kept, note
-from tiering.units import format_bytes, format_seconds, parse_threads
+from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from tiering.loader import TieredLayout
@@ -131,11 +130,10 @@ def predict_run(
     Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
     `run_config` does before its first stage, and `BudgetError` where a stage would.
     """
-    from tiering.reorder import plan_reorder
-
     config = read_config(Path(path))
-    budget, workers = parse_memory(config.memory if memory is None else memory), parse_threads(threads)
     chain = _Chain(config, force)
+    budget = parse_memory(config.memory if memory is None else memory)
+    common: dict[str, Any] = {"threads": threads, "memory": budget}
     out = {name: chain.target(name) for name in FOLDERS}
     for target in out.values():
         replaceable(target)
@@ -144,22 +142,21 @@ def predict_run(
     graph: SizedGraph | None = chain.graph()
     if graph is None:
         plans["import"], graph = import_plan(
-            config.source, out["import"], config.format, config.edge_ids, workers, budget, config.dataset
+            config.source, out["import"], config.format, edge_ids=config.edge_ids, **common, **config.dataset
         )
-    shape = GraphShape.of(graph)
     scores = chain.scores(graph) if isinstance(graph, Graph) else None
     if scores is None:
-        plans["score"] = score_plan(graph, out["score"], budget, workers, config.score)
-    reordered = chain.reordered(graph, scores) if isinstance(graph, Graph) and scores is not None else None
-    if reordered is None:
-        plans["reorder"] = plan_reorder(shape, out["reorder"], budget, workers, config.features)
+        (plans["score"],) = predict_score(graph, out["score"], **common, **config.score).plans
+    reordered: SizedGraph | None = None
+    if isinstance(graph, Graph) and scores is not None:
+        reordered = chain.reordered(graph, scores)
     known = scores if config.layout.cache is not None else None
-    if reordered is None or chain.layout(reordered, known) is None:
-        tables, folder = shape.tables, out["reorder"] / "features" / "tables"
-        if config.features:
-            tables = {t: replace(own, path=folder / t, offset=0, row_order="rank") for t, own in tables.items()}
-        plan = layout_plan(reordered or out["reorder"], tables, out["layout"], budget, config.layout, known)
-        plans["layout"] = replace(plan, threads=workers)
+    if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
+        return Forecast(tuple(plans.values()))
+    if reordered is None:
+        (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], features=config.features, **common).plans
+        reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
+    (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
     return Forecast(tuple(plans.values()))
 
 

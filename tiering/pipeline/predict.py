@@ -1,11 +1,11 @@
 """What commands would do: the plans of their stages, made without running them. Nothing is written.
 
-The functions take what those of `tiering.pipeline.commands` take.
+The functions take what those of `tiering.pipeline.commands` take, and sizes in the place of a graph that does not exist
+yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,12 @@ from tiering.artifacts.reader import uncached_bytes
 from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
-from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train
-from tiering.memory import Budget, parse_memory
+from tiering.memory import parse_memory
 from tiering.pipeline.commands import Memory, Pathlike, Threads, open_source, opened, refuse_reordered
 from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
@@ -34,40 +33,32 @@ PARSED = ("edgelist", "parquet")
 """Formats that are read as a whole when they are opened."""
 
 
-def predict_import(
+def predict_import(source: Pathlike, out: Pathlike, format: str = "auto", **options: Any) -> Forecast:  # noqa: A002
+    """What `import_graph` would take.
+
+    The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
+    """
+    return Forecast((import_plan(source, out, format, **options)[0],))
+
+
+def import_plan(
     source: Pathlike,
     out: Pathlike,
-    format: str = "auto",  # noqa: A002 - the name the command line has
+    format: str,  # noqa: A002 - the name the command line has
     *,
     edge_ids: bool = False,
     threads: Threads = None,
     memory: Memory = None,
     **options: Any,
-) -> Forecast:
-    """What `import_graph` would take.
-
-    The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
-    """
-    plan, _ = import_plan(source, Path(out).absolute(), format, edge_ids, parse_threads(threads), memory, options)
-    return Forecast((plan,))
-
-
-def import_plan(
-    source: Pathlike,
-    out: Path,
-    format: str,  # noqa: A002 - the name the command line has
-    edge_ids: bool,
-    threads: int,
-    memory: Memory,
-    options: Mapping[str, Any],
 ) -> tuple[StagePlan, GraphShape]:
     """Plan of an import, and the sizes of the graph it would make."""
     from tiering.graph.plan import plan_import
 
-    with open_source(source, out, format, memory, options) as dataset:
+    target = Path(out).absolute()
+    with open_source(source, target, format, memory, options) as dataset:
         opening = _opening(dataset)
-        plan, shape = plan_import(dataset, out, parse_memory(memory), edge_ids=edge_ids)
-    return replace(plan, steps=(opening, *plan.steps), threads=threads), replace(shape, path=out)
+        plan, shape = plan_import(dataset, target, parse_memory(memory), edge_ids=edge_ids)
+    return replace(plan, steps=(opening, *plan.steps), threads=parse_threads(threads)), replace(shape, path=target)
 
 
 def _opening(dataset: Dataset) -> Step:
@@ -78,8 +69,12 @@ def _opening(dataset: Dataset) -> Step:
     return Step("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
 
 
+def _sized(graph: SizedGraph | Pathlike) -> SizedGraph:
+    return graph if isinstance(graph, GraphShape) else opened(graph, Graph)
+
+
 def predict_score(
-    graph: Graph | Pathlike,
+    graph: SizedGraph | Pathlike,
     out: Pathlike,
     method: str = "auto",
     *,
@@ -90,45 +85,42 @@ def predict_score(
     **options: Any,
 ) -> Forecast:
     """What `score_graph` would take."""
-    graph, target = opened(graph, Graph), Path(out).absolute()
-    given = {"method": method, "train": train, "seed": seed, **options}
-    return Forecast((score_plan(graph, target, memory, parse_threads(threads), given),))
-
-
-def score_plan(graph: SizedGraph, out: Path, memory: Memory, threads: int, given: Mapping[str, Any]) -> StagePlan:
-    """Plan of a score of a graph, or of one that does not exist yet."""
     from tiering.scores import plan_score
 
+    graph = _sized(graph)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
-    return plan_score(graph, **given, threads=threads, memory=memory).stage(graph, GraphShape.of(graph), out)
+    plan = plan_score(graph, method, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options)
+    return Forecast((plan.stage(graph, GraphShape.of(graph), Path(out).absolute()),))
 
 
 def predict_reorder(
-    graph: Graph | Pathlike,
-    scores: Scores | Pathlike,
+    graph: SizedGraph | Pathlike,
+    scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
 ) -> Forecast:
-    """What `reorder_graph` would take."""
+    """What `reorder_graph` would take; without `scores`, by any."""
     from tiering.reorder import check_scores, plan_reorder
 
-    graph, scores = opened(graph, Graph), opened(scores, Scores)
-    refuse_reordered(graph)
-    check_scores(graph, scores)
-    if features:
-        checked_tables(graph)
-    values = [scores.values(node_type) for node_type in graph.node_types]
-    uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
+    graph, uncached = _sized(graph), 0.0
+    if isinstance(graph, Graph):
+        refuse_reordered(graph)
+        if features:
+            checked_tables(graph)
+    if isinstance(graph, Graph) and scores is not None:
+        check_scores(graph, scores := opened(scores, Scores))
+        values = [scores.values(node_type) for node_type in graph.node_types]
+        uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
     return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached),))
 
 
 def predict_layout(
-    graph: Graph | Pathlike,
+    graph: SizedGraph | Pathlike,
     out: Pathlike,
     options: LayoutOptions | None = None,
     *,
@@ -137,34 +129,23 @@ def predict_layout(
     memory: Memory = None,
     **given: Any,
 ) -> Forecast:
-    """What `write_layout` would take; how it would divide the GPU's memory stands among the notes."""
-    from tiering.layout import LayoutOptions
+    """What `write_layout` would take; how it would divide the GPU's memory stands among the notes.
 
-    graph, target = opened(graph, Graph), Path(out).absolute()
-    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
-    tables, shape = checked_tables(graph), GraphShape.of(graph)
-    copied = 0 if disk_of(graph.path) == disk_of(target) else shape.graph_bytes() + shape.order_bytes()
-    plan = layout_plan(graph, tables, target, parse_memory(memory), asked, known, copied)
-    return Forecast((replace(plan, threads=parse_threads(threads)),))
-
-
-def layout_plan(
-    graph: Graph | Path,
-    tables: dict[str, FeatureTable],
-    out: Path,
-    budget: Budget,
-    options: LayoutOptions,
-    scores: Scores | None = None,
-    copied: int = 0,
-) -> StagePlan:
-    """Plan of a layout of a graph, or of one that does not exist yet (its path): then all scores count as equal.
-
-    `scores` are those the graph was ordered by, for an adjacency cache; `copied` as of `LayoutPlan.stage`.
+    Where the graph does not exist yet, all scores count as equal.
     """
+    from tiering.layout import LayoutOptions
     from tiering.layout.plan import plan_future_layout, plan_layout
 
+    graph, target, copied = _sized(graph), Path(out).absolute(), 0
+    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     if isinstance(graph, Graph):
-        plan = plan_layout(graph, tables, options, scores, budget)
+        tables, shape = checked_tables(graph), GraphShape.of(graph)
+        budget = parse_memory(memory)
+        plan = plan_layout(graph, tables, asked, known, budget)
+        if disk_of(graph.path) != disk_of(target):
+            copied = shape.graph_bytes() + shape.order_bytes()
     else:
-        plan = plan_future_layout(graph, tables, options)
-    return plan.stage(tables, out, options.folders, budget, copied)
+        tables, budget = graph.tables, parse_memory(memory)
+        plan = plan_future_layout(graph.path, tables, asked)
+    stage = plan.stage(tables, target, asked.folders, budget, copied)
+    return Forecast((replace(stage, threads=parse_threads(threads)),))
