@@ -124,7 +124,7 @@ def _groups() -> Iterator[tuple[int, int]]:
             continue
         root = Path("/sys/fs/cgroup/memory" if one else "/sys/fs/cgroup")
         # In a container the path may be the host's, which is not there: then the mount itself is the group.
-        place = next((each for each in (root / path.lstrip("/"), root) if each.is_dir()), None)
+        place = next((folder for folder in (root / path.lstrip("/"), root) if folder.is_dir()), None)
         while place is not None and (place == root or root in place.parents):
             if (limit := _number(place / ("memory.limit_in_bytes" if one else "memory.max"))) is not None:
                 yield limit, _held(place, one)

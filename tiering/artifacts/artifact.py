@@ -98,17 +98,17 @@ class Artifact:
             self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
-            found = self.part_types[name]._load(open_directory(self.path / name, held))
+            part = self.part_types[name]._load(open_directory(self.path / name, held))
         except (FormatError, MissingError) as error:
-            found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
-        if not isinstance(found, Artifact):
-            self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in found]
+            part = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
+        if not isinstance(part, Artifact):
+            self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part]
             return
-        self._nested[name] = found
-        if found.digest != self.manifest.parts[name]:
+        self._nested[name] = part
+        if part.digest != self.manifest.parts[name]:
             message = "the nested artifact's manifest changed after it was recorded"
             self._damaged.append(Problem(name, message, "checksum"))
-        self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in found._damaged]
+        self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part._damaged]
 
     def verify_reads(self, on: bool = True) -> None:
         """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
@@ -133,24 +133,24 @@ class Artifact:
         `sample`: at level ``full``, share of the blocks of each file that is read and compared, at least one.
         `coverage` is told what was compared with what.
         """
-        found = self._header_problems()
-        if found or level == "header":
-            return found
-        found += self._structure_problems(threads)
+        problems = self._header_problems()
+        if problems or level == "header":
+            return problems
+        problems += self._structure_problems(threads)
         if level == "full":
             coverage = coverage or Coverage()
             names = [*self.manifest.files, *(n for n, external in self.manifest.external.items() if external.whole)]
             for name in names:
-                found += coverage.compare(self.manifest, name, threads, sample)
+                problems += coverage.compare(self.manifest, name, threads, sample)
             for name, external in self.manifest.external.items():
                 if not external.whole:
-                    found += coverage.compare_samples(name, external, sample >= 1)
-            if not found and sample >= 1:
-                found += self._content_problems(threads)
+                    problems += coverage.compare_samples(name, external, sample >= 1)
+            if not problems and sample >= 1:
+                problems += self._content_problems(threads)
         for name, part in self._nested.items():
             inside = part.problems(level, threads, sample, coverage)
-            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
-        return found
+            problems += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
+        return problems
 
     @classmethod
     def check(
@@ -163,12 +163,12 @@ class Artifact:
     ) -> list[Problem]:
         """Every problem of the artifact at `path`, which may be too damaged to open."""
         try:
-            found = cls._load(open_directory(path))
+            artifact = cls._load(open_directory(path))
         except FormatError as error:
             return [Problem(MANIFEST, str(error), "json")]
         except (MissingError, StorageError) as error:
             return [Problem(MANIFEST, str(error), "missing")]
-        return found.problems(level, threads, sample, coverage) if isinstance(found, Artifact) else found
+        return artifact.problems(level, threads, sample, coverage) if isinstance(artifact, Artifact) else artifact
 
     def parts(self) -> Mapping[str, Artifact]:
         """Nested artifacts by name."""
@@ -183,24 +183,24 @@ class Artifact:
         return part
 
     def _header_problems(self) -> list[Problem]:
-        found, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
-        unreadable = {problem.where for problem in found}
+        problems, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
+        unreadable = {problem.where for problem in problems}
         for name, entry in self.manifest.files.items():
             if name in unreadable:
                 continue
             size = held.hold(name)
             if size is None:
-                found.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
+                problems.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
             elif size != entry.bytes:
-                found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
+                problems.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
             size = None if str(external.path) in unreadable else held.hold(external.path)
             message = f"expected {external.bytes} bytes, found {size}"
             if size is None:
                 message = "the file does not exist (moved? then make the artifact again)"
             if size != external.bytes and str(external.path) not in unreadable:
-                found.append(Problem(f"external {name}: {external.path}", message, "external"))
-        return found or self._body_problems()
+                problems.append(Problem(f"external {name}: {external.path}", message, "external"))
+        return problems or self._body_problems()
 
     def _body_problems(self) -> list[Problem]:
         """What the schema cannot say about the body: names that must exist, numbers that must agree. O(1)."""

@@ -56,16 +56,16 @@ class Coverage:
             with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
                 while whole and file.read(_PIECE):
                     pass
-                found = sampled_digest(external.path)
+                digest = sampled_digest(external.path)
         except StorageError as error:
             return [Problem(where, str(error), "external")]
         if external.bytes <= SAMPLES * SAMPLE_BYTES:
             self.known, self.compared = self.known + external.bytes, self.compared + external.bytes
         else:
             self.samples.append(f"{external.path} ({'read whole' if whole else 'not read whole'})")
-        if found == external.digest:
+        if digest == external.digest:
             return []
-        return [Problem(where, f"content changed: expected {external.digest}, found {found}", "checksum")]
+        return [Problem(where, f"content changed: expected {external.digest}, found {digest}", "checksum")]
 
     def __str__(self) -> str:
         """One sentence."""

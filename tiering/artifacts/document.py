@@ -85,12 +85,12 @@ def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirec
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"key {twice!r} stands twice in an object")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> Any:
@@ -138,18 +138,18 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
-    found = document["format"].removeprefix("tiering.")
-    if not document["format"].startswith("tiering.") or found not in KINDS:
+    actual = document["format"].removeprefix("tiering.")
+    if not document["format"].startswith("tiering.") or actual not in KINDS:
         known = ", ".join(f"tiering.{known}" for known in KINDS)
         what = _short(repr(document["format"]))
         return [Problem(MANIFEST, f"expected a format out of {known}; found {what}", "version")]
-    if problem := _version_problem(document, found, data):
+    if problem := _version_problem(document, actual, data):
         return [problem]
-    if kind is not None and found != kind:
-        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {found} artifact", "version")]
+    if kind is not None and actual != kind:
+        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
     problems = [
         Problem(f"{MANIFEST}: {_place(error)}", _short(error.message), "schema")
-        for error in islice(_validator(found).iter_errors(document), _MOST_PROBLEMS)
+        for error in islice(_validator(actual).iter_errors(document), _MOST_PROBLEMS)
     ]
     return problems or _entry_problems(document)
 
@@ -191,9 +191,9 @@ def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) ->
     if data is None:
         return None
     line = f'\n "checksum": {json.dumps(seal)},'.encode()
-    found = digest_bytes(data.replace(line, b"", 1))
-    if data.count(line) != 1 or found != seal:
-        message = f"changed after it was written: expected {_short(seal)}, found {found}"
+    digest = digest_bytes(data.replace(line, b"", 1))
+    if data.count(line) != 1 or digest != seal:
+        message = f"changed after it was written: expected {_short(seal)}, found {digest}"
         return Problem(MANIFEST, message, "checksum")
     return None
 

@@ -102,15 +102,15 @@ class Journal:
 
 def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     """The documents before the first torn line, and the bytes they take."""
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     length = 0
     for line in data.splitlines(keepends=True):
         try:
             document = json.loads(line) if line.endswith(b"\n") else None
         except ValueError:
             break
-        if not isinstance(document, dict) or not ({"key", "facts"} if found else {"identity"}) <= set(document):
+        if not isinstance(document, dict) or not ({"key", "facts"} if documents else {"identity"}) <= set(document):
             break
-        found.append(document)
+        documents.append(document)
         length += len(line)
-    return found, length
+    return documents, length

@@ -209,11 +209,11 @@ class Manifest:
         if CHECKSUMS not in self.files:
             return {}
         with storage_errors(self.path / CHECKSUMS):
-            data, at, found = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
+            data, at, digests = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
         for name, entry in self._in_blocks():
             end = at + DIGEST_BYTES * num_blocks(entry.bytes)
-            found[name], at = data[at:end], end
-        return found
+            digests[name], at = data[at:end], end
+        return digests
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, but for its checksum."""

@@ -99,13 +99,13 @@ class Verifier:
         threads = threads or parse_threads("auto")
         if data is not None:
             with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))
+                digests = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))
         else:
             with storage_errors(self.path):
-                found = checksum.block_digests(self.place, wanted, threads)
+                digests = checksum.block_digests(self.place, wanted, threads)
         if self._blocks is None:
-            return [] if checksum.combine_digests(b"".join(found)) == self._whole else wanted
-        return [block for block, digest in zip(wanted, found, strict=True) if digest != self._expected(block)]
+            return [] if checksum.combine_digests(b"".join(digests)) == self._whole else wanted
+        return [block for block, digest in zip(wanted, digests, strict=True) if digest != self._expected(block)]
 
     def _expected(self, block: int) -> bytes:
         size = checksum.DIGEST_BYTES

@@ -96,7 +96,7 @@ class ArtifactWriter:
 
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""
-        found = {}
+        entries = {}
         for name in names:
             facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
             if facts is None or "blocks" not in facts:
@@ -105,8 +105,8 @@ class ArtifactWriter:
             file = self.path / name
             if not file.is_file() or file.stat().st_size != entry.bytes:
                 return False
-            found[name] = entry
-        self._files.update(found)
+            entries[name] = entry
+        self._files.update(entries)
         return True
 
     def required_journal(self) -> Journal:

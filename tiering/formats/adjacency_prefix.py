@@ -70,22 +70,22 @@ class AdjacencyPrefix:
 
 def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
     """What is wrong with the prefixes of a layout's body, by the sizes that the graph's manifest says. O(relations)."""
-    found: list[Problem] = []
+    problems: list[Problem] = []
     keys = {relation_key(relation): relation for relation in graph.relations}
     for key, entry in body["adjacency"].items():
         where = f"manifest.json: body.adjacency.{key}"
         if key not in keys:
-            found.append(Problem(where, f"the graph has no such relation, only {', '.join(keys)}", "value"))
+            problems.append(Problem(where, f"the graph has no such relation, only {', '.join(keys)}", "value"))
             continue
         nodes, edges = graph.num_nodes(keys[key][2]), graph.num_edges(keys[key])
         for name, most in (("columns", nodes), ("edges", edges)):
             if entry[name] > most:
-                found.append(Problem(f"{where}.{name}", f"expected at most {most}, found {entry[name]}", "value"))
+                problems.append(Problem(f"{where}.{name}", f"expected at most {most}, found {entry[name]}", "value"))
         size = ListBytes.of_graph(graph, keys[key], entry["weights"])
         expected = AdjacencyPrefix.of(entry["columns"], entry["edges"], size).bytes
         if entry["bytes"] != expected:
-            found.append(Problem(f"{where}.bytes", f"expected {expected}, found {entry['bytes']}", "size"))
-    return found + _split_problems(body)
+            problems.append(Problem(f"{where}.bytes", f"expected {expected}, found {entry['bytes']}", "size"))
+    return problems + _split_problems(body)
 
 
 def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
@@ -95,24 +95,24 @@ def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
         "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in body["node_types"].values()),
     }
-    found = [
+    problems = [
         Problem(f"manifest.json: body.split.{name}", f"expected {nbytes}, found {split[name]}", "size")
         for name, nbytes in held.items()
         if nbytes != split[name]
     ]
-    if not found and sum(held.values()) > split["budget_bytes"]:
+    if not problems and sum(held.values()) > split["budget_bytes"]:
         message = f"expected at least {sum(held.values())}, found {split['budget_bytes']}"
-        found.append(Problem("manifest.json: body.split.budget_bytes", message, "size"))
-    return found
+        problems.append(Problem("manifest.json: body.split.budget_bytes", message, "size"))
+    return problems
 
 
 def prefix_entry_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
     """Prefixes whose entries are not those of the graph's ``indptr``; only for a body without `prefix_problems`."""
-    found = []
+    problems = []
     for key, entry in body["adjacency"].items():
         edges = int(graph.csc(key)[0][entry["columns"]])
         if edges != entry["edges"]:
             where = f"manifest.json: body.adjacency.{key}.edges"
             message = f"expected {edges}, which is indptr[{entry['columns']}], found {entry['edges']}"
-            found.append(Problem(where, message, "value"))
-    return found
+            problems.append(Problem(where, message, "value"))
+    return problems

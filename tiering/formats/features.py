@@ -91,7 +91,7 @@ class Features(Artifact):
         )  # fmt: skip
 
     def _body_problems(self) -> list[Problem]:
-        found = []
+        problems = []
         for node_type, entry in self.manifest.body["tables"].items():
             where = f"manifest.json: body.tables.{node_type}"
             needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
@@ -100,10 +100,10 @@ class Features(Artifact):
             else:
                 held = self.manifest.external.get(entry["external"])  # type: ignore[assignment]
             if held is None:
-                found.append(Problem(where, "refers to a file that the manifest does not list", "value"))
+                problems.append(Problem(where, "refers to a file that the manifest does not list", "value"))
             elif held.bytes < needed:
-                found.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
-        return found
+                problems.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
         """Sizes and places of the tables."""

@@ -178,8 +178,8 @@ class Layout(Artifact):
     @property
     def split(self) -> Mapping[str, Any] | None:
         """How the memory of each GPU was divided between feature rows and adjacency lists; ``None``: all for rows."""
-        found: Mapping[str, Any] | None = self.manifest.body.get("split")
-        return found
+        split: Mapping[str, Any] | None = self.manifest.body.get("split")
+        return split
 
     def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
         """Adjacency lists of a relation (as in `Graph.relation`) that the gpu tier holds; one of nothing if none."""
@@ -212,34 +212,34 @@ class Layout(Artifact):
             return [Problem("manifest.json: parts", "the reordered graph is not listed", "value")]
         if self.page_bytes & (self.page_bytes - 1):
             return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
-        found: list[Problem] = []
+        problems: list[Problem] = []
         pages = 0
         for node_type in sorted(self.feature_types):  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            found += self._type_problems(entry, pages) + self._source_problems(entry)
+            problems += self._type_problems(entry, pages) + self._source_problems(entry)
             pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
-            found.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
-        return found or self._image_problems(pages) + self._prefix_problems()
+            problems.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
+        return problems or self._image_problems(pages) + self._prefix_problems()
 
     def _image_problems(self, pages: int) -> list[Problem]:
-        found = []
+        problems = []
         for image in range(self.num_images):
             name = image_name(image)
             needed = image_bytes(pages, image, self.num_images, self.page_bytes)
             if name not in self.manifest.external:
-                found.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
+                problems.append(Problem(f"manifest.json: external.{name}", "the image is not listed", "value"))
             elif self.manifest.external[name].bytes != needed:
                 message = f"expected {needed} bytes, found {self.manifest.external[name].bytes}"
-                found.append(Problem(f"manifest.json: external.{name}", message, "size"))
+                problems.append(Problem(f"manifest.json: external.{name}", message, "size"))
             sums = self.manifest.files.get(page_sums(image))
             wanted = ("uint32", (needed // self.page_bytes,))
             if sums is None and self.manifest.version >= (1, 2):
-                found.append(Problem(f"manifest.json: files.{page_sums(image)}", "the file is not listed", "value"))
+                problems.append(Problem(f"manifest.json: files.{page_sums(image)}", "the file is not listed", "value"))
             elif sums is not None and (sums.dtype, sums.shape) != wanted:
                 message = f"expected {wanted}, found {(sums.dtype, sums.shape)}"
-                found.append(Problem(page_sums(image), message, "size"))
-        return found
+                problems.append(Problem(page_sums(image), message, "size"))
+        return problems
 
     def _source_problems(self, entry: TypeLayout) -> list[Problem]:
         """What disagrees with the graph about the rows of a type."""
@@ -271,22 +271,22 @@ class Layout(Artifact):
 
     def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
         where = f"manifest.json: body.node_types.{entry.node_type}"
-        found: list[Problem] = []
+        problems: list[Problem] = []
         listed_bytes = self.manifest.body["node_types"][entry.node_type]["row_bytes"]
         if listed_bytes != entry.row_bytes:
             message = f"expected {entry.row_bytes} ({entry.dim} x {entry.dtype}), found {listed_bytes}"
-            found.append(Problem(f"{where}.row_bytes", message, "value"))
+            problems.append(Problem(f"{where}.row_bytes", message, "value"))
         last = 0
         for tier in TIERS:
             begin, end = entry.ranges[tier]
             if begin != last or end < begin:
                 message = f"expected to begin at rank {last}, found {begin}..{end}"
-                found.append(Problem(f"{where}.{tier}", message, "value"))
+                problems.append(Problem(f"{where}.{tier}", message, "value"))
             last = end
         if last != entry.num_nodes:
-            found.append(Problem(where, f"the tiers end at rank {last} of {entry.num_nodes}", "value"))
-        if found:
-            return found
+            problems.append(Problem(where, f"the tiers end at rank {last} of {entry.num_nodes}", "value"))
+        if problems:
+            return problems
         files = {tier_file(entry.node_type, t): entry.rows(t) for t in ("gpu", "cpu")}
         for peer in range(self.num_peers):
             name = tier_file(entry.node_type, "peer", peer, self.num_peers)
@@ -294,16 +294,16 @@ class Layout(Artifact):
         for name, rows in files.items():
             listed = self.manifest.files.get(name)
             if rows and listed is None:
-                found.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
+                problems.append(Problem(f"manifest.json: files.{name}", "the file is not listed", "value"))
             elif listed is not None and listed.bytes != rows * entry.row_bytes:
                 message = f"expected {rows} rows of {entry.row_bytes} bytes, found {listed.bytes} bytes"
-                found.append(Problem(name, message, "size"))
+                problems.append(Problem(name, message, "size"))
         if entry.rows("peer") and not self.num_peers:
-            found.append(Problem(f"{where}.peer", "there are peer rows but num_peers is 0", "value"))
+            problems.append(Problem(f"{where}.peer", "there are peer rows but num_peers is 0", "value"))
         expected = SsdRows.plan(first_page, entry.rows("ssd"), entry.row_bytes, self.page_bytes)
         if expected != entry.ssd_rows:
-            found.append(Problem(f"{where}.ssd_rows", f"expected {expected}, found {entry.ssd_rows}", "value"))
-        return found
+            problems.append(Problem(f"{where}.ssd_rows", f"expected {expected}, found {entry.ssd_rows}", "value"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
         """Rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""

@@ -38,8 +38,8 @@ def of_ranks(
             f"{graph.path}: order of node type {node_type!r}: rank {begin + wrong[0]} holds id {ids[wrong[0]]}, "
             f"outside 0..{values.shape[0] - 1}; {damaged(graph.path)}"
         )
-    found: np.ndarray[Any, Any] = values[ids]
-    return found
+    ranked: np.ndarray[Any, Any] = values[ids]
+    return ranked
 
 
 def named(text: str, relations: Sequence[Relation]) -> str:

@@ -53,14 +53,14 @@ def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict
     MissingError
         If a node type or a file does not exist.
     """
-    found = {
+    nodes = {
         node_type: _checked(graph, node_type, ids, where)
         for node_type, (ids, where) in _by_type(graph, train, seed).items()
     }
-    found = {node_type: ids for node_type, ids in found.items() if ids.size}
-    if not found:
+    nodes = {node_type: ids for node_type, ids in nodes.items() if ids.size}
+    if not nodes:
         raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
-    return found
+    return nodes
 
 
 def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:

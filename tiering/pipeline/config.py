@@ -134,8 +134,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
     return options
 
 
-def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(set(found) - set(known))
+def _refuse_unknown(path: Path, what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
 
