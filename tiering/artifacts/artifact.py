@@ -1,14 +1,16 @@
-"""An artifact on disk: open it, validate it in levels."""
+"""An artifact on disk: open it, validate it in levels, say what was compared."""
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
-from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import (
     MANIFEST,
     document_problems,
@@ -17,12 +19,18 @@ from tiering.artifacts.document import (
     read_document,
 )
 from tiering.artifacts.held import HeldDirectory
-from tiering.artifacts.manifest import Manifest
+from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.problems import Problem, raise_problems
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InternalError, MissingError, StorageError
+from tiering.units import format_bytes
 
 LEVELS = ("header", "structure", "full")
 """Validation levels: header O(1), structure O(nodes), full O(edges) with checksums."""
+
+_SHOWN = 3
+"""Damaged blocks that a problem names."""
+_PIECE = 8 * 1024 * 1024
 
 Self = TypeVar("Self", bound="Artifact")
 
@@ -227,3 +235,61 @@ class Artifact:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+
+@dataclass
+class Coverage:
+    """Bytes that were looked at."""
+
+    compared: int = 0
+    """Bytes that were read and compared with a checksum."""
+    known: int = 0
+    """Bytes that have one."""
+    samples: list[str] = field(default_factory=list)
+    """Files of which only samples were recorded, and were compared."""
+
+    def compare(self, manifest: Manifest, name: str, threads: int, sample: float) -> list[Problem]:
+        """Compare a file with its checksums: all blocks, or a share of them drawn at random."""
+        try:
+            verifier = manifest.verifier(name)
+        except FormatError as error:
+            return [Problem(CHECKSUMS, str(error), "checksum")]
+        count = num_blocks(verifier.nbytes)
+        wanted = range(count) if sample >= 1 else random.sample(range(count), min(count, max(1, round(sample * count))))
+        where = name if name in manifest.files else f"external {name}: {verifier.path}"
+        try:
+            wrong = verifier.damaged(wanted, threads)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        self.known += verifier.nbytes
+        self.compared += sum(end - begin for begin, end in map(verifier.span, wanted))
+        if not wrong:
+            return []
+        places = ", ".join(verifier.describe(block) for block in wrong[:_SHOWN])
+        more = f" and {len(wrong) - _SHOWN} more places" if len(wrong) > _SHOWN else ""
+        return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
+
+    def compare_samples(self, name: str, external: External, whole: bool) -> list[Problem]:
+        """Compare the samples of a file of the user's; if `whole`, read all of it: what the disk has lost shows."""
+        where = f"external {name}: {external.path}"
+        try:
+            with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
+                while whole and file.read(_PIECE):
+                    pass
+                digest = sampled_digest(external.path)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        if external.bytes <= SAMPLES * SAMPLE_BYTES:
+            self.known, self.compared = self.known + external.bytes, self.compared + external.bytes
+        else:
+            self.samples.append(f"{external.path} ({'read whole' if whole else 'not read whole'})")
+        if digest == external.digest:
+            return []
+        return [Problem(where, f"content changed: expected {external.digest}, found {digest}", "checksum")]
+
+    def __str__(self) -> str:
+        """One sentence."""
+        told = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
+        if self.samples:
+            told += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"
+        return told

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.artifact import Artifact, Coverage
 from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.artifacts.problems import Problem, raise_problems
 from tiering.errors import FormatError
