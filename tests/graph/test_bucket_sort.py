@@ -23,7 +23,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.graph.plan import SIZES, CscSizes, SortSizes, least_memory, plan_buckets, plan_import
-from tiering.memory import Budget, own_memory
+from tiering.memory import Budget, own_memory, parse_memory
 
 MIB = 1 << 20
 SMALL = SortSizes(
@@ -215,7 +215,7 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, s
     reserved: list[int] = []
     reserve = reader.reserve
     monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    budget = Budget(room, "test")
+    budget = parse_memory(own_memory() + room)
     with peak_memory() as peak:
         made = build_graph(data, tmp_path / "made", memory=budget, edge_ids=True)
     assert peak.bytes < budget.limit
