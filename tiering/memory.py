@@ -30,9 +30,7 @@ class Budget:
     """
 
     limit: int
-    """Bytes."""
     text: str
-    """What the user gave."""
     held: int = 0
     """Bytes that this process held when the stage began."""
     taken: int = 0

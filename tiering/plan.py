@@ -39,7 +39,6 @@ class Step:
     """One step of a stage; steps follow each other."""
 
     name: str
-    """What is made."""
     how: str
     """Strategy in words: ``in memory``, ``scatter``, ``3 windows``..."""
     memory: int = 0
@@ -56,7 +55,6 @@ class Step:
     """``edge``, ``node``, ``row`` or ``list``."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
         return dict(vars(self))
 
 
@@ -65,9 +63,7 @@ class StagePlan:
     """A stage: its steps, what it leaves and where."""
 
     stage: str
-    """Name of the command."""
     out: Path
-    """The artifact."""
     steps: tuple[Step, ...]
     """In the order in which they run."""
     left: Mapping[Path, int] = field(default_factory=dict)
@@ -77,7 +73,6 @@ class StagePlan:
     notes: tuple[str, ...] = ()
     """What the numbers rest on, where that is not plain."""
     threads: int = 1
-    """Threads that the stage uses."""
 
     @property
     def memory(self) -> int:
@@ -86,12 +81,10 @@ class StagePlan:
 
     @property
     def disk_read(self) -> int:
-        """Bytes of inputs read from disk."""
         return sum(step.disk_read for step in self.steps)
 
     @property
     def disk_written(self) -> int:
-        """Bytes of the result written."""
         return sum(step.disk_written for step in self.steps)
 
     @property
@@ -117,7 +110,6 @@ class StagePlan:
         return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: totals and steps."""
         return {
             "stage": self.stage,
             "out": str(self.out),
@@ -152,12 +144,10 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Time of all stages, about."""
         return sum(plan.seconds for plan in self.plans)
 
     @property
     def memory(self) -> int:
-        """Peak over the stages."""
         return max((plan.memory for plan in self.plans), default=0)
 
     def shortages(self) -> list[Shortage]:
@@ -181,7 +171,6 @@ class Forecast:
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "dry_run": True,
             "stages": [plan.to_json() for plan in self.plans],

@@ -1,7 +1,7 @@
 """Runs commands in processes that die, fail or are interrupted at a chosen call of the operating system.
 
-Started as a server (``python crash_injection.py``) that has everything imported and forks a process for each command, so that a
-trial costs milliseconds. It reads one JSON document per line and answers with one:
+Started as a server (``python crash_injection.py``) that has everything imported and forks a process for each command,
+so that a trial costs milliseconds. It reads one JSON document per line and answers with one:
 
 ``argv``     arguments of `tiering`
 ``program``  another than `tiering`, see `PROGRAMS`

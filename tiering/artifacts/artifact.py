@@ -43,7 +43,6 @@ class Artifact:
 
     kind: ClassVar[str]
     part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
-    """Nested artifacts the kind may have, by name."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -54,7 +53,6 @@ class Artifact:
 
     @property
     def path(self) -> Path:
-        """Directory of the artifact."""
         return self.manifest.path
 
     @property
@@ -179,7 +177,6 @@ class Artifact:
         return artifact.problems(level, threads, sample, coverage) if isinstance(artifact, Artifact) else artifact
 
     def parts(self) -> Mapping[str, Artifact]:
-        """Nested artifacts by name."""
         return dict(self._nested)
 
     def part(self, name: str) -> Artifact | None:
@@ -288,7 +285,6 @@ class Coverage:
         return [Problem(where, f"content changed: expected {external.digest}, found {digest}", "checksum")]
 
     def __str__(self) -> str:
-        """One sentence."""
         told = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
         if self.samples:
             told += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"

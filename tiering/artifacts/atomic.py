@@ -39,7 +39,6 @@ class OutputDirectory:
     """
 
     path: Path
-    """Where to write."""
     journal: Journal | None
     """Of the run; ``None`` without an identity."""
 
@@ -217,7 +216,6 @@ class OutputDirectory:
 
 
 def _remove(path: Path) -> None:
-    """Remove whatever lies at a path, if anything does."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():

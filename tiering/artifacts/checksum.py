@@ -25,12 +25,10 @@ _PIECE = 1024 * 1024
 
 
 def num_blocks(nbytes: int) -> int:
-    """Blocks of a file of `nbytes`."""
     return -(-nbytes // BLOCK_BYTES)
 
 
 def block_digest(block: memoryview) -> bytes:
-    """Digest of one block."""
     return xxhash.xxh3_64(block).digest()
 
 

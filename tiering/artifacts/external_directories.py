@@ -33,7 +33,6 @@ def claim(folder: Path, out: Path) -> None:
 
 
 def claimed(folder: Path, out: Path) -> bool:
-    """Whether a directory belongs to an output."""
     with storage_errors(folder / OWNER):
         try:
             return (folder / OWNER).read_text() == f"{out}\n"

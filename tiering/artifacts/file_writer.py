@@ -106,7 +106,6 @@ class FileWriter:
             yield range(first, end)
 
     def span(self, block: int) -> tuple[int, int]:
-        """First byte and end of a block."""
         return block * self.block_bytes, min(self.nbytes, (block + 1) * self.block_bytes)
 
     def write(self, first: int, data: Bytes) -> None:
@@ -197,7 +196,6 @@ class _Appended:
         self._pool, self._sealer = ThreadPoolExecutor(_WRITERS), ThreadPoolExecutor(1)  # threads come with work
 
     def take(self, data: Bytes, offset: int | None) -> None:
-        """See `FileWriter.append`."""
         file, offset = self._file, self._next if offset is None else offset
         if offset > self._end or offset + data.size > file.nbytes:
             raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self._end}")

@@ -60,7 +60,6 @@ class HeldDirectory:
         return f"{_DESCRIPTORS}{self._descriptors[str(name)]}"
 
     def read(self, name: str) -> bytes:
-        """All bytes of a held file."""
         return os.pread(self._descriptors[name], self._sizes[name], 0)
 
     def link_or_copy(self, name: str, target: Path) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
-"""Name of the file."""
 OUTSIDE = "outside "
 """Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.external_directories`."""
 
@@ -87,7 +86,6 @@ class Journal:
                     self._append({"key": key, "facts": None})
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _append(self, document: dict[str, Any]) -> None:

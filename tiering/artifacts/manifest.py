@@ -63,9 +63,7 @@ class FileEntry:
     dtype: str
     """NumPy name of one element, or ``bfloat16``."""
     shape: tuple[int, ...]
-    """Elements per axis."""
     checksum: str
-    """`tiering.artifacts.checksum` of the file."""
     blocks: Digests | None = field(default=None, compare=False, repr=False)
     """While it is being written."""
 
@@ -76,14 +74,12 @@ class FileEntry:
 
     @property
     def bytes(self) -> int:
-        """Size of the file."""
         size = storage_dtype(self.dtype).itemsize
         for extent in self.shape:
             size *= extent
         return size
 
     def to_json(self) -> dict[str, Any]:
-        """Form in the manifest."""
         return {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes, "checksum": self.checksum}
 
 
@@ -94,7 +90,6 @@ class External:
     path: Path
     """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
     bytes: int
-    """Expected size."""
     digest: str
     """Sampled digest or full checksum; the prefix says which."""
     blocks: Digests | None = field(default=None, compare=False, repr=False)
@@ -111,7 +106,6 @@ class External:
         return self.digest.startswith(PREFIX)
 
     def to_json(self) -> dict[str, Any]:
-        """Form in the manifest."""
         return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
 
 
@@ -120,11 +114,8 @@ class Manifest:
     """Parsed ``manifest.json`` of an artifact that passed its schema."""
 
     path: Path
-    """Directory of the artifact."""
     kind: str
-    """One of `KINDS`."""
     version: tuple[int, int]
-    """Format version, (major, minor)."""
     files: dict[str, FileEntry]
     """Files inside the artifact by relative path."""
     parts: dict[str, str]
@@ -134,13 +125,11 @@ class Manifest:
     provenance: dict[str, Any]
     """Stage, options, seed, package version, digests of the inputs."""
     body: dict[str, Any]
-    """What is particular to the kind."""
     digest: str = ""
     """Digest of the manifest's bytes: identifies the artifact's content."""
     held: HeldDirectory | None = field(default=None, repr=False)
     """The files as they were when the artifact was opened."""
     verify: bool = False
-    """Whether what is read is compared with its checksums."""
     arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
 
@@ -165,7 +154,6 @@ class Manifest:
         return str(self.path / name) if self.held is None else self.held.place(name)
 
     def image_place(self, name: str) -> str:
-        """What opens the external file `name`."""
         path = self.external[name].path
         return str(path) if self.held is None else self.held.place(path)
 

@@ -293,7 +293,6 @@ class SegmentFile:
             yield offset, sizes
 
     def remove(self) -> None:
-        """Close and delete the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

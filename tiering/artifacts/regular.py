@@ -23,7 +23,6 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """What something is that is no regular file, in words."""
     return _KINDS[stat.S_IFMT(mode)][0]
 
 

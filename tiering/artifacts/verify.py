@@ -42,7 +42,6 @@ class Verifier:
 
     @property
     def done(self) -> bool:
-        """Whether every block was compared."""
         return not self._pending
 
     def passed(self, offset: int, data: memoryview) -> None:
@@ -81,11 +80,9 @@ class Verifier:
             self._pending.clear()
 
     def span(self, block: int) -> tuple[int, int]:
-        """First byte and end of a block."""
         return block * checksum.BLOCK_BYTES, min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
 
     def describe(self, block: int) -> str:
-        """Where a block lies."""
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 

@@ -15,7 +15,6 @@ from tiering.artifacts.problems import Problem
 from tiering.formats.graph import Graph, relation_folder
 
 INDPTR_BYTES = 8
-"""Bytes of an entry of ``indptr``."""
 SUM_BYTES = 8
 """Bytes of a sum of weights; there is one for each entry of a list."""
 
@@ -25,7 +24,6 @@ class ListBytes:
     """What one relation's lists take in the memory of a GPU that samples from them."""
 
     index: int
-    """Bytes of a neighbour id."""
     key: int = 0
     """Bytes of a column's original id, which keys its random numbers."""
     weights: bool = False
@@ -64,7 +62,6 @@ class AdjacencyPrefix:
         return cls(columns, edges, int(size.taken(columns, edges)) if columns else 0, size.weights)
 
     def to_json(self) -> dict[str, int | bool]:
-        """Form in the manifest."""
         return vars(self).copy()
 
 

@@ -23,11 +23,8 @@ class FeatureTable:
     """A table of feature rows on disk."""
 
     path: Path
-    """File that holds the rows."""
     rows: int
-    """Number of rows."""
     dim: int
-    """Elements per row."""
     dtype: str
     """One of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``."""
     offset: int = 0
@@ -41,17 +38,14 @@ class FeatureTable:
 
     @property
     def place(self) -> str:
-        """What opens the file."""
         return self.held or str(self.path)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return self.dim * storage_dtype(self.dtype).itemsize
 
     @property
     def bytes(self) -> int:
-        """Bytes of all rows."""
         return self.rows * self.row_bytes
 
     def entry(self, **where: Any) -> dict[str, Any]:
@@ -70,7 +64,6 @@ class Features(Artifact):
 
     @property
     def node_types(self) -> list[str]:
-        """Node types that have features."""
         return list(self.manifest.body["tables"])
 
     def table(self, node_type: str) -> FeatureTable:
@@ -106,7 +99,6 @@ class Features(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
-        """Sizes and places of the tables."""
         tables = {node_type: self.table(node_type) for node_type in self.node_types}
         described = {
             t: table.entry(

@@ -16,7 +16,6 @@ from tiering.formats.order import Order
 
 
 def relation_folder(relation: Relation) -> str:
-    """Directory of a relation inside the artifact."""
     return "relations/" + "__".join(relation)
 
 
@@ -278,7 +277,6 @@ class Graph(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
-        """Nodes, edges, labels, splits and features."""
         nodes = {}
         for node_type in self.node_types:
             table, described = self.feature_table(node_type), None

@@ -37,9 +37,7 @@ class SsdRows:
     first_page: int
     """Logical page of row 0."""
     num_pages: int
-    """Pages reserved for the type."""
     stride: int
-    """Bytes from row to row."""
     rows_per_page: int
     """Rows that begin in a page; 0 if a row is larger than a page and rows run through page ends."""
 
@@ -59,7 +57,6 @@ class SsdRows:
         return wide // self.rows_per_page * page_bytes + wide % self.rows_per_page * self.stride
 
     def waste(self, rows: int, row_bytes: int, page_bytes: int) -> int:
-        """Bytes of padding."""
         return self.num_pages * page_bytes - rows * row_bytes
 
 
@@ -68,17 +65,13 @@ class TypeLayout:
     """Tiers of one node type."""
 
     node_type: str
-    """Name."""
     num_nodes: int
-    """Rows."""
     dim: int
-    """Elements per row."""
     dtype: str
     """Element type; ``bfloat16`` is stored as ``uint16``."""
     ranges: Mapping[str, tuple[int, int]]
     """Half-open rank range per tier; they cover 0..num_nodes without a gap, in the order of `TIERS`."""
     ssd_rows: SsdRows
-    """Geometry of the ssd tier."""
 
     @property
     def row_bytes(self) -> int:
@@ -86,12 +79,10 @@ class TypeLayout:
         return self.dim * storage_dtype(self.dtype).itemsize
 
     def rows(self, tier: str) -> int:
-        """Rows in a tier."""
         begin, end = self.ranges[tier]
         return end - begin
 
     def to_json(self) -> dict[str, Any]:
-        """Form in the manifest."""
         return {
             "num_nodes": self.num_nodes,
             "dim": self.dim,

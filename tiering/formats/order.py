@@ -81,6 +81,5 @@ class Order(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
-        """Number of nodes per type."""
         types = {t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0])} for t in self.node_types}
         return {**super().summary(), "node_types": types}

@@ -27,9 +27,7 @@ class Fingerprint:
     """What identifies the content of a file well enough to notice that it changed, at a bounded cost."""
 
     bytes: int
-    """Size of the file."""
     sampled: str
-    """`tiering.artifacts.checksum.sampled_digest` of the file."""
 
 
 def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
@@ -74,7 +72,6 @@ class EdgeData:
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
         return int(self.src.shape[0])
 
     @property
@@ -100,7 +97,6 @@ class Dataset:
 
     @property
     def relations(self) -> list[Relation]:
-        """Relations in order."""
         return [edge.relation for edge in self.edges]
 
     def edge(self, relation: Relation) -> EdgeData:

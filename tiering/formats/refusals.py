@@ -48,5 +48,4 @@ def named(text: str, relations: Sequence[Relation]) -> str:
 
 
 def damaged(path: object) -> str:
-    """What to do about a graph whose adjacency is refused."""
     return f"the graph is damaged: run `tiering check {path} --full`"

@@ -148,7 +148,6 @@ class Scores(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
-        """Method, columns and the spread of the values."""
         return {
             **super().summary(),
             "method": self.method,

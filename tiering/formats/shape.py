@@ -28,13 +28,11 @@ class NodeShape:
 
     @property
     def splits(self) -> dict[str, int]:
-        """Nodes of each split."""
         prefix = "split-"
         return {n.removeprefix(prefix): size // 8 for n, size in self.arrays.items() if n.startswith(prefix)}
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of an id of this type."""
         return id_bytes(self.num_nodes)
 
 
@@ -65,31 +63,25 @@ class GraphShape:
 
     @property
     def node_types(self) -> list[str]:
-        """Node types, in the order of the graph."""
         return list(self.nodes)
 
     @property
     def relations(self) -> list[Relation]:
-        """Relations, in the order of the graph."""
         return [edges.relation for edges in self.edges]
 
     @property
     def tables(self) -> dict[str, FeatureTable]:
-        """Feature tables by node type."""
         return {name: node.table for name, node in self.nodes.items() if node.table is not None}
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type, or of all."""
         if node_type is None:
             return sum(node.num_nodes for node in self.nodes.values())
         return self.nodes[node_type].num_nodes
 
     def num_edges(self, relation: Relation | None = None) -> int:
-        """Edges of a relation, or of all."""
         return sum(edges.num_edges for edges in self.edges if relation in (None, edges.relation))
 
     def splits(self, node_type: str) -> list[str]:
-        """Names of the splits of a type."""
         return list(self.nodes[node_type].splits)
 
     def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:

@@ -107,7 +107,6 @@ class OldRelation:
     """New id of each source; read at random."""
 
     def sizes(self, sizes: Sizes) -> RelabelSizes:
-        """Sizes of the relation."""
         items = tuple(map(value_bytes, self.edge_data.values()))
         num_src, num_dst = self.src_old_to_new.shape[0], self.dst_old_to_new.shape[0]
         return RelabelSizes(self.indices.shape[0], num_src, num_dst, items, sizes)
@@ -197,7 +196,6 @@ class _Entries:
             self._places = old.dst_old_to_new
 
     def write(self) -> None:
-        """Write the missing blocks."""
         for blocks in self._file.missing_ranges(lambda blocks: self._memory(blocks) <= self._room):
             self._write_window(blocks)
 

@@ -37,7 +37,6 @@ def memory_of(array: AnyArray | None) -> int:
 
 
 def rows(array: AnyArray) -> Bytes:
-    """A contiguous array as rows of bytes."""
     return array.reshape(array.shape[0], -1).view(np.uint8)
 
 
@@ -58,7 +57,6 @@ class NodeWindows:
 
     @property
     def room(self) -> int:
-        """Bytes for a window."""
         return self.budget.left() - self.sizes.node_piece
 
     def count(self, nbytes: int) -> int:

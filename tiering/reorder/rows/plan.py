@@ -56,13 +56,11 @@ class RowPlan:
     window_rows: int
     """Ranks filled together; all where there are no windows."""
     memory: int
-    """Bytes held at the most."""
     bytes_scratch: int = 0
     """Bytes written to disk for a while, besides the result."""
     passes: int = 1
     """How often the table is read."""
     sizes: RowSizes = SIZES
-    """What it rests on."""
 
     @property
     def windows(self) -> bool:

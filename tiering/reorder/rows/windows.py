@@ -52,7 +52,6 @@ class WindowFile(SegmentFile):
         self._counts: list[int] = []
 
     def _rows_at(self, count: int) -> int:
-        """Where the rows of a segment begin."""
         return -(-count * self._place.itemsize // LINE_BYTES) * LINE_BYTES
 
     def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
@@ -109,7 +108,6 @@ class Windows:
             window = self._of(first + done)
 
     def _of(self, rank: int) -> _Window:
-        """The window of a rank."""
         start = rank - rank % self._plan.window_rows
         if self._window is None or self._window.start != start:
             if self._window is not None:
