@@ -100,8 +100,8 @@ def available_memory() -> int:
 
 
 def _machine(name: str) -> int:
-    found = list(_kibibytes(Path("/proc/meminfo"), (name,)))
-    return found[0] * 1024 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = list(_kibibytes(Path("/proc/meminfo"), (name,)))
+    return sizes[0] * 1024 if sizes else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _kibibytes(file: Path, names: tuple[str, ...]) -> Iterator[int]:

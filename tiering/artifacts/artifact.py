@@ -187,6 +187,14 @@ class Artifact:
             self._sound.add(name)
         return part
 
+    def _listed(self, node_type: str | None, types: list[str], what: str) -> str:
+        """A node type out of `types`, the only one if none is named; `MissingError` otherwise."""
+        if node_type is None and len(types) == 1:
+            return types[0]
+        if node_type not in types:
+            raise MissingError(f"{self.path}: no {what} for node type {node_type!r}; types: {', '.join(types)}")
+        return node_type
+
     def _header_problems(self) -> list[Problem]:
         problems, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
         unreadable = {problem.where for problem in problems}

@@ -9,7 +9,6 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
-from tiering.errors import MissingError
 
 
 class Order(Artifact):
@@ -35,13 +34,7 @@ class Order(Artifact):
         return self._map(node_type, "score")
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
-        if node_type is None and len(self.node_types) == 1:
-            node_type = self.node_types[0]
-        if node_type not in self.node_types:
-            raise MissingError(
-                f"{self.path}: no order for node type {node_type!r}; types: {', '.join(self.node_types)}"
-            )
-        return self.manifest.array(f"nodes/{node_type}/{name}")
+        return self.manifest.array(f"nodes/{self._listed(node_type, self.node_types, 'order')}/{name}")
 
     def _body_problems(self) -> list[Problem]:
         problems = []

@@ -80,12 +80,7 @@ class Scores(Artifact):
             float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
             types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
         """
-        if node_type is None and len(self.node_types) == 1:
-            node_type = self.node_types[0]
-        if node_type not in self.node_types:
-            raise MissingError(
-                f"{self.path}: no scores for node type {node_type!r}; types: {', '.join(self.node_types)}"
-            )
+        node_type = self._listed(node_type, self.node_types, "scores")
         if column not in self.manifest.body["columns"]:
             known = ", ".join(self.manifest.body["columns"])
             raise MissingError(f"{self.path}: no column {column!r} per node type; columns: {known}")

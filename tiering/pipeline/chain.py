@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -90,7 +91,7 @@ def run_config(
     common = {"threads": threads, "memory": config.memory if memory is None else memory}
 
     def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
-        """The artifact of a stage: the current one, or what ``make(target, force=..., **common)`` makes."""
+        """The artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""
         begun, target = time.perf_counter(), chain.target(name)
         place = f"[{len(report) + 1}/{len(FOLDERS)}] {name}"
         OutputDirectory.recover(target)
@@ -98,27 +99,22 @@ def run_config(
         if artifact is None:
             note(f"{place}: making {target}")
             # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
-            artifact = make(target, force=replaceable(target) or bool(report), **common)
+            artifact = make(out=target, force=replaceable(target) or bool(report), **common)
         seconds = time.perf_counter() - begun
         note(f"{place}: {_made(artifact, seconds) if was_there is None else f'{target} was there'}")
         kept.append(str(target))
         report.append({"stage": name, "done": was_there is None, "seconds": round(seconds, 3), "path": str(target)})
         return artifact
 
-    graph = stage("import", chain.graph, lambda out, **options: import_graph(
-        config.source, out, config.format, edge_ids=config.edge_ids, **options, **config.dataset
-    ))  # fmt: skip
-    common["verify"] = verify
-    scores = stage("score", lambda: chain.scores(graph), lambda out, **options: score_graph(
-        graph, out, **options, **config.score
-    ))  # fmt: skip
-    reordered = stage("reorder", lambda: chain.reordered(graph, scores), lambda out, **options: reorder_graph(
-        graph, scores, out, features=config.features, **options
-    ))  # fmt: skip
+    imported = partial(import_graph, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset)
+    graph = stage("import", chain.graph, imported)
+    scored = partial(score_graph, graph, verify=verify, **config.score)
+    scores = stage("score", partial(chain.scores, graph), scored)
+    ranked = partial(reorder_graph, graph, scores, features=config.features, verify=verify)
+    reordered = stage("reorder", partial(chain.reordered, graph, scores), ranked)
     known = scores if config.layout.cache is not None else None
-    stage("layout", lambda: chain.layout(reordered, known), lambda out, **options: layout(
-        reordered, out, config.layout, scores=known, **options
-    ))  # fmt: skip
+    placed = partial(layout, reordered, options=config.layout, scores=known, verify=verify)
+    stage("layout", partial(chain.layout, reordered, known), placed)
     return report
 
 
@@ -132,12 +128,12 @@ def predict_run(
     """
     config = read_config(Path(path))
     chain = _Chain(config, force)
-    budget = parse_memory(config.memory if memory is None else memory)
-    common: dict[str, Any] = {"threads": threads, "memory": budget}
+    common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
     out = {name: chain.target(name) for name in FOLDERS}
     for target in out.values():
         replaceable(target)
-    plans = {name: StagePlan(name, target, (), {}, held_memory(budget)) for name, target in out.items()}
+    held = held_memory(parse_memory(common["memory"]))
+    plans = {name: StagePlan(name, target, (), {}, held) for name, target in out.items()}
 
     graph: SizedGraph | None = chain.graph()
     if graph is None:

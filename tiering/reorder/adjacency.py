@@ -77,12 +77,8 @@ class RelabelSizes:
     def taken(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
         """Bytes of node maps and of the new indptr that stay in memory while a file along the entries is made.
 
-        Parameters
-        ----------
-        inverse
-            Bytes of the node map that is in memory already.
-        indices
-            The file is of sources, which are looked up at random: their map is read in if a block fits beside it.
+        `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
+        random: their map is read in if a block fits beside it.
         """
         sources, offsets, _ = self.parts()
         block, left = self.sizes.block, budget.left()
