@@ -192,10 +192,10 @@ def test_what_the_core_reads_past_the_cache_is_compared(
     file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
     data = bytearray(file.read_bytes())
     seen: list[str] = []
-    plain = Verifier._damaged
+    plain = Verifier.damaged
     monkeypatch.setattr(
         Verifier,
-        "_damaged",
+        "damaged",
         lambda self, *given: (seen.append(self.path.name) if given[0] else None, plain(self, *given))[1],
     )
     pipeline.score(inputs / "graph", tmp_path / "sound", method, **options)
