@@ -26,7 +26,7 @@ def check_command(
     json: JsonOption = False,
 ) -> None:
     """Print every problem of an artifact and of those inside it. Exit code 1 if there is any."""
-    from tiering.artifacts.coverage import Coverage
+    from tiering.artifacts.artifact import Coverage
     from tiering.formats.registry import check_artifact
 
     level, coverage = "full" if full else "structure", Coverage()

@@ -46,7 +46,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
-    from tiering.pipeline.api import (
+    from tiering.pipeline import (
         evaluate_scores,
         generate_dataset,
         import_graph,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """The functions of the commands, loaded when the first is asked for: ``import tiering`` alone takes no time."""
     if name in __all__:
-        return getattr(importlib.import_module("tiering.pipeline.api"), name)
+        return getattr(importlib.import_module("tiering.pipeline"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -23,48 +23,41 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit for the anonymous and shared memory of this process.
+    """What a stage may take of anonymous and shared memory: a limit for the process, less what it held at the begin.
 
-    Page cache, and with it every file that is mapped, does not count: it gives way.
+    Page cache, and with it every file that is mapped, does not count: it gives way. A budget is a value: what a stage
+    comes to hold on the way is taken off by `without`, and the rest handed down.
     """
 
     limit: int
-    """Bytes."""
     text: str
-    """What the user gave."""
-    reserved: int = 0
-    """Bytes of the limit that something else is going to take."""
+    held: int = 0
+    """Bytes that this process held when the stage began."""
+    taken: int = 0
+    """Bytes that the stage has taken since, or keeps for something else."""
     expected: int = 0
-    """Bytes that the work takes at its peak, as far as is known: no less is advised."""
+    """Bytes that the stage takes at its peak, as far as is known: no less is advised."""
 
     def without(self, nbytes: int) -> Budget:
-        """What remains beside something else that is going to take some bytes."""
-        return replace(self, reserved=self.reserved + nbytes)
+        """What remains beside `nbytes` that are, or will be, taken."""
+        return replace(self, taken=self.taken + nbytes)
 
     def expecting(self, nbytes: int) -> Budget:
         """The same where it is known that later on the work will need so many bytes."""
         return replace(self, expected=nbytes)
 
     def left(self) -> int:
-        """Bytes that may still be taken: the limit less what this process holds now and what is reserved."""
-        return max(0, self.limit - self.reserved - own_memory())
+        """Bytes that may still be taken."""
+        return max(0, self.limit - self.held - self.taken)
 
     def require(self, needed: int, what: str) -> None:
-        """Raise `BudgetError` unless `needed` more bytes are left.
-
-        Parameters
-        ----------
-        needed
-            Bytes, the least with which the work can be done.
-        what
-            What needs them, for the message: ``wrpr: 24 bytes for each of 111,059,956 nodes``.
-        """
+        """Raise `BudgetError` unless `needed` more bytes are left; `what` says for the message what needs them."""
         if needed <= self.left():
             return
-        whole = own_memory() + max(self.reserved + needed, self.expected) + _SLACK
-        beside = f"{format_bytes(own_memory())} held already"
-        if self.reserved > 0:
-            beside += f" and {format_bytes(self.reserved)} for what is written"
+        whole = self.held + max(self.taken + needed, self.expected) + _SLACK
+        beside = f"{format_bytes(self.held)} held already"
+        if self.taken > 0:
+            beside += f" and {format_bytes(self.taken)} for other things"
         raise BudgetError(
             f"memory: {what} need {format_bytes(needed)} beside the {beside}, found "
             f"{self.text} ({format_bytes(self.limit)}); give --memory {-(-whole // (1 << 20))}MiB or more"
@@ -72,27 +65,23 @@ class Budget:
 
 
 def parse_memory(memory: str | int | Budget | None) -> Budget:
-    """Parse a memory budget: ``8GiB``, ``50%`` of the machine's memory, or ``auto`` (also ``None``).
+    """The budget of a stage that begins now: ``8GiB``, ``50%`` of the machine's memory, or ``auto`` (also ``None``).
 
-    ``auto`` is 80 % of what is available now. Both shares respect the limit of a control group (container).
-
-    Raises
-    ------
-    InputError
-        If it is none of these, or 0.
+    ``auto`` is 80 % of what is available now. Both shares respect the limit of a control group (container). A budget
+    is returned as it is. `InputError` for anything else, and for 0.
     """
     if isinstance(memory, Budget):
         return memory
-    size = parse_size("auto" if memory is None else memory, "memory")
+    size, held = parse_size("auto" if memory is None else memory, "memory"), own_memory()
     if size.bytes is not None:
         limit = size.bytes
     elif size.fraction is not None:
         limit = int(size.fraction * total_memory())
     else:
-        limit = own_memory() + int(AUTO_SHARE * available_memory())
+        limit = held + int(AUTO_SHARE * available_memory())
     if limit <= 0:
         raise InputError(f"memory: expected more than nothing, such as 8GiB, 50% or auto, found {size.text!r}")
-    return Budget(limit, size.text)
+    return Budget(limit, size.text, held)
 
 
 def own_memory() -> int:
@@ -111,8 +100,8 @@ def available_memory() -> int:
 
 
 def _machine(name: str) -> int:
-    found = list(_kibibytes(Path("/proc/meminfo"), (name,)))
-    return found[0] * 1024 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = list(_kibibytes(Path("/proc/meminfo"), (name,)))
+    return sizes[0] * 1024 if sizes else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _kibibytes(file: Path, names: tuple[str, ...]) -> Iterator[int]:
@@ -133,7 +122,7 @@ def _groups() -> Iterator[tuple[int, int]]:
             continue
         root = Path("/sys/fs/cgroup/memory" if one else "/sys/fs/cgroup")
         # In a container the path may be the host's, which is not there: then the mount itself is the group.
-        place = next((each for each in (root / path.lstrip("/"), root) if each.is_dir()), None)
+        place = next((folder for folder in (root / path.lstrip("/"), root) if folder.is_dir()), None)
         while place is not None and (place == root or root in place.parents):
             if (limit := _number(place / ("memory.limit_in_bytes" if one else "memory.max"))) is not None:
                 yield limit, _held(place, one)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering.artifacts.storage import disk_free
+from tiering.artifacts.storage import disk_free, disk_of
 from tiering.errors import StorageError
-from tiering.memory import own_memory
+from tiering.memory import Budget
 from tiering.units import format_bytes
 
 SMALL = 20 << 20
@@ -26,9 +26,12 @@ time that follows from them tells minutes from hours, no more.
 """
 
 
-def held_memory() -> int:
-    """What a stage that begins now holds throughout: what this process has taken, and `SMALL`."""
-    return own_memory() + SMALL
+_DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
+
+
+def held_memory(budget: Budget) -> int:
+    """What a stage holds throughout: what this process held when it began, and `SMALL`."""
+    return budget.held + SMALL
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,6 @@ class Step:
     """One step of a stage; steps follow each other."""
 
     name: str
-    """What is made."""
     how: str
     """Strategy in words: ``in memory``, ``scatter``, ``3 windows``..."""
     memory: int = 0
@@ -53,7 +55,6 @@ class Step:
     """``edge``, ``node``, ``row`` or ``list``."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
         return dict(vars(self))
 
 
@@ -62,9 +63,7 @@ class StagePlan:
     """A stage: its steps, what it leaves and where."""
 
     stage: str
-    """Name of the command."""
     out: Path
-    """The artifact."""
     steps: tuple[Step, ...]
     """In the order in which they run."""
     left: Mapping[Path, int] = field(default_factory=dict)
@@ -74,7 +73,6 @@ class StagePlan:
     notes: tuple[str, ...] = ()
     """What the numbers rest on, where that is not plain."""
     threads: int = 1
-    """Threads that the stage uses."""
 
     @property
     def memory(self) -> int:
@@ -83,12 +81,10 @@ class StagePlan:
 
     @property
     def disk_read(self) -> int:
-        """Bytes of inputs read from disk."""
         return sum(step.disk_read for step in self.steps)
 
     @property
     def disk_written(self) -> int:
-        """Bytes of the result written."""
         return sum(step.disk_written for step in self.steps)
 
     @property
@@ -114,17 +110,13 @@ class StagePlan:
         return {place: nbytes + (scratch if place == self.out else 0) for place, nbytes in self.left.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: totals and steps."""
         return {
             "stage": self.stage,
             "out": str(self.out),
             "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
             "memory_held": self.held,
-            "disk_read": self.disk_read,
-            "disk_written": self.disk_written,
-            "disk_scratch": self.disk_scratch,
-            "disk_left": self.disk_left,
+            **{name: getattr(self, name) for name in _DISK},
             "left": {str(place): nbytes for place, nbytes in self.left.items()},
             "steps": [step.to_json() for step in self.steps],
             "notes": list(self.notes),
@@ -152,12 +144,10 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Time of all stages, about."""
         return sum(plan.seconds for plan in self.plans)
 
     @property
     def memory(self) -> int:
-        """Peak over the stages."""
         return max((plan.memory for plan in self.plans), default=0)
 
     def shortages(self) -> list[Shortage]:
@@ -167,39 +157,26 @@ class Forecast:
         place: dict[int, Path] = {}
         for plan in self.plans:
             for path, nbytes in plan.needed().items():
-                device = _device(path)
+                device = disk_of(path)
                 place.setdefault(device, path)
                 needed[device] = max(needed.get(device, 0), kept.get(device, 0) + nbytes)
             for path, nbytes in plan.left.items():
-                kept[_device(path)] = kept.get(_device(path), 0) + nbytes
+                kept[disk_of(path)] = kept.get(disk_of(path), 0) + nbytes
         disks = [Shortage(path, needed[device], disk_free(path)) for device, path in place.items()]
         return [disk for disk in disks if disk.needed > disk.free]
 
     def require_space(self) -> None:
-        """Refuse what does not fit.
-
-        Raises
-        ------
-        StorageError
-            Naming each disk, bytes needed and free.
-        """
+        """Raise `StorageError` naming each disk that is too small, bytes needed and free."""
         if short := self.shortages():
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "dry_run": True,
             "stages": [plan.to_json() for plan in self.plans],
             "seconds": float(f"{self.seconds:.3g}"),
             "memory": self.memory,
-            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_read", "disk_written")},
-            **{name: sum(getattr(plan, name) for plan in self.plans) for name in ("disk_scratch", "disk_left")},
+            **{name: sum(getattr(plan, name) for plan in self.plans) for name in _DISK},
             "fits": not self.shortages(),
             "assumed": {"disk_bytes_per_second": DISK_RATE, "seconds_per_edge": EDGE_SECONDS},
         }
-
-
-def _device(path: Path) -> int:
-    """Number of the file system of a path, or of its nearest parent that exists."""
-    return next(p for p in (path.absolute(), *path.absolute().parents) if p.exists()).stat().st_dev

@@ -17,29 +17,12 @@ class Progress(Protocol):
 
 @contextmanager
 def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = False) -> Iterator[Progress]:
-    """Show a bar with rate and time left while the block runs.
-
-    Parameters
-    ----------
-    total
-        Number of units, or ``None`` if unknown.
-    desc
-        What is being done, in a word or two.
-    unit
-        Name of one unit (``"batch"``, ``"B"``).
-    scale
-        Print counts with metric prefixes (for bytes and edges).
-    """
+    """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges)."""
     from tqdm import tqdm
 
+    quiet = not sys.stderr.isatty()
     with tqdm(
-        total=total,
-        desc=desc,
-        unit=unit,
-        unit_scale=scale,
-        leave=False,
-        disable=not sys.stderr.isatty(),
-        dynamic_ncols=True,
+        total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, disable=quiet, dynamic_ncols=True
     ) as bar:
         yield bar
 

@@ -52,18 +52,7 @@ def parse_size(text: str | int, what: str = "size") -> Size:
     """Parse ``8GiB``, ``500MB``, ``4096``, ``25%`` or ``auto``.
 
     ``KiB``, ``MiB``... and the bare letters ``K``, ``M``... are powers of 1024; ``KB``, ``MB``... powers of 1000.
-
-    Parameters
-    ----------
-    text
-        What the user wrote; an ``int`` is bytes.
-    what
-        Name of the option, for the message.
-
-    Raises
-    ------
-    InputError
-        If the text is none of these forms, negative, or a share above 100 %.
+    `what` is the option's name, for the message.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         if text < 0:
@@ -142,23 +131,11 @@ def parse_threads(threads: int | str | None) -> int:
 def parse_fanouts(given: Any, what: str = "fanouts") -> list[int | dict[str, int]]:
     """Parse fanouts in any of the forms users write them: neighbours sampled per hop, the seeds' own hop first.
 
-    Parameters
-    ----------
-    given
-        Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. With numbers per
-        relation, text ``cites=10,writes=5;cites=5,writes=0`` (hops separated by semicolons), a list with one mapping
-        per hop, or a mapping from relation to a list with one number per hop; 0 skips the relation at that hop.
-
-    Returns
-    -------
-    list
-        Per hop a number, or a mapping from relation, as text, to number. Whether the relations exist, and all are
-        there, is checked where the graph is known.
-
-    Raises
-    ------
-    InputError
-        If there is no hop, an entry is no whole number, below -1, or 0 for all relations.
+    Text ``10,10,5``, or a list: one number per hop for all relations; -1 means all neighbours. With numbers per
+    relation, text ``cites=10,writes=5;cites=5,writes=0`` (hops separated by semicolons), a list with one mapping per
+    hop, or a mapping from relation to a list with one number per hop; 0 skips the relation at that hop. Returns per
+    hop a number, or a mapping from relation, as text, to number; whether the relations exist, and all are given, is
+    checked where the graph is known.
     """
     if isinstance(given, str):
         return _fanouts_of_text(given, what)
@@ -224,13 +201,7 @@ def _fanout(value: Any, what: str, least: int) -> int:
 
 
 def parse_device(device: Any) -> int | None:
-    """Number of a GPU from ``cuda``, ``cuda:1`` or a ``torch.device``; ``None`` for the processor; -1: the current GPU.
-
-    Raises
-    ------
-    InputError
-        If it is none of these.
-    """
+    """Number of a GPU (``cuda:1``, a ``torch.device``); ``None``: the processor, -1: the current GPU (``cuda``)."""
     text = str(device)
     kind, _, number = text.partition(":")
     if kind == "cpu":

@@ -228,15 +228,15 @@ def raise_interrupt(*arguments):
 
 
 def test_settling(tmp_path, monkeypatch):
-    OutputDirectory.settle(tmp_path / "S")
+    OutputDirectory.recover(tmp_path / "S")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(OutputDirectory, "_end", raise_interrupt)
         write_scores(tmp_path / "S", [2.0], identity=IDENTITY)
     assert (tmp_path / "S" / JOURNAL).exists()
-    OutputDirectory.settle(tmp_path / "S")
+    OutputDirectory.recover(tmp_path / "S")
     assert not (tmp_path / "S" / JOURNAL).exists()
     (tmp_path / "S").rename(tmp_path / ".S.old")  # a kill between two renames
-    OutputDirectory.settle(tmp_path / "S")
+    OutputDirectory.recover(tmp_path / "S")
     assert Scores.open(tmp_path / "S").values()[0] == 2.0
     with OutputDirectory(tmp_path / "T"), pytest.raises(BusyError):
-        OutputDirectory.settle(tmp_path / "T")
+        OutputDirectory.recover(tmp_path / "T")

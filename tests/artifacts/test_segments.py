@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiering.artifacts import segments
+from tiering.artifacts import reader
 from tiering.artifacts.direct_io import aligned_bytes, padded
-from tiering.artifacts.segments import SegmentFile
+from tiering.artifacts.reader import SegmentFile
 from tiering.errors import StorageError
 
 
@@ -21,7 +21,7 @@ def fill(path, sizes, seed=0):
     for size in sizes:
         data = aligned_bytes(padded(size))
         data[:] = random.integers(0, 256, data.size, np.uint8)
-        file.append(data, size)
+        file.write(data, file.add(size))
         contents.append(data[:size].copy())
     return file, contents
 
@@ -35,7 +35,7 @@ def buffers_of(sizes, memory=0):
 def test_read_again_in_order(tmp_path, sizes, memory, direct):
     with pytest.MonkeyPatch.context() as patch:
         if not direct:
-            patch.setattr(segments, "open_direct", lambda path: None)
+            patch.setattr(reader, "open_direct", lambda path: None)
         file, contents = fill(tmp_path / "file", sizes)
         found = [segment.copy() for segment in file.read(buffers_of(sizes, memory))]
     assert [each.size for each in found] == sizes

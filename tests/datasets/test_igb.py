@@ -130,7 +130,7 @@ def test_headerless_files_of_known_size(headerless: Path) -> None:
     paper, author = data.nodes["paper"], data.nodes["author"]
     assert paper.features is not None
     assert author.features is not None
-    assert (paper.features.container, paper.features.rows, paper.features.dim) == ("raw", 10, 1024)
+    assert (paper.features.offset, paper.features.rows, paper.features.dim) == (0, 10, 1024)
     assert (author.features.rows, author.features.dim) == (4, 1024)
     assert paper.features.open()[3, 5] == 3 * 1024 + 5
     assert data.notes["inferred"]["paper feature shape"] == [10, 1024, "float32"]

@@ -19,7 +19,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.layout import parse_capacities
-from tiering.memory import Budget, own_memory
+from tiering.memory import own_memory
 from tiering.sampling import SamplingOptions
 from tiering.scores import score_graph
 
@@ -73,7 +73,7 @@ def test_heterogeneous(tmp_path: Path, seed: int, peak_memory: Any) -> None:
 
 def test_below_the_least_says_how_much_it_needs(rmat: Graph) -> None:
     with pytest.raises(BudgetError, match=r"evaluate: 0 scores .* 2,097,152 rows.* give --memory \d+MiB") as told:
-        evaluate(rmat, {}, OPTIONS, memory=Budget(own_memory() + 4 * MIB, "4MiB"))
+        evaluate(rmat, {}, OPTIONS, memory=own_memory() + 4 * MIB)
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     assert evaluate(rmat, {}, OPTIONS, epochs=1, memory=f"{enough + 16}MiB").batches
 

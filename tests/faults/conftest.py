@@ -1,4 +1,4 @@
-"""Fixtures: a server of mortal processes, artifacts to work on, and trials of a stage."""
+"""Fixtures: a server of processes that crash, artifacts to work on, and trials of a stage."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))  # under pytest's importlib mode
 
 import calls
-from mortal import Mortal
+from crash_injection import CrashInjection
 from trials import STAGES, Trials, done
 
 
 @pytest.fixture(scope="session")
-def mortal() -> Iterator[Mortal]:
-    with Mortal() as server:
+def crash_injection() -> Iterator[CrashInjection]:
+    with CrashInjection() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrashInjection]:
     """A server whose processes' native calls can be refused and recorded."""
-    with Mortal(calls.build(tmp_path_factory.mktemp("calls"))) as server:
+    with CrashInjection(calls.build(tmp_path_factory.mktemp("calls"))) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def inputs(mortal: Mortal, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(crash_injection: CrashInjection, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset, and what the first three stages make of it."""
     folder = tmp_path_factory.mktemp("inputs")
     for command in (
@@ -40,26 +40,26 @@ def inputs(mortal: Mortal, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "score {}/graph --out {}/scores --method wrpr",
         "reorder {}/graph --scores {}/scores --out {}/reordered",
     ):
-        done(mortal.run(*command.replace("{}", str(folder)).split()))
+        done(crash_injection.run(*command.replace("{}", str(folder)).split()))
     return folder
 
 
 @pytest.fixture
-def start(mortal: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+def start(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     """Begin trials of a stage; in memory, where a sync costs nothing, unless `on_disk`."""
-    yield from starting(mortal, inputs, tmp_path)
+    yield from starting(crash_injection, inputs, tmp_path)
 
 
 @pytest.fixture
-def start_watched(watched: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+def start_watched(watched: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     """The same where native calls are seen."""
     yield from starting(watched, inputs, tmp_path)
 
 
-def starting(mortal: Mortal, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
+def starting(crash_injection: CrashInjection, inputs: Path, tmp_path: Path) -> Iterator[Callable[..., Trials]]:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path) as memory:
 
         def begin(stage: str, on_disk: bool = False) -> Trials:
-            return Trials(mortal, STAGES[stage], inputs, (tmp_path if on_disk else Path(memory)) / "run")
+            return Trials(crash_injection, STAGES[stage], inputs, (tmp_path if on_disk else Path(memory)) / "run")
 
         yield begin

@@ -19,7 +19,7 @@ from toy_datasets import chain, toy_dataset, tree_bytes
 
 import tiering
 from tiering import pipeline
-from tiering.artifacts import checksum, manifest, streaming
+from tiering.artifacts import checksum, manifest, reader
 from tiering.errors import FormatError, TieringError
 from tiering.evaluation import evaluate, named_scores
 from tiering.formats.graph import Graph
@@ -82,7 +82,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Whether files are compared before they are used, or as they are streamed and before anything is committed."""
     if request.param == "streamed":
         monkeypatch.setattr(manifest, "available_memory", lambda: 0)
-        monkeypatch.setattr(streaming, "_cached", lambda region, size: False)
+        monkeypatch.setattr(reader, "_cached", lambda region, size: False)
     return str(request.param)
 
 
@@ -192,10 +192,10 @@ def test_what_the_core_reads_past_the_cache_is_compared(
     file = next(path for path in sorted((inputs / "graph").rglob("indices")) if path.stat().st_size)
     data = bytearray(file.read_bytes())
     seen: list[str] = []
-    plain = Verifier._damaged
+    plain = Verifier.damaged
     monkeypatch.setattr(
         Verifier,
-        "_damaged",
+        "damaged",
         lambda self, *given: (seen.append(self.path.name) if given[0] else None, plain(self, *given))[1],
     )
     pipeline.score(inputs / "graph", tmp_path / "sound", method, **options)

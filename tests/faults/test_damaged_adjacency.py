@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mortal import Mortal, clear
+from crash_injection import CrashInjection, clear
 from trials import done
 
 SAMPLERS = ("uniform", "replacement", "weighted", "full", "pinsage", "ladies")
@@ -93,9 +93,13 @@ def hostile(values: np.ndarray[Any, Any], luck: random.Random) -> Any:
 class Campaign:
     """Trials on a graph with weights, and on what is made of it."""
 
-    def __init__(self, mortal: Mortal, folder: Path) -> None:
-        self._mortal, self.folder, self.out = mortal, folder, folder / "made"
-        done(mortal.run(*f"generate {folder}/data --nodes 400 --edges 3000 --dim 12 --classes 2 --hetero".split()))
+    def __init__(self, crash_injection: CrashInjection, folder: Path) -> None:
+        self._crashes, self.folder, self.out = crash_injection, folder, folder / "made"
+        done(
+            crash_injection.run(
+                *f"generate {folder}/data --nodes 400 --edges 3000 --dim 12 --classes 2 --hetero".split()
+            )
+        )
         for edges in folder.glob("data/processed/*/edge_index.npy"):
             count = max(np.load(edges).shape)
             np.save(edges.parent / "edge_weight.npy", np.random.default_rng(1).random(count, np.float32) + 0.1)
@@ -109,7 +113,7 @@ class Campaign:
             done(self.run(command))
         self._unverified = {
             name for name in ("score", "evaluate", "reorder", "transpose", "layout", "info")
-            if "--no-verify" in mortal.run(name, "--help")["out"]
+            if "--no-verify" in crash_injection.run(name, "--help")["out"]
         }  # fmt: skip
         self._arrays = {name: self._find(folder / name) for name in COMMANDS}
 
@@ -133,9 +137,9 @@ class Campaign:
                 "sampler": rest[0],
                 "prefetch": 1,
             }
-            return self._mortal.run(self.folder / "layout", json.dumps(options), program="train")
+            return self._crashes.run(self.folder / "layout", json.dumps(options), program="train")
         more = ["--no-verify"] if name in getattr(self, "_unverified", ()) else []
-        return self._mortal.run(name, *rest, *more, variant=variant)
+        return self._crashes.run(name, *rest, *more, variant=variant)
 
     def trial(self, luck: random.Random) -> str:
         """Damage an artifact, run a command that reads it, judge how it ends: ``sound``, ``refused`` or ``done``.
@@ -176,10 +180,10 @@ class Campaign:
         print(f"campaign damaged adjacency: {trials} trials, {counts}, 0 wrong")
 
 
-def test_damaged_adjacency(mortal: Mortal, tmp_path: Path) -> None:
-    Campaign(mortal, tmp_path).fight(60, 1)
+def test_damaged_adjacency(crash_injection: CrashInjection, tmp_path: Path) -> None:
+    Campaign(crash_injection, tmp_path).fight(60, 1)
 
 
 @pytest.mark.long
-def test_damaged_adjacency_often(mortal: Mortal, tmp_path: Path) -> None:
-    Campaign(mortal, tmp_path).fight(2000, random.randrange(1 << 32))
+def test_damaged_adjacency_often(crash_injection: CrashInjection, tmp_path: Path) -> None:
+    Campaign(crash_injection, tmp_path).fight(2000, random.randrange(1 << 32))

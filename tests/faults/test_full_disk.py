@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mortal import Mortal
+from crash_injection import CrashInjection
 from trials import STAGES, Trials
 
 SIZE = 24 << 20
@@ -59,15 +59,15 @@ FILLING = [
 
 
 @pytest.mark.parametrize("stage", FILLING)
-def test_goes_on_when_there_is_room(mortal: Mortal, inputs: Path, disk: Path, stage: str) -> None:
-    fill(Trials(mortal, STAGES[stage], inputs, disk / "run"), disk, (0.02, 0.5, 0.9))
+def test_goes_on_when_there_is_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
+    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, (0.02, 0.5, 0.9))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("stage", FILLING)
-def test_goes_on_from_any_room(mortal: Mortal, inputs: Path, disk: Path, stage: str) -> None:
+def test_goes_on_from_any_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
     shares = [k / 20 for k in range(19)]
-    fill(Trials(mortal, STAGES[stage], inputs, disk / "run"), disk, shares)
+    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, shares)
     print(f"campaign full disks, {stage}: {len(shares)} trials, 0 lost, 0 wrong")
 
 

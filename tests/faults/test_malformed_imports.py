@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from cases import Case
+from crash_injection import CrashInjection, clear
 from malformed import CASES, SOME_CASES
-from mortal import Mortal, clear
 from plain_imports import Refuse, Unsure, edges_of, expected_edges
 from small_inputs import EDGES_ARE_IN, SMALL_INPUTS, text_of_edges
 
@@ -60,12 +60,12 @@ def complaint(answer: Answer, out: Path) -> str | None:
     return f"left behind: {left}" if left else None
 
 
-def run_case(mortal: Mortal, case: Case, folder: Path) -> str | None:
+def run_case(crash_injection: CrashInjection, case: Case, folder: Path) -> str | None:
     """The complaint about a case, if there is one."""
     clear(folder / "out")
     clear(folder / "in")
     argv = case.make(folder / "in" / "data")
-    answer = mortal.run("import", *argv, "--out", folder / "out" / "graph", variant="bounded")
+    answer = crash_injection.run("import", *argv, "--out", folder / "out" / "graph", variant="bounded")
     found = complaint(answer, folder / "out")
     missing = [word for word in case.words if word not in str(answer["err"])]
     if found is None and missing:
@@ -73,8 +73,8 @@ def run_case(mortal: Mortal, case: Case, folder: Path) -> str | None:
     return f"{case.name}: {found}: {str(answer['err'])[-600:]}" if found else None
 
 
-def all_refused(mortal: Mortal, cases: list[Case], folder: Path) -> None:
-    wrong = [found for case in cases if (found := run_case(mortal, case, folder))]
+def all_refused(crash_injection: CrashInjection, cases: list[Case], folder: Path) -> None:
+    wrong = [found for case in cases if (found := run_case(crash_injection, case, folder))]
     print(f"campaign malformed imports: {len(cases)} trials, {len(cases) - len(wrong)} refused, {len(wrong)} wrong")
     assert not wrong, "\n".join(wrong)
 
@@ -97,7 +97,7 @@ def damage(luck: random.Random, data: bytes) -> bytes:
     return data
 
 
-def trial(mortal: Mortal, luck: random.Random, folder: Path, counts: Counter[str]) -> str | None:
+def trial(crash_injection: CrashInjection, luck: random.Random, folder: Path, counts: Counter[str]) -> str | None:
     """Damage a file of a valid input and import it; what is wrong with the result, if anything."""
     kind = luck.choice(list(SMALL_INPUTS))
     for name in ("in", "out"):
@@ -112,7 +112,7 @@ def trial(mortal: Mortal, luck: random.Random, folder: Path, counts: Counter[str
         victim.write_bytes(damage(luck, victim.read_bytes()))
     out = folder / "out" / "graph"
     options = luck.choice(OPTIONS)
-    answer = mortal.run("import", source, "--out", out, *options, variant="bounded")
+    answer = crash_injection.run("import", source, "--out", out, *options, variant="bounded")
     if answer["code"] != 0:
         counts["refused"] += 1
         found = complaint(answer, folder / "out")
@@ -132,10 +132,10 @@ def trial(mortal: Mortal, luck: random.Random, folder: Path, counts: Counter[str
     return None if found == expected else f"{kind}: {victim.name}: expected {expected}, found {found}"
 
 
-def hunt(mortal: Mortal, seed: int, trials: int, folder: Path) -> None:
+def hunt(crash_injection: CrashInjection, seed: int, trials: int, folder: Path) -> None:
     print(f"seed {seed}")
     luck, counts = random.Random(seed), Counter[str]()
-    wrong = [f"trial {k}: {found}" for k in range(trials) if (found := trial(mortal, luck, folder, counts))]
+    wrong = [f"trial {k}: {found}" for k in range(trials) if (found := trial(crash_injection, luck, folder, counts))]
     print(
         f"campaign damaged imports: {trials} trials, {counts['refused']} refused, {counts['imported']} imported, "
         f"{counts['not judged']} of them not judged, {len(wrong)} wrong"
@@ -143,19 +143,19 @@ def hunt(mortal: Mortal, seed: int, trials: int, folder: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_malformed(mortal: Mortal, folder: Path) -> None:
-    all_refused(mortal, SOME_CASES, folder)
+def test_malformed(crash_injection: CrashInjection, folder: Path) -> None:
+    all_refused(crash_injection, SOME_CASES, folder)
 
 
-def test_damaged_somewhere(mortal: Mortal, folder: Path) -> None:
-    hunt(mortal, 1, 100, folder)
-
-
-@pytest.mark.long
-def test_malformed_all(mortal: Mortal, folder: Path) -> None:
-    all_refused(mortal, CASES, folder)
+def test_damaged_somewhere(crash_injection: CrashInjection, folder: Path) -> None:
+    hunt(crash_injection, 1, 100, folder)
 
 
 @pytest.mark.long
-def test_damaged_all_over(mortal: Mortal, folder: Path) -> None:
-    hunt(mortal, random.randrange(1 << 32), 3000, folder)
+def test_malformed_all(crash_injection: CrashInjection, folder: Path) -> None:
+    all_refused(crash_injection, CASES, folder)
+
+
+@pytest.mark.long
+def test_damaged_all_over(crash_injection: CrashInjection, folder: Path) -> None:
+    hunt(crash_injection, random.randrange(1 << 32), 3000, folder)

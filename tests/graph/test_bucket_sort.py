@@ -16,14 +16,14 @@ from memory_group import memory_group
 from toy_datasets import toy_dataset, tree_bytes
 
 from tiering import native
-from tiering.artifacts import checksum, segments
+from tiering.artifacts import checksum, reader
 from tiering.artifacts.file_writer import FileWriter
 from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.graph.plan import SIZES, CscSizes, SortSizes, least_memory, plan_buckets, plan_import
-from tiering.memory import Budget, own_memory
+from tiering.memory import Budget, own_memory, parse_memory
 
 MIB = 1 << 20
 SMALL = SortSizes(
@@ -213,9 +213,9 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, s
     data = mapped(big)
     data.edges[0].data["weight"] = data.edges[0].src.view(np.float32)[::2]
     reserved: list[int] = []
-    reserve = segments.reserve
-    monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    budget = Budget(own_memory() + room, "test")
+    reserve = reader.reserve
+    monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
+    budget = parse_memory(own_memory() + room)
     with peak_memory() as peak:
         made = build_graph(data, tmp_path / "made", memory=budget, edge_ids=True)
     assert peak.bytes < budget.limit
@@ -233,8 +233,8 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, held, edges):
     relation = EdgeData(("node", "to", "node"), *random.integers(0, 300, (2, edges)), data={"w": random.random(edges)})
     data = Dataset("data", "npy", {"node": NodeData(300)}, [relation])
     reserved: list[int] = []
-    reserve = segments.reserve
-    monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
+    reserve = reader.reserve
+    monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
     forecast, _ = plan_import(data, tmp_path, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes)
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
     assert sum(reserved) == forecast.disk_scratch
@@ -251,7 +251,7 @@ def test_too_little_memory(tmp_path):
         build_graph(
             data,
             tmp_path / "graph",
-            memory=Budget(own_memory() + 4 * MIB, "4MiB"),
+            memory=own_memory() + 4 * MIB,
             sizes=by_buckets,
         )
     assert not list(tmp_path.glob("*graph*"))

@@ -27,7 +27,7 @@ from tiering.graph import build_graph
 from tiering.layout import Table
 from tiering.layout.access_costs import AccessCosts
 from tiering.layout.adjacency_cache import adjacency_lists, check_ordered_by, gpu_budget, plan_split
-from tiering.memory import Budget, own_memory
+from tiering.memory import own_memory
 from tiering.pipeline import layout as write_layout
 from tiering.units import Size
 
@@ -232,7 +232,7 @@ def test_memory_below_the_least(one: Chain, tmp_path: Path) -> None:
             gpu="9%",
             adjacency_cache="auto",
             scores=scores,
-            memory=Budget(own_memory() + 1000, "1000"),
+            memory=own_memory() + 1000,
         )
 
 

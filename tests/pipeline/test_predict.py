@@ -15,7 +15,7 @@ import pytest
 from fresh_process import in_fresh_process
 
 from tiering import native, pipeline
-from tiering.artifacts.outside import OWNER
+from tiering.artifacts.external_directories import OWNER
 from tiering.datasets.synthetic import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory

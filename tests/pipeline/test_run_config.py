@@ -11,7 +11,7 @@ import pytest
 
 import tiering
 from tiering.errors import ExistsError, InputError, MissingError
-from tiering.pipeline import run, run_config
+from tiering.pipeline import chain, run_config
 
 CONFIG = """
 [dataset]
@@ -177,18 +177,18 @@ def test_memory_reaches_the_stages_that_take_it(config: Path, monkeypatch: pytes
     seen: dict[str, str] = {}
 
     def watch(name: str) -> None:
-        stage = getattr(run, name)
+        stage = getattr(chain, name)
 
         def watched(*arguments: Any, **options: Any) -> Any:
-            seen[name] = options["memory"].text
+            seen[name] = options["memory"]
             return stage(*arguments, **options)
 
-        monkeypatch.setattr(run, name, watched)
+        monkeypatch.setattr(chain, name, watched)
 
-    for name in ("import_dataset", "reorder", "layout"):
+    for name in ("import_graph", "reorder_graph", "layout"):
         watch(name)
     config.write_text(CONFIG + '[run]\nmemory = "3GiB"\n')
     run_config(config)
-    assert seen == dict.fromkeys(("import_dataset", "reorder", "layout"), "3GiB")
+    assert seen == dict.fromkeys(("import_graph", "reorder_graph", "layout"), "3GiB")
     run_config(config, memory="2GiB", force=True)
     assert set(seen.values()) == {"2GiB"}

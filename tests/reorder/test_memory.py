@@ -138,10 +138,10 @@ def memory_of_a_relation(folder: str, edges: int, scale: int) -> int:
 def test_too_little_memory(tmp_path: Path) -> None:
     graph, scores = big_graph(tmp_path, 1_000_000, 18)
     with pytest.raises(BudgetError, match=r"ranking nodes of type 'node' in pieces need .* give --memory \d+MiB"):
-        pipeline.reorder(graph, scores, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"))
+        pipeline.reorder(graph, scores, tmp_path / "out", memory=own_memory() + 4 * MIB)
     order = {"node": np.random.default_rng(0).permutation(1 << 18)}
     with pytest.raises(BudgetError, match=r"262,144 columns, 262,144 sources, .* give --memory \d+MiB") as told:
-        reorder_graph(graph, scores, order, tmp_path / "out", memory=Budget(own_memory() + 10 * MIB, "10MiB"))
+        reorder_graph(graph, scores, order, tmp_path / "out", memory=own_memory() + 10 * MIB)
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     assert enough * MIB - own_memory() < 28 * MIB
     done = reorder_graph(graph, scores, order, tmp_path / "out", memory=f"{enough + 8}MiB")

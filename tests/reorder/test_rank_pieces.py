@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tiering import native
-from tiering.reorder.rank_pieces import ScoreRanges, descending_keys
+from tiering.reorder.rank import ScoreRanges, descending_keys
 from tiering.reorder.sizes import Sizes
 
 any_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False))

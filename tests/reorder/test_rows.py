@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import BudgetError, StorageError
 from tiering.formats.features import FeatureTable
-from tiering.memory import Budget, own_memory
+from tiering.memory import Budget, own_memory, parse_memory
 from tiering.reorder.rows import PermutedRows, RowSizes, plan, plan_rows
 
 MIB = 1 << 20
@@ -106,7 +106,7 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
     """400 MB of rows; 256 or 64 MiB of window."""
     table, content, order = make_table(tmp_path, 400_000, 1000)
     back = inverse(order)
-    budget = Budget(own_memory() + plan.BUFFERS * NO_CACHE.chunk + 400_000_000 // windows + MIB, "test")
+    budget = parse_memory(own_memory() + plan.BUFFERS * NO_CACHE.chunk + 400_000_000 // windows + MIB)
     with (
         peak_memory() as peak,
         PermutedRows(table, order, back, budget=budget, scratch=tmp_path / "s", threads=2, sizes=NO_CACHE) as source,
@@ -124,7 +124,7 @@ def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
 def test_too_little_memory(tmp_path):
     table, _, order = make_table(tmp_path, 1000, 1000)
     with pytest.raises(BudgetError, match=r"rows of table: eight chunks of 32 MiB need 256 MiB .* give --memory"):
-        plan_rows(table, False, Budget(own_memory() + 50 * MIB, "50MiB"), NO_CACHE)
+        plan_rows(table, False, Budget(50 * MIB, "50MiB"), NO_CACHE)
     assert order.size
 
 

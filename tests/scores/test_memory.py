@@ -25,7 +25,7 @@ from tiering.errors import BudgetError, StorageError
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
-from tiering.memory import Budget, own_memory, parse_memory
+from tiering.memory import own_memory, parse_memory
 from tiering.scores import METHODS, plan_score, score_graph
 
 MIB = 1 << 20
@@ -171,7 +171,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
 def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}
     with pytest.raises(BudgetError, match=r"2,097,152 nodes.* give --memory \d+MiB or more") as told:
-        score_graph(rmat, method, tmp_path / "out", memory=Budget(own_memory() + 4 * MIB, "4MiB"), **given)
+        score_graph(rmat, method, tmp_path / "out", memory=own_memory() + 4 * MIB, **given)
     assert not list(tmp_path.iterdir())
     enough = int(str(told.value).split("--memory ")[1].split("MiB")[0])
     score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)

@@ -11,8 +11,9 @@ from toy_datasets import tree_bytes
 
 from tiering import pipeline
 from tiering.errors import InputError, MissingError
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
 from tiering.scores import adjacency_bytes, plan_score, score_graph
 
@@ -35,7 +36,7 @@ def tree(tmp_path: Path) -> Graph:
     for name, dim in (("author", 1), ("paper", 4), ("venue", 1)):
         table = np.arange(nodes[name].num_nodes * dim, dtype=np.float32)
         (tmp_path / f"{name}.bin").write_bytes(table.tobytes())
-        nodes[name].features = FeatureRef(tmp_path / f"{name}.bin", "raw", "float32", nodes[name].num_nodes, dim)
+        nodes[name].features = FeatureTable(tmp_path / f"{name}.bin", nodes[name].num_nodes, dim, "float32")
     return build_graph(Dataset("tree", "npy", nodes, edges), tmp_path / "graph")
 
 

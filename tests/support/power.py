@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calls import Change
-from mortal import clear
+from crash_injection import clear
 
 UNITS = (512, 4096)
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from tiering import pipeline
 from tiering.artifacts.manifest import storage_dtype
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.formats.scores import Scores
 from tiering.graph import build_graph
 
@@ -61,12 +62,12 @@ def toy_dataset(
 
 def _features(
     path: Path, random: np.random.Generator, rows: int, dim: int, dtype: str
-) -> tuple[FeatureRef, np.ndarray[Any, Any]]:
+) -> tuple[FeatureTable, np.ndarray[Any, Any]]:
     stored = storage_dtype(dtype)
     table = random.integers(0, 256, (rows, dim * stored.itemsize), dtype=np.uint8).view(stored)
     offset = int(random.choice([0, 128]))
     path.write_bytes(b"\x93" * offset + table.tobytes())
-    return FeatureRef(path, "raw", dtype, rows, dim, offset), table
+    return FeatureTable(path, rows, dim, dtype, offset), table
 
 
 def _edges(random: np.random.Generator, dataset: Dataset, name: str, count: int) -> EdgeData:

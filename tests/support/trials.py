@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mortal import Mortal, clear
+from crash_injection import CrashInjection, clear
 from toy_datasets import tree_bytes
 
 import tiering
@@ -63,8 +63,8 @@ def done(answer: dict[str, object]) -> None:
 class Trials:
     """A stage, what it makes when nobody disturbs it, and how many calls that takes."""
 
-    def __init__(self, mortal: Mortal, stage: Stage, inputs: Path, folder: Path) -> None:
-        self.folder, self.stage, self._mortal, self._inputs = folder, stage, mortal, inputs
+    def __init__(self, crash_injection: CrashInjection, stage: Stage, inputs: Path, folder: Path) -> None:
+        self.folder, self.stage, self._crashes, self._inputs = folder, stage, crash_injection, inputs
         self.begin()
         self.before, self.rows_before = tree_bytes(folder), self.rows()
         answer = self.run()
@@ -84,14 +84,14 @@ class Trials:
         clear(self.folder)
         (self.folder / "chain.toml").write_text(CHAIN.replace("{}", str(self._inputs)))
         for command in self.stage.before:
-            done(self._mortal.run(*self._argv(command)))
+            done(self._crashes.run(*self._argv(command)))
 
     def _argv(self, command: str) -> list[str]:
         return command.replace("{}", str(self._inputs)).replace("@", str(self.folder)).split()
 
     def run(self, *more: str, fault: str = "none", **options: object) -> dict[str, Any]:
         command = [*self._argv(self.stage.argv), *more]
-        return self._mortal.run(*command, variant=self.stage.variant, fault=fault, **options)
+        return self._crashes.run(*command, variant=self.stage.variant, fault=fault, **options)
 
     def rows(self) -> Rows | None:
         """All rows of the layout that is made, by type, as training gathers them; ``None`` where there is none."""
@@ -126,7 +126,7 @@ class Trials:
 
     def check(self, path: Path, story: str) -> None:
         """Every byte of an artifact is what its manifest says."""
-        answer = self._mortal.run("check", path, "--full")
+        answer = self._crashes.run("check", path, "--full")
         assert answer["code"] == 0, f"{story}: {answer}"
 
     def finish(self, story: str, threads: int) -> None:

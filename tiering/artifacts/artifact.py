@@ -1,14 +1,16 @@
-"""An artifact on disk: open it, validate it in levels."""
+"""An artifact on disk: open it, validate it in levels, say what was compared."""
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
-from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.checksum import SAMPLE_BYTES, SAMPLES, num_blocks, sampled_digest
 from tiering.artifacts.document import (
     MANIFEST,
     document_problems,
@@ -17,12 +19,18 @@ from tiering.artifacts.document import (
     read_document,
 )
 from tiering.artifacts.held import HeldDirectory
-from tiering.artifacts.manifest import Manifest
+from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.problems import Problem, raise_problems
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, InternalError, MissingError, StorageError
+from tiering.units import format_bytes
 
 LEVELS = ("header", "structure", "full")
 """Validation levels: header O(1), structure O(nodes), full O(edges) with checksums."""
+
+_SHOWN = 3
+"""Damaged blocks that a problem names."""
+_PIECE = 8 * 1024 * 1024
 
 Self = TypeVar("Self", bound="Artifact")
 
@@ -35,7 +43,6 @@ class Artifact:
 
     kind: ClassVar[str]
     part_types: ClassVar[Mapping[str, type[Artifact]]] = {}
-    """Nested artifacts the kind may have, by name."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
@@ -46,7 +53,6 @@ class Artifact:
 
     @property
     def path(self) -> Path:
-        """Directory of the artifact."""
         return self.manifest.path
 
     @property
@@ -58,12 +64,8 @@ class Artifact:
     def open(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Open the artifact at `path`, checked at level ``header``. Cost: reads the manifest, opens each file.
 
-        Raises
-        ------
-        MissingError
-            If there is nothing, or no manifest, at `path`.
-        FormatError
-            If it is another kind of artifact, damaged, or of a version this package cannot read.
+        `MissingError`: there is nothing, or no manifest. `FormatError`: it is another kind of artifact, damaged, or of
+        a version this package cannot read.
         """
         where = Path(path)
         artifact = cls._load(open_directory(where))
@@ -102,17 +104,17 @@ class Artifact:
             self._damaged.append(Problem(f"manifest.json: parts.{name}", f"a {self.kind} has no such part", "value"))
             return
         try:
-            found = self.part_types[name]._load(open_directory(self.path / name, held))
+            part = self.part_types[name]._load(open_directory(self.path / name, held))
         except (FormatError, MissingError) as error:
-            found = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
-        if not isinstance(found, Artifact):
-            self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found]
+            part = [Problem(MANIFEST, str(error), "missing" if isinstance(error, MissingError) else "json")]
+        if not isinstance(part, Artifact):
+            self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part]
             return
-        self._nested[name] = found
-        if found.digest != self.manifest.parts[name]:
+        self._nested[name] = part
+        if part.digest != self.manifest.parts[name]:
             message = "the nested artifact's manifest changed after it was recorded"
             self._damaged.append(Problem(name, message, "checksum"))
-        self._damaged += [Problem(f"{name}/{each.where}", each.message, each.kind) for each in found._damaged]
+        self._damaged += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in part._damaged]
 
     def verify_reads(self, on: bool = True) -> None:
         """Compare what is read from now on with its checksums, here and in nested artifacts; see `finish_reads`."""
@@ -121,13 +123,7 @@ class Artifact:
             part.verify_reads(on)
 
     def finish_reads(self) -> None:
-        """Compare what is left of every file that was read since `verify_reads`: call before results are published.
-
-        Raises
-        ------
-        FormatError
-            If one is not what was written.
-        """
+        """Compare what is left of every file that was read since `verify_reads`: call before results are published."""
         if self.manifest.verify:
             for verifier in self.manifest.verifiers.values():
                 if verifier.read:
@@ -140,31 +136,27 @@ class Artifact:
     ) -> list[Problem]:
         """Every problem found at `level` (one of `LEVELS`; each includes the ones before).
 
-        Parameters
-        ----------
-        sample
-            At level ``full``: share of the blocks of each file that is read and compared, at least one.
-        coverage
-            Is told what was compared with what.
+        `sample`: at level ``full``, share of the blocks of each file that is read and compared, at least one.
+        `coverage` is told what was compared with what.
         """
-        found = self._header_problems()
-        if found or level == "header":
-            return found
-        found += self._structure_problems(threads)
+        problems = self._header_problems()
+        if problems or level == "header":
+            return problems
+        problems += self._structure_problems(threads)
         if level == "full":
             coverage = coverage or Coverage()
-            names = [*self.manifest.files, *(n for n, each in self.manifest.external.items() if each.whole)]
+            names = [*self.manifest.files, *(n for n, external in self.manifest.external.items() if external.whole)]
             for name in names:
-                found += coverage.compare(self.manifest, name, threads, sample)
+                problems += coverage.compare(self.manifest, name, threads, sample)
             for name, external in self.manifest.external.items():
                 if not external.whole:
-                    found += coverage.compare_samples(name, external, sample >= 1)
-            if not found and sample >= 1:
-                found += self._content_problems(threads)
+                    problems += coverage.compare_samples(name, external, sample >= 1)
+            if not problems and sample >= 1:
+                problems += self._content_problems(threads)
         for name, part in self._nested.items():
             inside = part.problems(level, threads, sample, coverage)
-            found += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
-        return found
+            problems += [Problem(f"{name}/{p.where}", p.message, p.kind) for p in inside]
+        return problems
 
     @classmethod
     def check(
@@ -177,53 +169,51 @@ class Artifact:
     ) -> list[Problem]:
         """Every problem of the artifact at `path`, which may be too damaged to open."""
         try:
-            found = cls._load(open_directory(path))
+            artifact = cls._load(open_directory(path))
         except FormatError as error:
             return [Problem(MANIFEST, str(error), "json")]
         except (MissingError, StorageError) as error:
             return [Problem(MANIFEST, str(error), "missing")]
-        return found.problems(level, threads, sample, coverage) if isinstance(found, Artifact) else found
+        return artifact.problems(level, threads, sample, coverage) if isinstance(artifact, Artifact) else artifact
 
     def parts(self) -> Mapping[str, Artifact]:
-        """Nested artifacts by name."""
         return dict(self._nested)
 
     def part(self, name: str) -> Artifact | None:
-        """A nested artifact, its header checked; ``None`` if there is none of that name.
-
-        Raises
-        ------
-        FormatError
-            If it is damaged.
-        """
+        """A nested artifact, its header checked; ``None`` if there is none of that name."""
         part = self._nested.get(name)
         if part is not None and name not in self._sound:
             raise_problems(part.path, part._header_problems())
             self._sound.add(name)
         return part
 
+    def _listed(self, node_type: str | None, types: list[str], what: str) -> str:
+        """A node type out of `types`, the only one if none is named; `MissingError` otherwise."""
+        if node_type is None and len(types) == 1:
+            return types[0]
+        if node_type not in types:
+            raise MissingError(f"{self.path}: no {what} for node type {node_type!r}; types: {', '.join(types)}")
+        return node_type
+
     def _header_problems(self) -> list[Problem]:
-        found, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
-        unreadable = {problem.where for problem in found}
+        problems, held = [*self._unreadable, *self._damaged], cast("HeldDirectory", self.manifest.held)
+        unreadable = {problem.where for problem in problems}
         for name, entry in self.manifest.files.items():
             if name in unreadable:
                 continue
             size = held.hold(name)
             if size is None:
-                found.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
+                problems.append(Problem(name, f"the file does not exist (expected {entry.bytes} bytes)", "missing"))
             elif size != entry.bytes:
-                found.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
+                problems.append(Problem(name, f"expected {entry.bytes} bytes, found {size}", "size"))
         for name, external in self.manifest.external.items():
-            where = f"external {name}: {external.path}"
-            if str(external.path) in unreadable:
-                continue
-            size = held.hold(external.path)
+            size = None if str(external.path) in unreadable else held.hold(external.path)
+            message = f"expected {external.bytes} bytes, found {size}"
             if size is None:
                 message = "the file does not exist (moved? then make the artifact again)"
-                found.append(Problem(where, message, "external"))
-            elif size != external.bytes:
-                found.append(Problem(where, f"expected {external.bytes} bytes, found {size}", "external"))
-        return found or self._body_problems()
+            if size != external.bytes and str(external.path) not in unreadable:
+                problems.append(Problem(f"external {name}: {external.path}", message, "external"))
+        return problems or self._body_problems()
 
     def _body_problems(self) -> list[Problem]:
         """What the schema cannot say about the body: names that must exist, numbers that must agree. O(1)."""
@@ -250,3 +240,60 @@ class Artifact:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
+
+
+@dataclass
+class Coverage:
+    """Bytes that were looked at."""
+
+    compared: int = 0
+    """Bytes that were read and compared with a checksum."""
+    known: int = 0
+    """Bytes that have one."""
+    samples: list[str] = field(default_factory=list)
+    """Files of which only samples were recorded, and were compared."""
+
+    def compare(self, manifest: Manifest, name: str, threads: int, sample: float) -> list[Problem]:
+        """Compare a file with its checksums: all blocks, or a share of them drawn at random."""
+        try:
+            verifier = manifest.verifier(name)
+        except FormatError as error:
+            return [Problem(CHECKSUMS, str(error), "checksum")]
+        count = num_blocks(verifier.nbytes)
+        wanted = range(count) if sample >= 1 else random.sample(range(count), min(count, max(1, round(sample * count))))
+        where = name if name in manifest.files else f"external {name}: {verifier.path}"
+        try:
+            wrong = verifier.damaged(wanted, threads)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        self.known += verifier.nbytes
+        self.compared += sum(end - begin for begin, end in map(verifier.span, wanted))
+        if not wrong:
+            return []
+        places = ", ".join(verifier.describe(block) for block in wrong[:_SHOWN])
+        more = f" and {len(wrong) - _SHOWN} more places" if len(wrong) > _SHOWN else ""
+        return [Problem(where, f"content changed: {places}{more} are not what was written", "checksum")]
+
+    def compare_samples(self, name: str, external: External, whole: bool) -> list[Problem]:
+        """Compare the samples of a file of the user's; if `whole`, read all of it: what the disk has lost shows."""
+        where = f"external {name}: {external.path}"
+        try:
+            with storage_errors(external.path), external.path.open("rb", buffering=0) as file:
+                while whole and file.read(_PIECE):
+                    pass
+                digest = sampled_digest(external.path)
+        except StorageError as error:
+            return [Problem(where, str(error), "external")]
+        if external.bytes <= SAMPLES * SAMPLE_BYTES:
+            self.known, self.compared = self.known + external.bytes, self.compared + external.bytes
+        else:
+            self.samples.append(f"{external.path} ({'read whole' if whole else 'not read whole'})")
+        if digest == external.digest:
+            return []
+        return [Problem(where, f"content changed: expected {external.digest}, found {digest}", "checksum")]
+
+    def __str__(self) -> str:
+        told = f"{format_bytes(self.compared)} of {format_bytes(self.known)} compared with checksums"
+        if self.samples:
+            told += f"; known by 64 samples alone, which were compared: {', '.join(self.samples)}"
+        return told

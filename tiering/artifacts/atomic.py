@@ -2,7 +2,7 @@
 
 ``OUT`` is written as ``.OUT.partial`` in the same parent, under a lock, and renamed at `commit`. A killed run leaves
 only the hidden partial directory, which nothing opens. The next run of the same command goes on from what its journal
-says is done; any other clears it away, with what it made outside.
+says is done; any other clears it away, with what it made external_directories.
 
 At `commit` the directory gets its name, with the journal still in it; then what it replaced goes, and the journal last:
 where the journal lies says how far a killed run came.
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tiering.artifacts import outside
+from tiering.artifacts import external_directories
 from tiering.artifacts.journal import JOURNAL, Journal
 from tiering.artifacts.storage import exchange, fsync_directory, storage_errors
 from tiering.errors import BusyError, ExistsError, InputError
@@ -31,44 +31,28 @@ from tiering.progress import kept, note
 class OutputDirectory:
     """A directory being written; a context manager that leaves nothing behind on an error.
 
-    Parameters
-    ----------
-    out
-        Where the finished directory will be. Its parent must exist or be creatable.
-    force
-        Replace an existing directory at `out`; it stays in place until `commit`.
-    identity
-        What the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to digest)... With it
-        the run can be resumed: what an earlier run of the same identity left is taken over with its `journal`, and
-        after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
-
-    Raises
-    ------
-    ExistsError
-        If `out` exists and `force` is not set.
-    BusyError
-        If another process is writing the same output; names its process id.
-    InputError
-        If an earlier run was left unfinished and an input has changed since, and `force` is not set.
+    `identity` says what the run computes and from what, JSON types: ``stage``, ``options``, ``inputs`` (name to
+    digest)... With it the run can be resumed: what an earlier run of the same identity left is taken over with its
+    `journal`, and after an error that is not the input's fault (a full disk, Ctrl-C) `suspend` leaves it to the next.
+    Without `force`, an `out` that exists is refused, and so is one that was left unfinished if an input has changed
+    since; with it, the old directory stays in place until `commit`.
     """
 
     path: Path
-    """Where to write."""
     journal: Journal | None
     """Of the run; ``None`` without an identity."""
-    _lock_path: Path
 
     def __init__(
         self, out: str | os.PathLike[str], *, force: bool = False, identity: Mapping[str, Any] | None = None
     ) -> None:
         self._set_places(out)
-        if not self._is_unsettled():
+        if not self._is_unfinished():
             self._refuse_existing(force)
         with storage_errors(self.out):
             make_folders(self.out.parent)
         self._lock = self._acquire()
         try:
-            self._settle()
+            self._recover()
             self._refuse_existing(force)
             self.journal = self._begin(None if identity is None else json.loads(json.dumps(dict(identity))), force)
         except BaseException:
@@ -76,20 +60,14 @@ class OutputDirectory:
             raise
 
     @classmethod
-    def settle(cls, out: str | os.PathLike[str]) -> None:
-        """Clear away what a run left that was killed when `out` had its name already.
-
-        Raises
-        ------
-        BusyError
-            If that run is alive.
-        """
+    def recover(cls, out: str | os.PathLike[str]) -> None:
+        """Clear away what a run left that was killed when `out` had its name already; `BusyError` if it is alive."""
         output = cls.__new__(cls)
         output._set_places(out)
-        if output._is_unsettled():
+        if output._is_unfinished():
             output._lock = output._acquire()
             try:
-                output._settle()
+                output._recover()
             finally:
                 output._release()
 
@@ -104,15 +82,15 @@ class OutputDirectory:
         self._lock_path = hidden.with_name(f"{hidden.name}.lock")
         self._lock, self._named = -1, False
 
-    def _is_unsettled(self) -> bool:
+    def _is_unfinished(self) -> bool:
         """Whether somebody is writing, or was killed at the very end."""
-        return any(each.exists() for each in (self.out / JOURNAL, self._old, self._lock_path))
+        return any(path.exists() for path in (self.out / JOURNAL, self._old, self._lock_path))
 
     def _refuse_existing(self, force: bool) -> None:
         if (self.out.exists() or self.out.is_symlink()) and not force:
             raise ExistsError(f"{self.out}: already exists; give --force to replace it, or another --out")
 
-    def _settle(self) -> None:
+    def _recover(self) -> None:
         """Bring what a run killed during its commit has left into order."""
         with storage_errors(self.out):
             if (self.out / JOURNAL).exists():
@@ -122,20 +100,20 @@ class OutputDirectory:
 
     def _begin(self, identity: dict[str, Any] | None, force: bool) -> Journal | None:
         """Take over what an earlier run left, or begin with an empty directory."""
-        found = Journal.reopen(self.path / JOURNAL)
-        if found is not None and found.identity == identity:
-            if found.done:
+        earlier = Journal.reopen(self.path / JOURNAL)
+        if earlier is not None and earlier.identity == identity:
+            if earlier.done:
                 note(f"note: {self.out}: going on with what an earlier run has left")
-            return found
-        if found is not None:
-            found.close()
+            return earlier
+        if earlier is not None:
+            earlier.close()
             if not force:
-                self._refuse_changed(found.identity, identity or {})
-            if found.done:
+                self._refuse_changed(earlier.identity, identity or {})
+            if earlier.done:
                 note(f"note: {self.out}: what an unfinished run with other options or inputs has left is removed")
         with storage_errors(self.path):
-            if found is not None:
-                outside.give_up(found, self.out)
+            if earlier is not None:
+                external_directories.give_up(earlier, self.out)
             _remove(self.path)
             self.path.mkdir()
         return None if identity is None else Journal.begin(self.path, identity)
@@ -181,9 +159,9 @@ class OutputDirectory:
         with storage_errors(self.out):
             for folder, _, _ in os.walk(self.path):
                 fsync_directory(Path(folder))
-            there = self.out.exists() or self.out.is_symlink()
-            if not (there and exchange(self.path, self.out)):
-                if there:
+            replaced = self.out.exists() or self.out.is_symlink()
+            if not (replaced and exchange(self.path, self.out)):
+                if replaced:
                     _remove(self._old)
                     self.out.rename(self._old)
                 self.path.rename(self.out)
@@ -194,12 +172,12 @@ class OutputDirectory:
 
     def _end(self, journal: Journal | None) -> None:
         """The output has its name: remove what it replaced, durably, then the journal that knew."""
-        for replaced in (self.path, self._old):
-            _remove(replaced)
+        _remove(self.path)
+        _remove(self._old)
         fsync_directory(self.out.parent)
         if journal is not None:
             journal.close()
-            outside.finish(journal, self.out)
+            external_directories.finish(journal, self.out)
         (self.out / JOURNAL).unlink(missing_ok=True)
 
     def _release(self) -> None:
@@ -216,7 +194,7 @@ class OutputDirectory:
             if not self._named:
                 with suppress(OSError):  # what cannot be removed now is left to the next run, with the journal
                     if self.journal is not None:
-                        outside.give_up(self.journal, self.out)
+                        external_directories.give_up(self.journal, self.out)
                     _remove(self.path)
             self._release()
 
@@ -238,7 +216,6 @@ class OutputDirectory:
 
 
 def _remove(path: Path) -> None:
-    """Remove whatever lies at a path, if anything does."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -247,12 +224,12 @@ def _remove(path: Path) -> None:
 
 def missing_folders(folder: Path) -> list[Path]:
     """A directory and those around it that are not there, the outermost first."""
-    return [each for each in (*reversed(folder.parents), folder) if not each.exists()]
+    return [path for path in (*reversed(folder.parents), folder) if not path.exists()]
 
 
 def make_folders(folder: Path) -> None:
     """Create a directory and those around it, durably."""
-    for each in missing_folders(folder):
-        each.mkdir(exist_ok=True)
-        fsync_directory(each.parent)
+    for missing in missing_folders(folder):
+        missing.mkdir(exist_ok=True)
+        fsync_directory(missing.parent)
     folder.mkdir(exist_ok=True)  # a file in its place is refused

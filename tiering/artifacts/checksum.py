@@ -25,12 +25,10 @@ _PIECE = 1024 * 1024
 
 
 def num_blocks(nbytes: int) -> int:
-    """Blocks of a file of `nbytes`."""
     return -(-nbytes // BLOCK_BYTES)
 
 
 def block_digest(block: memoryview) -> bytes:
-    """Digest of one block."""
     return xxhash.xxh3_64(block).digest()
 
 
@@ -40,13 +38,7 @@ def combine_digests(digests: bytes) -> str:
 
 
 def block_digests(path: str | os.PathLike[str], blocks: Iterable[int], threads: int = 1) -> list[bytes]:
-    """Digests of some blocks of a file. Cost: reads them, 1 MiB at a time in each thread.
-
-    Raises
-    ------
-    OSError
-        If the disk refuses, or the file ends within a block that it had when it was opened.
-    """
+    """Digests of some blocks of a file. Cost: reads them, 1 MiB at a time in each thread."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
@@ -106,13 +98,7 @@ def sampled_digest(path: Path, blocks: int = SAMPLES, block_bytes: int = SAMPLE_
 
 
 def file_state(path: Path, sampled: str | None = None) -> str:
-    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change.
-
-    Parameters
-    ----------
-    sampled
-        The digest, if it is known.
-    """
+    """What tells an input from a changed one between two runs: the sampled digest and the time of the last change."""
     changed, nanoseconds = divmod(path.stat().st_mtime_ns, 10**9)
     when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(changed))
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"

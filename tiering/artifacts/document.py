@@ -49,12 +49,8 @@ def _dump(document: Mapping[str, Any]) -> bytes:
 def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
     """Read and parse an artifact's ``manifest.json``.
 
-    Raises
-    ------
-    MissingError
-        If the directory holds no manifest.
-    FormatError
-        If the manifest is too large or not JSON: objects name each key once, nesting is bounded, no NaN.
+    `MissingError`: the directory holds none. `FormatError`: it is too large or not JSON (objects name each key once,
+    nesting is bounded, no NaN).
     """
     file = held.path / MANIFEST
     with storage_errors(file):
@@ -76,13 +72,7 @@ def read_document(held: HeldDirectory) -> tuple[Any, bytes]:
 
 
 def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirectory:
-    """Hold the directory of an artifact.
-
-    Raises
-    ------
-    MissingError
-        If there is no directory.
-    """
+    """Hold the directory of an artifact; `MissingError` if there is none."""
     try:
         return HeldDirectory(path, within)
     except FileNotFoundError:
@@ -95,12 +85,12 @@ def open_directory(path: Path, within: HeldDirectory | None = None) -> HeldDirec
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"key {twice!r} stands twice in an object")
-    return found
+    return members
 
 
 def _refuse_constant(name: str) -> Any:
@@ -143,29 +133,23 @@ def _validator(kind: str) -> Any:
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
     """All problems of a parsed manifest that can be seen without its files.
 
-    Parameters
-    ----------
-    document
-        Parsed JSON.
-    kind
-        Expected kind, or ``None`` for whatever the document says it is.
-    data
-        The bytes it was parsed from: its seal is checked against them.
+    `kind` is what is expected, ``None`` whatever the document says it is; its seal is checked against the bytes that it
+    was parsed from, `data`.
     """
     if not isinstance(document, dict) or not isinstance(document.get("format"), str):
         return [Problem(MANIFEST, "expected a JSON object with a text `format`", "schema")]
-    found = document["format"].removeprefix("tiering.")
-    if not document["format"].startswith("tiering.") or found not in KINDS:
+    actual = document["format"].removeprefix("tiering.")
+    if not document["format"].startswith("tiering.") or actual not in KINDS:
         known = ", ".join(f"tiering.{known}" for known in KINDS)
         what = _short(repr(document["format"]))
         return [Problem(MANIFEST, f"expected a format out of {known}; found {what}", "version")]
-    if problem := _version_problem(document, found, data):
+    if problem := _version_problem(document, actual, data):
         return [problem]
-    if kind is not None and found != kind:
-        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {found} artifact", "version")]
+    if kind is not None and actual != kind:
+        return [Problem(MANIFEST, f"expected a {kind} artifact, found a {actual} artifact", "version")]
     problems = [
         Problem(f"{MANIFEST}: {_place(error)}", _short(error.message), "schema")
-        for error in islice(_validator(found).iter_errors(document), _MOST_PROBLEMS)
+        for error in islice(_validator(actual).iter_errors(document), _MOST_PROBLEMS)
     ]
     return problems or _entry_problems(document)
 
@@ -184,15 +168,12 @@ def _version_problem(document: dict[str, Any], kind: str, data: bytes | None) ->
     if not match:
         return Problem(MANIFEST, f"expected a version such as {MAJOR}.0, found {_short(repr(version))}", "version")
     if int(match.group(1)) != MAJOR:
-        return Problem(
-            MANIFEST,
-            f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x",
-            "version",
-        )
+        message = f"format version {match.group(0)} cannot be read: this package reads {MAJOR}.x"
+        return Problem(MANIFEST, message, "version")
     if problem := _seal_problem(document, int(match.group(2)) >= MINORS[kind], data):
         return problem
     requires = document.get("requires")
-    texts = requires if isinstance(requires, list) and all(isinstance(each, str) for each in requires) else []
+    texts = requires if isinstance(requires, list) and all(isinstance(name, str) for name in requires) else []
     unknown = sorted(set(texts) - SUPPORTED_FEATURES)
     if unknown:
         message = f"requires features this package does not know: {_short(', '.join(unknown))}"
@@ -210,9 +191,9 @@ def _seal_problem(document: dict[str, Any], sealed: bool, data: bytes | None) ->
     if data is None:
         return None
     line = f'\n "checksum": {json.dumps(seal)},'.encode()
-    found = digest_bytes(data.replace(line, b"", 1))
-    if data.count(line) != 1 or found != seal:
-        message = f"changed after it was written: expected {_short(seal)}, found {found}"
+    digest = digest_bytes(data.replace(line, b"", 1))
+    if data.count(line) != 1 or digest != seal:
+        message = f"changed after it was written: expected {_short(seal)}, found {digest}"
         return Problem(MANIFEST, message, "checksum")
     return None
 

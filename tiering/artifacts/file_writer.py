@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -43,25 +43,12 @@ def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
 
 
 class FileWriter:
-    """A file of known size that is being written; a context manager that closes it.
+    """A file of `nbytes`, reserved at once, that is being written; a context manager that closes it.
 
-    Parameters
-    ----------
-    path
-        File to create. One that an earlier run began is kept if the journal knows it.
-    nbytes
-        Its size, reserved at once.
-    journal
-        Where blocks are recorded, or ``None``.
-    key
-        Name of the file in the journal.
-    finished
-        Called with the digests of all blocks when the context ends well.
-    piece_bytes
-        What appended bytes are written in: a power of two.
+    Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then.
+    `finished` is called with the digests of all blocks when the context ends well. `piece_bytes`, a power of two, is
+    what appended bytes are written in.
 
-    Notes
-    -----
     Memory: none for `write`, `appending_memory` for `append`, from the first byte to the last.
     """
 
@@ -104,17 +91,27 @@ class FileWriter:
         """Blocks that are still to be written, ascending."""
         return [block for block in range(self.num_blocks) if block not in self._digests]
 
+    def missing_ranges(self, fits: Callable[[range], bool]) -> Iterator[range]:
+        """Ranges of missing blocks, as long as ``fits(range)`` holds, one block at the least.
+
+        Each is to be written before the next is asked for. The grid of blocks does not depend on memory, threads or
+        machine: made alone or together, a block has the same bytes, and whoever can read the inputs may make any.
+        """
+        while missing := self.missing():
+            first = end = missing[0]
+            for block in missing:
+                if block != end or (block > first and not fits(range(first, block + 1))):
+                    break
+                end = block + 1
+            yield range(first, end)
+
     def span(self, block: int) -> tuple[int, int]:
-        """First byte and end of a block."""
         return block * self.block_bytes, min(self.nbytes, (block + 1) * self.block_bytes)
 
     def write(self, first: int, data: Bytes) -> None:
         """Write consecutive whole blocks, the first of them `first`; they are on disk when this returns.
 
-        Parameters
-        ----------
-        data
-            uint8, one axis, contiguous. Aligned to 4096 bytes it is written past the page cache.
+        `data` is contiguous; aligned to 4096 bytes it is written past the page cache.
         """
         end = first * self.block_bytes + data.size
         if end > self.nbytes or (data.size % self.block_bytes and end != self.nbytes):
@@ -136,12 +133,8 @@ class FileWriter:
     def append(self, values: np.ndarray[Any, Any], offset: int | None = None) -> None:
         """Take the bytes of an array that follow those of the call before; those that are there are passed over.
 
+        `offset` is where they belong, if the caller does not begin at 0: no later than `done` and what was appended.
         Errors of the disk may show in a later call.
-
-        Parameters
-        ----------
-        offset
-            Where the bytes belong, if the caller does not begin at 0: no later than `done` and what was appended.
         """
         data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         with storage_errors(self.path, self.nbytes):
@@ -203,7 +196,6 @@ class _Appended:
         self._pool, self._sealer = ThreadPoolExecutor(_WRITERS), ThreadPoolExecutor(1)  # threads come with work
 
     def take(self, data: Bytes, offset: int | None) -> None:
-        """See `FileWriter.append`."""
         file, offset = self._file, self._next if offset is None else offset
         if offset > self._end or offset + data.size > file.nbytes:
             raise InternalError(f"{file.path}: {data.size} bytes at {offset} do not follow {self._end}")

@@ -23,17 +23,7 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO must not make the 
 class HeldDirectory:
     """A directory and those of its files that were asked for, open until nobody refers to it.
 
-    Parameters
-    ----------
-    path
-        The directory, as it is called in messages.
-    within
-        The directory that it lies in, if that is held: then the last part of `path` is looked up there.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
+    `path` is its name in messages. It is looked up in the directory that it lies in, `within`, if that is held.
     """
 
     def __init__(self, path: Path, within: HeldDirectory | None = None) -> None:
@@ -48,10 +38,7 @@ class HeldDirectory:
     def hold(self, name: str | Path) -> int | None:
         """Open a file, by its name in the directory or an absolute path; its size, ``None`` if there is none.
 
-        Raises
-        ------
-        OSError
-            If it is there and cannot be opened, or is no regular file or block device.
+        ``OSError``: it cannot be opened, or is no regular file or block device.
         """
         key = str(name)
         if key not in self._descriptors:
@@ -73,7 +60,6 @@ class HeldDirectory:
         return f"{_DESCRIPTORS}{self._descriptors[str(name)]}"
 
     def read(self, name: str) -> bytes:
-        """All bytes of a held file."""
         return os.pread(self._descriptors[name], self._sizes[name], 0)
 
     def link_or_copy(self, name: str, target: Path) -> None:

@@ -16,23 +16,12 @@ from typing import Any
 from tiering.artifacts.storage import fsync_directory, storage_errors
 
 JOURNAL = "journal.jsonl"
-"""Name of the file."""
 OUTSIDE = "outside "
-"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.outside`."""
+"""Keys of notes on what lies outside the output begin with this; see `tiering.artifacts.external_directories`."""
 
 
 class Journal:
-    """An open journal; use `begin` or `reopen`.
-
-    Parameters
-    ----------
-    path
-        The file.
-    identity
-        What the run computes, from what: JSON types.
-    facts
-        What is recorded already, by key.
-    """
+    """An open journal; use `begin` or `reopen`. `identity`: what the run computes, from what, JSON types."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], facts: dict[str, dict[str, Any]]) -> None:
         self.path, self.identity = path, identity
@@ -97,7 +86,6 @@ class Journal:
                     self._append({"key": key, "facts": None})
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _append(self, document: dict[str, Any]) -> None:
@@ -112,15 +100,15 @@ class Journal:
 
 def _whole_lines(data: bytes) -> tuple[list[dict[str, Any]], int]:
     """The documents before the first torn line, and the bytes they take."""
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     length = 0
     for line in data.splitlines(keepends=True):
         try:
             document = json.loads(line) if line.endswith(b"\n") else None
         except ValueError:
             break
-        if not isinstance(document, dict) or not ({"key", "facts"} if found else {"identity"}) <= set(document):
+        if not isinstance(document, dict) or not ({"key", "facts"} if documents else {"identity"}) <= set(document):
             break
-        found.append(document)
+        documents.append(document)
         length += len(line)
-    return found, length
+    return documents, length

@@ -63,9 +63,7 @@ class FileEntry:
     dtype: str
     """NumPy name of one element, or ``bfloat16``."""
     shape: tuple[int, ...]
-    """Elements per axis."""
     checksum: str
-    """`tiering.artifacts.checksum` of the file."""
     blocks: Digests | None = field(default=None, compare=False, repr=False)
     """While it is being written."""
 
@@ -76,20 +74,13 @@ class FileEntry:
 
     @property
     def bytes(self) -> int:
-        """Size of the file."""
         size = storage_dtype(self.dtype).itemsize
         for extent in self.shape:
             size *= extent
         return size
 
     def to_json(self) -> dict[str, Any]:
-        """Form in the manifest."""
-        return {
-            "dtype": self.dtype,
-            "shape": list(self.shape),
-            "bytes": self.bytes,
-            "checksum": self.checksum,
-        }
+        return {"dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes, "checksum": self.checksum}
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,6 @@ class External:
     path: Path
     """Absolute path; in the manifest it may be relative, if the file lies inside the artifact's directory."""
     bytes: int
-    """Expected size."""
     digest: str
     """Sampled digest or full checksum; the prefix says which."""
     blocks: Digests | None = field(default=None, compare=False, repr=False)
@@ -116,7 +106,6 @@ class External:
         return self.digest.startswith(PREFIX)
 
     def to_json(self) -> dict[str, Any]:
-        """Form in the manifest."""
         return {"path": str(self.path), "bytes": self.bytes, "digest": self.digest}
 
 
@@ -125,11 +114,8 @@ class Manifest:
     """Parsed ``manifest.json`` of an artifact that passed its schema."""
 
     path: Path
-    """Directory of the artifact."""
     kind: str
-    """One of `KINDS`."""
     version: tuple[int, int]
-    """Format version, (major, minor)."""
     files: dict[str, FileEntry]
     """Files inside the artifact by relative path."""
     parts: dict[str, str]
@@ -139,13 +125,11 @@ class Manifest:
     provenance: dict[str, Any]
     """Stage, options, seed, package version, digests of the inputs."""
     body: dict[str, Any]
-    """What is particular to the kind."""
     digest: str = ""
     """Digest of the manifest's bytes: identifies the artifact's content."""
     held: HeldDirectory | None = field(default=None, repr=False)
     """The files as they were when the artifact was opened."""
     verify: bool = False
-    """Whether what is read is compared with its checksums."""
     arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
 
@@ -154,11 +138,6 @@ class Manifest:
 
         To be verified, files that memory has room for are read and compared here. Others are by those who stream them;
         the map's attribute ``verifier`` is what they tell.
-
-        Raises
-        ------
-        FormatError
-            If the content is not what was written.
         """
         entry = self.files[name]
         if name not in self.arrays:
@@ -175,7 +154,6 @@ class Manifest:
         return str(self.path / name) if self.held is None else self.held.place(name)
 
     def image_place(self, name: str) -> str:
-        """What opens the external file `name`."""
         path = self.external[name].path
         return str(path) if self.held is None else self.held.place(path)
 
@@ -200,7 +178,7 @@ class Manifest:
     def referred(self) -> dict[str, External]:
         """The external files, with the digests of their blocks, for another artifact to refer to."""
         blocks = self._recorded_blocks()
-        return {name: replace(each, blocks=blocks.get(name)) for name, each in self.external.items()}
+        return {name: replace(file, blocks=blocks.get(name)) for name, file in self.external.items()}
 
     def checksums(self) -> bytes:
         """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""
@@ -219,11 +197,11 @@ class Manifest:
         if CHECKSUMS not in self.files:
             return {}
         with storage_errors(self.path / CHECKSUMS):
-            data, at, found = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
+            data, at, digests = Path(self.place(CHECKSUMS)).read_bytes(), 0, {}
         for name, entry in self._in_blocks():
             end = at + DIGEST_BYTES * num_blocks(entry.bytes)
-            found[name], at = data[at:end], end
-        return found
+            digests[name], at = data[at:end], end
+        return digests
 
     def to_json(self) -> dict[str, Any]:
         """The JSON document, but for its checksum."""

@@ -16,7 +16,6 @@ class Problem:
     where: str
     """Path inside the artifact, a file or a manifest location such as ``manifest.json: relations.0``."""
     message: str
-    """What was expected and what was found, in one sentence."""
     kind: str
     """Stable word: ``json``, ``schema``, ``version``, ``missing``, ``size``, ``value``, ``checksum``, ``external``."""
 

@@ -23,24 +23,13 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """What something is that is no regular file, in words."""
     return _KINDS[stat.S_IFMT(mode)][0]
 
 
 def is_there(path: Path, what: str) -> bool:
     """Whether there is a regular file at `path` that can be read; ``False`` only where there is nothing.
 
-    Parameters
-    ----------
-    path
-        Symbolic links are followed.
-    what
-        What the file should hold, for messages.
-
-    Raises
-    ------
-    InputError
-        If something else is there: says what.
+    Symbolic links are followed. Anything else is refused by `InputError`; `what` says what the file should hold.
     """
     mode = _mode(path, f"{what}, a regular file")
     if mode is None:
@@ -54,15 +43,7 @@ def is_there(path: Path, what: str) -> bool:
 
 
 def require_file(path: Path, what: str) -> Path:
-    """`path` if there is a regular file at it.
-
-    Raises
-    ------
-    MissingError
-        If there is nothing.
-    InputError
-        If something else is there.
-    """
+    """`path` if there is a regular file at it; `MissingError` if there is nothing."""
     if not is_there(path, what):
         raise MissingError(f"{path}: expected {what}, found nothing; check the path")
     return path

@@ -19,32 +19,30 @@ from tiering.units import format_bytes
 
 
 def disk_free(path: Path) -> int:
-    """Bytes free on the file system that holds `path` (or its nearest existing parent), as `df` counts them.
+    """Bytes free on the file system that holds `path`, or is going to, as `df` counts them.
 
     What a file system keeps back for root is not counted: root in a container may not have it either.
     """
-    return shutil.disk_usage(_existing(path)).free
+    return shutil.disk_usage(nearest_folder(path)).free
 
 
-def _existing(path: Path) -> Path:
-    while not path.exists():
-        path = path.parent
-    return path
+def disk_of(path: Path) -> int:
+    """Number of the file system that holds `path`, or is going to."""
+    return nearest_folder(path).stat().st_dev
+
+
+def nearest_folder(path: Path) -> Path:
+    """`path`, or the nearest directory around it that exists."""
+    path = path.absolute()
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def require_space(wanted: Mapping[Path, int]) -> None:
-    """Raise, naming all that is needed, if a disk cannot hold what is about to be reserved on it.
-
-    Parameters
-    ----------
-    wanted
-        Bytes by directory; those on one file system are added up.
-    """
+    """Raise, naming all that is needed, if a disk cannot hold what is about to be reserved: bytes by directory."""
     sums: dict[int, tuple[Path, int]] = {}
     for folder, nbytes in wanted.items():
-        device = _existing(folder).stat().st_dev
-        first, before = sums.get(device, (folder, 0))
-        sums[device] = (first, before + nbytes)
+        first, before = sums.get(disk_of(folder), (folder, 0))
+        sums[disk_of(folder)] = (first, before + nbytes)
     for folder, nbytes in sums.values():
         with storage_errors(folder, nbytes):
             if nbytes > disk_free(folder):
@@ -55,12 +53,7 @@ def require_space(wanted: Mapping[Path, int]) -> None:
 def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
     """Turn ``OSError`` from work on `path` into a `StorageError` that says what to do.
 
-    Parameters
-    ----------
-    path
-        The file being written or read.
-    needed
-        Bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB.
+    `needed`: bytes the file needs, for the message on a full disk; a directory or an entry takes some KiB.
     """
     try:
         yield

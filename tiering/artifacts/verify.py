@@ -27,19 +27,8 @@ class _Stream:
 class Verifier:
     """What a file must hold. Readers tell it what passes by; `finish` reads the blocks that nobody has.
 
-    Parameters
-    ----------
-    path
-        The file, as it is called in messages.
-    place
-        What opens it.
-    nbytes
-        Its size.
-    whole
-        Its checksum.
-    blocks
-        Digests of its blocks, one after the other; ``None`` where they were not recorded, then nothing is compared
-        before `finish`.
+    `path` is the file's name in messages, `place` what opens it, `whole` its checksum, `blocks` the digests of its
+    blocks: ``None`` where they were not recorded, then nothing is compared before `finish`.
     """
 
     def __init__(self, path: Path, place: str, nbytes: int, whole: str, blocks: bytes | None) -> None:
@@ -53,18 +42,13 @@ class Verifier:
 
     @property
     def done(self) -> bool:
-        """Whether every block was compared."""
         return not self._pending
 
     def passed(self, offset: int, data: memoryview) -> None:
         """Take note of bytes that were read, from `offset` of the file on.
 
-        Blocks are compared that arrive whole, in calls of one thread that follow each other.
-
-        Raises
-        ------
-        FormatError
-            If a block is not what was written.
+        Blocks are compared that arrive whole, in calls of one thread that follow each other; `FormatError` if one is
+        not what was written.
         """
         if self.done or self._blocks is None:
             return
@@ -89,34 +73,21 @@ class Verifier:
         stream.at = offset
 
     def finish(self, data: memoryview | None = None) -> None:
-        """Compare the blocks that have not passed by: read them, or take them from `data`, all of the file as mapped.
-
-        Raises
-        ------
-        FormatError
-            If one is not what was written.
-        StorageError
-            If the disk refuses.
-        """
+        """Compare the blocks that have not passed by: read them, or take them from `data`, the whole file as mapped."""
         with self._lock:
-            if wrong := self._damaged(self._pending, None, data):
+            if wrong := self.damaged(self._pending, None, data):
                 raise self._error(wrong[0])
             self._pending.clear()
 
-    def damaged(self, blocks: Iterable[int], threads: int) -> list[int]:
-        """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
-        return self._damaged(blocks, threads)
-
     def span(self, block: int) -> tuple[int, int]:
-        """First byte and end of a block."""
         return block * checksum.BLOCK_BYTES, min(self.nbytes, (block + 1) * checksum.BLOCK_BYTES)
 
     def describe(self, block: int) -> str:
-        """Where a block lies."""
         begin, end = self.span(block)
         return f"bytes {begin} to {end}"
 
-    def _damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
+    def damaged(self, blocks: Iterable[int], threads: int | None = None, data: memoryview | None = None) -> list[int]:
+        """Those of `blocks` that are not what was written; where only the file's checksum is known, all or none."""
         wanted = sorted(blocks)
         if not wanted:
             return []
@@ -125,13 +96,13 @@ class Verifier:
         threads = threads or parse_threads("auto")
         if data is not None:
             with ThreadPoolExecutor(threads) as pool:
-                found = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))
+                digests = list(pool.map(lambda block: checksum.block_digest(data[slice(*self.span(block))]), wanted))
         else:
             with storage_errors(self.path):
-                found = checksum.block_digests(self.place, wanted, threads)
+                digests = checksum.block_digests(self.place, wanted, threads)
         if self._blocks is None:
-            return [] if checksum.combine_digests(b"".join(found)) == self._whole else wanted
-        return [block for block, digest in zip(wanted, found, strict=True) if digest != self._expected(block)]
+            return [] if checksum.combine_digests(b"".join(digests)) == self._whole else wanted
+        return [block for block, digest in zip(wanted, digests, strict=True) if digest != self._expected(block)]
 
     def _expected(self, block: int) -> bytes:
         size = checksum.DIGEST_BYTES

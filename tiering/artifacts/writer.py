@@ -25,25 +25,12 @@ from tiering.version import __version__
 
 
 class ArtifactWriter:
-    """Writes one artifact: files first, the manifest last, the rename at the end.
+    """Writes one artifact of a `kind`: files first, the manifest last, the rename at the end.
 
     Use as a context manager; leaving it without `commit` (an error, Ctrl-C) removes everything written. With an
-    `identity`, files that were finished stay for the next run of the same command, unless the error is the input's:
-    ask `has` before a file is made once more.
-
-    Parameters
-    ----------
-    out
-        Directory to create.
-    kind
-        One of `tiering.artifacts.manifest.KINDS`.
-    force
-        Replace an existing directory.
-    identity
-        What is computed from what; see `tiering.artifacts.atomic.OutputDirectory`.
-    reads
-        Artifacts that it is made from: what was read of them is verified to the end before anything is committed, if
-        they verify (`Artifact.verify_reads`).
+    `identity` (see `OutputDirectory`), files that were finished stay for the next run of the same command, unless the
+    error is the input's: ask `has` before a file is made once more. `reads` are artifacts that it is made from: what
+    was read of them is verified to the end before anything is committed, if they verify (`Artifact.verify_reads`).
     """
 
     def __init__(
@@ -96,12 +83,7 @@ class ArtifactWriter:
     ) -> FileWriter:
         """Begin a file; use as a context manager, which records it at its end.
 
-        Parameters
-        ----------
-        resumable
-            Note its blocks in the journal, so that a killed run goes on from those that are there.
-        piece_bytes
-            As of `FileWriter`.
+        `resumable`: its blocks are noted in the journal, so that a killed run goes on from those that are there.
         """
         if self.journal is not None:  # a file that is begun anew is not there, whatever an earlier run has recorded
             self.journal.forget(f"file {self.prefix}{name}")
@@ -114,7 +96,7 @@ class ArtifactWriter:
 
     def has(self, *names: str) -> bool:
         """Whether an earlier run of the same identity finished all these files; they are taken over then."""
-        found = {}
+        entries = {}
         for name in names:
             facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
             if facts is None or "blocks" not in facts:
@@ -123,12 +105,12 @@ class ArtifactWriter:
             file = self.path / name
             if not file.is_file() or file.stat().st_size != entry.bytes:
                 return False
-            found[name] = entry
-        self._files.update(found)
+            entries[name] = entry
+        self._files.update(entries)
         return True
 
     def required_journal(self) -> Journal:
-        """The journal, for work that cannot do without."""
+        """The journal, for work that cannot do without it."""
         if self.journal is None:
             raise InternalError(f"{self.out}: written without an identity")
         return self.journal
@@ -148,10 +130,7 @@ class ArtifactWriter:
     def commit(self, body: dict[str, Any], provenance: dict[str, Any]) -> Manifest:
         """Write the manifest, validate the document, and rename the directory into place.
 
-        Raises
-        ------
-        FormatError
-            If what was written would not open: a bug in the caller, found before anything is replaced.
+        `FormatError`: what was written would not open, a bug in the caller; nothing is replaced then.
         """
         for artifact in self._reads:
             if artifact is not None:
@@ -182,7 +161,7 @@ class ArtifactWriter:
 
     def _sweep(self) -> None:
         """Remove what no manifest will list: scratch files of a killed run that this one has not needed again."""
-        inside = [str(each.path) for each in self.external.values()]  # by a path from here
+        inside = [str(file.path) for file in self.external.values()]  # by a path from here
         known = {self.path / name for name in (*self._files, *inside, MANIFEST, JOURNAL)}
         parts = {self.path / name for name in self._parts}
         seen = []
@@ -192,9 +171,9 @@ class ArtifactWriter:
             for name in names:
                 if (file := Path(folder, name)) not in known:
                     file.unlink()
-        for each in reversed(seen[1:]):
-            if not any(each.iterdir()):
-                each.rmdir()
+        for empty in reversed(seen[1:]):
+            if not any(empty.iterdir()):
+                empty.rmdir()
 
     def __enter__(self) -> ArtifactWriter:
         return self

@@ -12,8 +12,7 @@ from tiering.artifacts.regular import require_file
 from tiering.datasets.npy_file import is_npy, read_header
 from tiering.datasets.reading import Reading
 from tiering.errors import InputError
-from tiering.formats.features import FEATURE_DTYPES
-from tiering.formats.protocols import FeatureRef
+from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 
 
 def describe_features(
@@ -23,7 +22,7 @@ def describe_features(
     *,
     known_rows: Mapping[str, int],
     usual_dim: int | None = None,
-) -> FeatureRef:
+) -> FeatureTable:
     """Describe a feature file, with or without numpy header.
 
     Parameters
@@ -53,7 +52,7 @@ def describe_features(
     return _headerless(path, node_type, reading, known_rows, usual_dim)
 
 
-def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureRef:
+def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
     header = read_header(path, "a feature table (rows, dim)")
     if len(header.shape) not in (1, 2):
         raise InputError(f"{path}: expected features of shape (rows, dim), found {header.described}; reshape them")
@@ -75,7 +74,7 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureRef:
                 f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {header.described}; "
                 "leave the option out"
             )
-    return FeatureRef(path, "npy", dtype, rows, dim, header.offset)
+    return FeatureTable(path, rows, dim, dtype, header.offset)
 
 
 def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
@@ -95,7 +94,7 @@ def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
 
 def _headerless(
     path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
-) -> FeatureRef:
+) -> FeatureTable:
     options = reading.options
     dim, rows = options.feature_dim.get(node_type), options.num_nodes.get(node_type)
     dtype = options.feature_dtype.get(node_type) or "float32"
@@ -119,7 +118,7 @@ def _headerless(
             f"{path}: expected {rows} rows (--num-nodes) x {dim} x {dtype} = {rows * dim * item} bytes, found {size} "
             f"bytes = {counted} rows; correct --num-nodes, --feature-dim or --feature-dtype, or get the file again"
         )
-    return FeatureRef(path, "raw", dtype, counted, dim)
+    return FeatureTable(path, counted, dim, dtype)
 
 
 def _divide(path: Path, size: int, by: int, unit: str, result: str) -> int:

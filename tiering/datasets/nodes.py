@@ -16,7 +16,8 @@ from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reading import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
 from tiering.errors import InputError
-from tiering.formats.protocols import EdgeData, FeatureRef, NodeData
+from tiering.formats.features import FeatureTable
+from tiering.formats.protocols import EdgeData, NodeData
 
 COUNT_FILE = "num_nodes.txt"
 
@@ -86,7 +87,7 @@ def _stated_count(files: NodeFiles) -> tuple[str, int] | None:
 
 def _features(
     files: NodeFiles, label_path: Path | None, stated: tuple[str, int] | None, reading: Reading
-) -> FeatureRef | None:
+) -> FeatureTable | None:
     path = files.folder / "node_feat.npy"
     if not is_there(path, "a feature table"):
         for option in ("feature_dim", "feature_dtype"):
@@ -107,7 +108,7 @@ def _features(
 
 def _num_nodes(
     files: NodeFiles,
-    features: FeatureRef | None,
+    features: FeatureTable | None,
     label_path: Path | None,
     stated: tuple[str, int] | None,
     edges: list[EdgeData],

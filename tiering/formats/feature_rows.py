@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from tiering.artifacts.manifest import External, verified
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
+from tiering.memory import available_memory
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
@@ -27,19 +27,10 @@ def checked_tables(graph: Graph) -> dict[str, FeatureTable]:
     """Feature tables of a graph by node type, after a check that no referenced file changed since the import.
 
     Cost: at most 64 blocks of 64 KiB read per file.
-
-    Raises
-    ------
-    InputError
-        If a file is gone, has another size or another sampled digest, or a table has not one row per node.
     """
     _check_external(graph)
-    features = graph.features
-    if features is None:
-        return {}
-    tables = {
-        node_type: features.table(node_type) for node_type in graph.node_types if node_type in features.node_types
-    }
+    listed = {node_type: graph.feature_table(node_type) for node_type in graph.node_types}
+    tables = {node_type: table for node_type, table in listed.items() if table is not None}
     for node_type, table in tables.items():
         if table.rows != graph.num_nodes(node_type):
             raise InputError(
@@ -79,11 +70,8 @@ def _change(external: External) -> str:
 def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
     """Map a table as bytes, shape (rows, row_bytes), read-only.
 
-    Parameters
-    ----------
-    random
-        Rows will be read in no order: if the table fits the free memory it is read in ahead, in sequence; if not,
-        read-ahead is switched off, since it would fetch many times the bytes wanted.
+    `random`: rows will be read in no order. If the table fits the free memory it is read in ahead, in sequence; if not,
+    read-ahead is switched off, since it would fetch many times the bytes wanted.
     """
     if table.bytes == 0:
         return np.empty((table.rows, table.row_bytes), np.uint8)
@@ -95,34 +83,14 @@ def map_rows(table: FeatureTable, *, random: bool) -> np.ndarray[Any, Any]:
         rows.verifier = table.verifier  # type: ignore[attr-defined] # whoever takes them in order tells it
     mapping: mmap.mmap | None = getattr(rows, "_mmap", None)
     if mapping is not None:
-        mapping.madvise(_advice(table.bytes) if random else mmap.MADV_SEQUENTIAL)
+        cached = random and table.bytes < available_memory() // 2
+        uncached = mmap.MADV_RANDOM if random else mmap.MADV_SEQUENTIAL
+        mapping.madvise(mmap.MADV_WILLNEED if cached else uncached)
     return rows
 
 
-def _advice(nbytes: int) -> int:
-    return mmap.MADV_WILLNEED if nbytes < _available_memory() // 2 else mmap.MADV_RANDOM
-
-
-def _available_memory() -> int:
-    """Bytes that can be used without swapping, the page cache included; 0 if the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0
-    fields = [line.split() for line in lines if line.startswith("MemAvailable:")]
-    return int(fields[0][1]) * 1024 if fields else 0
-
-
 def take(values: np.ndarray[Any, Any], ids: np.ndarray[Any, Any], threads: int) -> np.ndarray[Any, Any]:
-    """``values[ids]`` along axis 0 as a new array, in parallel for contiguous input.
-
-    Parameters
-    ----------
-    values
-        Shape (n, ...), any fixed-size dtype.
-    ids
-        int32 or int64, each in 0..n-1.
-    """
+    """``values[ids]`` along axis 0 as a new array, in parallel for contiguous input; ids are in range."""
     if values.size == 0 or not values.flags.c_contiguous:
         return np.ascontiguousarray(values[ids])
     out = np.empty((ids.shape[0], *values.shape[1:]), values.dtype)

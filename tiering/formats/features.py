@@ -23,16 +23,13 @@ class FeatureTable:
     """A table of feature rows on disk."""
 
     path: Path
-    """File that holds the rows."""
     rows: int
-    """Number of rows."""
     dim: int
-    """Elements per row."""
     dtype: str
     """One of `FEATURE_DTYPES`; ``bfloat16`` is stored as ``uint16``."""
-    offset: int
+    offset: int = 0
     """Bytes before row 0 (a header of the source format)."""
-    row_order: str
+    row_order: str = "original"
     """``original`` (row = id in the source) or ``rank`` (row = rank in the order)."""
     held: str = field(default="", compare=False)
     """What opens the file of an open artifact, whatever has become of its path."""
@@ -41,18 +38,19 @@ class FeatureTable:
 
     @property
     def place(self) -> str:
-        """What opens the file."""
         return self.held or str(self.path)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return self.dim * storage_dtype(self.dtype).itemsize
 
     @property
     def bytes(self) -> int:
-        """Bytes of all rows."""
         return self.rows * self.row_bytes
+
+    def entry(self, **where: Any) -> dict[str, Any]:
+        """The table in the manifest of features; `where` says in which file, from which byte on and in which order."""
+        return {"rows": self.rows, "dim": self.dim, "dtype": self.dtype, **where}
 
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
@@ -66,17 +64,10 @@ class Features(Artifact):
 
     @property
     def node_types(self) -> list[str]:
-        """Node types that have features."""
         return list(self.manifest.body["tables"])
 
     def table(self, node_type: str) -> FeatureTable:
-        """Table of one node type.
-
-        Raises
-        ------
-        MissingError
-            If the type has no features.
-        """
+        """Table of one node type; `MissingError` if it has no features."""
         tables = self.manifest.body["tables"]
         if node_type not in tables:
             known = ", ".join(tables) or "none"
@@ -93,7 +84,7 @@ class Features(Artifact):
         )  # fmt: skip
 
     def _body_problems(self) -> list[Problem]:
-        found = []
+        problems = []
         for node_type, entry in self.manifest.body["tables"].items():
             where = f"manifest.json: body.tables.{node_type}"
             needed = entry["offset"] + entry["rows"] * entry["dim"] * storage_dtype(entry["dtype"]).itemsize
@@ -102,23 +93,17 @@ class Features(Artifact):
             else:
                 held = self.manifest.external.get(entry["external"])  # type: ignore[assignment]
             if held is None:
-                found.append(Problem(where, "refers to a file that the manifest does not list", "value"))
+                problems.append(Problem(where, "refers to a file that the manifest does not list", "value"))
             elif held.bytes < needed:
-                found.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
-        return found
+                problems.append(Problem(where, f"needs {needed} bytes, the file has {held.bytes}", "size"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
-        """Sizes and places of the tables."""
-        tables = {}
-        for node_type in self.node_types:
-            table = self.table(node_type)
-            tables[node_type] = {
-                "rows": table.rows,
-                "dim": table.dim,
-                "dtype": table.dtype,
-                "row_bytes": table.row_bytes,
-                "bytes": table.bytes,
-                "path": str(table.path),
-                "row_order": table.row_order,
-            }
-        return {**super().summary(), "tables": tables}
+        tables = {node_type: self.table(node_type) for node_type in self.node_types}
+        described = {
+            t: table.entry(
+                row_bytes=table.row_bytes, bytes=table.bytes, path=str(table.path), row_order=table.row_order
+            )
+            for t, table in tables.items()
+        }
+        return {**super().summary(), "tables": described}

@@ -16,7 +16,6 @@ from tiering.formats.order import Order
 
 
 def relation_folder(relation: Relation) -> str:
-    """Directory of a relation inside the artifact."""
     return "relations/" + "__".join(relation)
 
 
@@ -39,7 +38,7 @@ class Graph(Artifact):
     def num_nodes(self, node_type: str | None = None) -> int:
         """Nodes of a type; of all types if none is given."""
         if node_type is None:
-            return sum(self.num_nodes(each) for each in self.node_types)
+            return sum(map(self.num_nodes, self.node_types))
         return int(self._node(node_type)["num_nodes"])
 
     def num_edges(self, relation: Relation | str | None = None) -> int:
@@ -59,7 +58,7 @@ class Graph(Artifact):
         named = [known for known in self.relations if known[1] == relation]
         if len(named) == 1:
             return named[0]
-        known_keys = ", ".join(relation_key(each) for each in self.relations)
+        known_keys = ", ".join(map(relation_key, self.relations))
         raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {known_keys}")
 
     def csc(self, relation: Relation | str | None = None) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -108,7 +107,7 @@ class Graph(Artifact):
             If the type has no such split, or none was named and several types have one.
         """
         if node_type is None:
-            owners = [each for each in self.node_types if name in self._node(each)["splits"]]
+            owners = [owner for owner in self.node_types if name in self._node(owner)["splits"]]
             if len(owners) != 1:
                 has = ", ".join(f"{t}: {'/'.join(self.splits(t)) or 'none'}" for t in self.node_types)
                 raise MissingError(f"{self.path}: no single node type with a split {name!r} ({has})")
@@ -133,8 +132,8 @@ class Graph(Artifact):
     def listed_table(self, node_type: str) -> dict[str, Any] | None:
         """What the features' manifest says of the table of a type, its file not looked at."""
         features = self._nested.get("features")
-        found: dict[str, Any] | None = None if features is None else features.manifest.body["tables"].get(node_type)
-        return found
+        table: dict[str, Any] | None = None if features is None else features.manifest.body["tables"].get(node_type)
+        return table
 
     @property
     def order(self) -> Order | None:
@@ -176,56 +175,56 @@ class Graph(Artifact):
 
     def _body_problems(self) -> list[Problem]:
         nodes = self.manifest.body["node_types"]
-        found, seen = [] if "features" not in self._nested else self._table_problems(), set()
-        found += [] if "order" not in self._nested else self._order_problems()
+        problems, seen = [] if "features" not in self._nested else self._table_problems(), set()
+        problems += [] if "order" not in self._nested else self._order_problems()
         for name in nodes:
             if not valid_name(name):
-                found.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
+                problems.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
         for entry in self.manifest.body["relations"]:
             relation = (entry["src"], entry["name"], entry["dst"])
             where = f"manifest.json: body.relations.{relation_key(relation)}"
             if relation in seen or not valid_name(entry["name"]):
                 message = "stands twice" if relation in seen else "is no name of a relation"
-                found.append(Problem(where, message, "value"))
+                problems.append(Problem(where, message, "value"))
             seen.add(relation)
             if entry["src"] not in nodes or entry["dst"] not in nodes:
-                found.append(Problem(where, "names a node type that the graph does not have", "value"))
+                problems.append(Problem(where, "names a node type that the graph does not have", "value"))
                 continue
             folder = relation_folder(relation)
-            found += self._shape_problems(f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ("int64",))
+            problems += self._shape_problems(f"{folder}/indptr", (nodes[entry["dst"]]["num_nodes"] + 1,), ("int64",))
             stored = f"int{8 * id_bytes(nodes[entry['src']]['num_nodes'])}"
-            found += self._shape_problems(f"{folder}/indices", (entry["num_edges"],), (stored,))
+            problems += self._shape_problems(f"{folder}/indices", (entry["num_edges"],), (stored,))
             for name in entry["edge_data"]:
-                found += self._shape_problems(f"{folder}/{name}", (entry["num_edges"],), None)
+                problems += self._shape_problems(f"{folder}/{name}", (entry["num_edges"],), None)
         for node_type, entry in nodes.items():
             if entry["num_classes"] is not None:
-                found += self._shape_problems(f"nodes/{node_type}/label", (entry["num_nodes"],), ("int64",))
+                problems += self._shape_problems(f"nodes/{node_type}/label", (entry["num_nodes"],), ("int64",))
             for name in entry["splits"]:
-                found += self._shape_problems(f"nodes/{node_type}/split-{name}", None, ("int64",))
-        return found
+                problems += self._shape_problems(f"nodes/{node_type}/split-{name}", None, ("int64",))
+        return problems
 
     def _table_problems(self) -> list[Problem]:
         """Feature tables that are not one row for each node."""
-        nodes, found = self.manifest.body["node_types"], []
+        nodes, problems = self.manifest.body["node_types"], []
         for name, table in self._nested["features"].manifest.body["tables"].items():
             expected = nodes[name]["num_nodes"] if name in nodes else 0
             if table["rows"] != expected:
                 message = f"expected {expected} rows, as many as nodes, found {table['rows']}"
-                found.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
-        return found
+                problems.append(Problem(f"features/manifest.json: body.tables.{name}", message, "value"))
+        return problems
 
     def _order_problems(self) -> list[Problem]:
         """An order of other nodes than these."""
         order = self._nested["order"]
         if set(order.manifest.body["node_types"]) != set(self.node_types):
             return [Problem("order/manifest.json: body.node_types", "are not those of the graph", "value")]
-        found = []
+        problems = []
         for name in self.node_types:
             entry, count = order.manifest.files.get(f"nodes/{name}/new_to_old"), self.num_nodes(name)
             if entry is not None and entry.shape != (count,):
                 message = f"expected shape {(count,)}, found {entry.shape}"
-                found.append(Problem(f"order/nodes/{name}/new_to_old", message, "size"))
-        return found
+                problems.append(Problem(f"order/nodes/{name}/new_to_old", message, "size"))
+        return problems
 
     def _shape_problems(
         self, name: str, shape: tuple[int, ...] | None, dtypes: tuple[str, ...] | None
@@ -242,64 +241,56 @@ class Graph(Artifact):
         return []
 
     def _structure_problems(self, threads: int) -> list[Problem]:
-        found = []
+        problems = []
         for relation in self.relations:
             indptr, _ = self.csc(relation)
             where = f"{relation_folder(relation)}/indptr"
             if indptr[0] != 0 or indptr[-1] != self.num_edges(relation):
                 message = f"expected 0 .. {self.num_edges(relation)}, found {indptr[0]} .. {indptr[-1]}"
-                found.append(Problem(where, message, "value"))
+                problems.append(Problem(where, message, "value"))
             drops = np.flatnonzero(indptr[1:] < indptr[:-1])
             if drops.size:
-                found.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
+                problems.append(Problem(where, f"decreases at {drops.size} places, first at node {drops[0]}", "value"))
         for node_type in self.node_types:
             count = self.num_nodes(node_type)
             classes, labels = self.num_classes(node_type), self.labels(node_type)
             if labels is not None and labels.size and not (-1 <= labels.min() <= labels.max() < (classes or 0)):
                 message = f"expected -1 .. {(classes or 0) - 1}, found {labels.min()} .. {labels.max()}"
-                found.append(Problem(f"nodes/{node_type}/label", message, "value"))
+                problems.append(Problem(f"nodes/{node_type}/label", message, "value"))
             for name in self.splits(node_type):
                 ids = self.split(name, node_type)
                 if ids.size and not (0 <= ids.min() <= ids.max() < count):
                     message = f"expected ids 0 .. {count - 1}, found {ids.min()} .. {ids.max()}"
-                    found.append(Problem(f"nodes/{node_type}/split-{name}", message, "value"))
-        return found
+                    problems.append(Problem(f"nodes/{node_type}/split-{name}", message, "value"))
+        return problems
 
     def _content_problems(self, threads: int) -> list[Problem]:
         from tiering import native
 
-        found = []
+        problems = []
         for relation in self.relations:
             indptr, indices = self.csc(relation)
             try:
                 native.check_csc(indptr, indices, self.num_nodes(relation[0]), threads)
             except ValueError as error:
-                found.append(Problem(relation_folder(relation), str(error), "value"))
-        return found
+                problems.append(Problem(relation_folder(relation), str(error), "value"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
-        """Nodes, edges, labels, splits and features."""
         nodes = {}
         for node_type in self.node_types:
-            table = self.feature_table(node_type)
+            table, described = self.feature_table(node_type), None
+            if table is not None:
+                described = {"dim": table.dim, "dtype": table.dtype, "row_bytes": table.row_bytes}
+                described["path"] = str(table.path)
             nodes[node_type] = {
                 "nodes": self.num_nodes(node_type),
                 "classes": self.num_classes(node_type),
                 "splits": {name: int(self.split(name, node_type).size) for name in self.splits(node_type)},
-                "features": None
-                if table is None
-                else {
-                    "dim": table.dim,
-                    "dtype": table.dtype,
-                    "row_bytes": table.row_bytes,
-                    "path": str(table.path),
-                },
+                "features": described,
             }
         relations = {
-            relation_key(relation): {
-                "edges": self.num_edges(relation),
-                "edge_data": sorted(self.edge_data(relation)),
-            }
+            relation_key(relation): {"edges": self.num_edges(relation), "edge_data": sorted(self.edge_data(relation))}
             for relation in self.relations
         }
         return {

@@ -9,7 +9,6 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
-from tiering.errors import MissingError
 
 
 class Order(Artifact):
@@ -35,34 +34,28 @@ class Order(Artifact):
         return self._map(node_type, "score")
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
-        if node_type is None and len(self.node_types) == 1:
-            node_type = self.node_types[0]
-        if node_type not in self.node_types:
-            raise MissingError(
-                f"{self.path}: no order for node type {node_type!r}; types: {', '.join(self.node_types)}"
-            )
-        return self.manifest.array(f"nodes/{node_type}/{name}")
+        return self.manifest.array(f"nodes/{self._listed(node_type, self.node_types, 'order')}/{name}")
 
     def _body_problems(self) -> list[Problem]:
-        found = []
+        problems = []
         for node_type in self.node_types:
             names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new", "score")]
             missing = [name for name in names if name not in self.manifest.files]
-            found += [Problem(f"manifest.json: files.{name}", "the file is not listed", "value") for name in missing]
+            problems += [Problem(f"manifest.json: files.{name}", "the file is not listed", "value") for name in missing]
             if missing:
                 continue
             entries = [self.manifest.files[name] for name in names]
             if len({entry.shape for entry in entries}) != 1 or len(entries[0].shape) != 1:
-                found.append(Problem(f"nodes/{node_type}", "the three files differ in length", "size"))
+                problems.append(Problem(f"nodes/{node_type}", "the three files differ in length", "size"))
             ids = f"int{8 * id_bytes(entries[0].shape[0])}" if entries[0].shape else "int32"
             expected = [ids, ids, "float64"]
             if [entry.dtype for entry in entries] != expected:
                 message = f"expected {', '.join(expected)}, found {', '.join(entry.dtype for entry in entries)}"
-                found.append(Problem(f"nodes/{node_type}", message, "value"))
-        return found
+                problems.append(Problem(f"nodes/{node_type}", message, "value"))
+        return problems
 
     def _structure_problems(self, threads: int) -> list[Problem]:
-        found = []
+        problems = []
         for node_type in self.node_types:
             new_to_old, old_to_new = self.new_to_old(node_type), self.old_to_new(node_type)
             count = new_to_old.size
@@ -70,17 +63,16 @@ class Order(Artifact):
             outside = np.flatnonzero((new_to_old < 0) | (new_to_old >= count))
             if outside.size:
                 message = f"rank {outside[0]} holds id {new_to_old[outside[0]]}, outside 0..{count - 1}"
-                found.append(Problem(where, message, "value"))
+                problems.append(Problem(where, message, "value"))
                 continue
             wrong = np.flatnonzero(old_to_new[new_to_old] != np.arange(count))
             if wrong.size:
                 message = f"old_to_new does not lead back at {wrong.size} ranks, first at rank {wrong[0]}"
-                found.append(Problem(where, message, "value"))
+                problems.append(Problem(where, message, "value"))
             if np.any(np.diff(self.score(node_type)) > 0):
-                found.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
-        return found
+                problems.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
-        """Number of nodes per type."""
         types = {t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0])} for t in self.node_types}
         return {**super().summary(), "node_types": types}

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.checksum import sampled_digest
-from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
-from tiering.errors import InputError, MissingError
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.errors import MissingError
+from tiering.formats.features import FeatureTable
 
 
 @dataclass(frozen=True)
@@ -26,116 +27,15 @@ class Fingerprint:
     """What identifies the content of a file well enough to notice that it changed, at a bounded cost."""
 
     bytes: int
-    """Size of the file."""
     sampled: str
-    """`tiering.artifacts.checksum.sampled_digest` of the file."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"bytes": self.bytes, "sampled": self.sampled}
 
 
 def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
-    """Fingerprint of a file; reads 64 blocks of it.
-
-    Raises
-    ------
-    MissingError
-        If there is no such file.
-    """
+    """Fingerprint of a file; reads 64 blocks of it."""
     path = Path(path)
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
     return Fingerprint(path.stat().st_size, sampled_digest(path))
-
-
-@dataclass(frozen=True)
-class FeatureRef:
-    """A feature table where it lies: rows x dim, C order, in a file of the user's."""
-
-    path: Path
-    """Absolute path."""
-    container: Literal["npy", "raw"]
-    """``npy``: behind a numpy header of `offset` bytes; ``raw``: from byte `offset`, mostly 0."""
-    dtype: str
-    """One of `tiering.formats.features.FEATURE_DTYPES`."""
-    rows: int
-    dim: int
-    """Values per row; `dim` x item size = `row_bytes`."""
-    offset: int = 0
-    """Bytes before the first row."""
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        """Numpy dtype of the stored bytes; uint16 for bfloat16."""
-        return storage_dtype(self.dtype)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.dim * self.stored_dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table, without header."""
-        return self.rows * self.row_bytes
-
-    def open(self) -> npt.NDArray[Any]:
-        """Map the table read-only.
-
-        Returns
-        -------
-        array of shape (rows, dim)
-            dtype `stored_dtype`.
-
-        Raises
-        ------
-        MissingError
-            If the file is gone.
-        InputError
-            If it is shorter than `offset` + `nbytes`.
-        """
-        try:
-            found = self.path.stat().st_size
-        except FileNotFoundError:
-            raise MissingError(
-                f"{self.path}: the feature file this data refers to is gone; put it back or import again"
-            ) from None
-        if found < self.offset + self.nbytes:
-            raise InputError(
-                f"{self.path}: expected at least {self.offset + self.nbytes} bytes "
-                f"({self.rows} rows x {self.dim} x {self.dtype}), found {found}; the file changed or was cut"
-            )
-        if self.nbytes == 0:
-            return np.empty((self.rows, self.dim), self.stored_dtype)
-        return np.memmap(self.path, self.stored_dtype, "r", self.offset, (self.rows, self.dim))
-
-    def fingerprint(self) -> Fingerprint:
-        """See `fingerprint`."""
-        return fingerprint(self.path)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form; `from_dict` reads it back."""
-        return {
-            "path": str(self.path),
-            "container": self.container,
-            "dtype": self.dtype,
-            "rows": self.rows,
-            "dim": self.dim,
-            "offset": self.offset,
-        }
-
-    @classmethod
-    def from_dict(cls, body: dict[str, Any]) -> FeatureRef:
-        """Inverse of `as_dict`."""
-        return cls(
-            path=Path(body["path"]),
-            container=body["container"],
-            dtype=body["dtype"],
-            rows=body["rows"],
-            dim=body["dim"],
-            offset=body["offset"],
-        )
 
 
 @dataclass
@@ -143,7 +43,7 @@ class NodeData:
     """The nodes of one type: ids 0..num_nodes-1."""
 
     num_nodes: int
-    features: FeatureRef | None = None
+    features: FeatureTable | None = None
     labels: npt.NDArray[np.int64] | None = None
     """Shape (num_nodes,), -1 = no label."""
     num_classes: int | None = None
@@ -172,7 +72,6 @@ class EdgeData:
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
         return int(self.src.shape[0])
 
     @property
@@ -198,7 +97,6 @@ class Dataset:
 
     @property
     def relations(self) -> list[Relation]:
-        """Relations in order."""
         return [edge.relation for edge in self.edges]
 
     def edge(self, relation: Relation) -> EdgeData:

@@ -16,17 +16,9 @@ from tiering.formats.graph import Graph
 
 @contextmanager
 def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[None]:
-    """Say of which graph and relation the core refuses the adjacency.
+    """Say of which graph and relation the core refuses the adjacency: `FormatError` instead of `RefusedError`.
 
-    Parameters
-    ----------
-    relation
-        The one that is read; ``None`` if all are, in the order of `Graph.relations`.
-
-    Raises
-    ------
-    FormatError
-        Instead of `RefusedError`.
+    Without `relation` all are read, in the order of `Graph.relations`.
     """
     try:
         yield
@@ -39,21 +31,15 @@ def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[Non
 def of_ranks(
     values: np.ndarray[Any, Any], graph: Graph, node_type: str, begin: int = 0, end: int | None = None
 ) -> np.ndarray[Any, Any]:
-    """`values` of original nodes, for the ranks [begin, end) of a reordered graph.
-
-    Raises
-    ------
-    FormatError
-        If the order names a node that there is not.
-    """
+    """`values` of original nodes, for the ranks [begin, end) of a reordered graph."""
     ids = graph.new_to_old(node_type)[begin:end]
     if (wrong := np.flatnonzero((ids < 0) | (ids >= values.shape[0]))).size:
         raise FormatError(
             f"{graph.path}: order of node type {node_type!r}: rank {begin + wrong[0]} holds id {ids[wrong[0]]}, "
             f"outside 0..{values.shape[0] - 1}; {damaged(graph.path)}"
         )
-    found: np.ndarray[Any, Any] = values[ids]
-    return found
+    ranked: np.ndarray[Any, Any] = values[ids]
+    return ranked
 
 
 def named(text: str, relations: Sequence[Relation]) -> str:
@@ -62,5 +48,4 @@ def named(text: str, relations: Sequence[Relation]) -> str:
 
 
 def damaged(path: object) -> str:
-    """What to do about a graph whose adjacency is refused."""
     return f"the graph is damaged: run `tiering check {path} --full`"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.coverage import Coverage
+from tiering.artifacts.artifact import Artifact, Coverage
 from tiering.artifacts.document import MANIFEST, document_problems, open_directory, read_document
 from tiering.artifacts.problems import Problem, raise_problems
 from tiering.errors import FormatError
@@ -20,15 +19,7 @@ TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores,
 
 
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
-    """Open whatever artifact lies at `path`, checked at level ``header``.
-
-    Raises
-    ------
-    MissingError
-        If there is no artifact at `path`.
-    FormatError
-        If it is damaged or of a version this package cannot read.
-    """
+    """Open whatever artifact lies at `path`, checked at level ``header``."""
     where = Path(path)
     kind, problems = _kind(where)
     raise_problems(where, problems)
@@ -52,15 +43,7 @@ def check_artifact(
     sample: float = 1.0,
     coverage: Coverage | None = None,
 ) -> list[Problem]:
-    """Every problem of the artifact at `path` (and of those nested in it); empty if it is sound.
-
-    Parameters
-    ----------
-    level
-        ``header`` O(1), ``structure`` O(nodes), ``full`` O(edges) and all checksums.
-    sample, coverage
-        As of `tiering.artifacts.artifact.Artifact.problems`.
-    """
+    """Every problem of the artifact at `path`, see `tiering.artifacts.artifact.Artifact.problems`."""
     where = Path(path)
     kind, problems = _kind(where)
     return problems or TYPES[kind].check(where, level, threads, sample, coverage)

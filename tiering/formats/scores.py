@@ -44,13 +44,13 @@ class Scores(Artifact):
     @property
     def relations(self) -> list[Relation]:
         """Relations with a column ``adjacency``, by key; empty if the method predicts none."""
-        found = []
+        relations = []
         for name in sorted(self.manifest.files):
             parts = name.split("/")
             triple = tuple(parts[1].split("__")) if len(parts) == 3 else ()
             if parts[0] == "relations" and parts[-1] == ADJACENCY and len(triple) == 3:
-                found.append((triple[0], triple[1], triple[2]))
-        return found
+                relations.append((triple[0], triple[1], triple[2]))
+        return relations
 
     def counted_epochs(self, seed: int) -> range | None:
         """Epochs of the run with `seed` whose accesses this score has counted: it is not to be judged on them.
@@ -80,12 +80,7 @@ class Scores(Artifact):
             float64, shape (num_nodes,), indexed by original id, read-only; finite and not negative. Scores of all
             types are on one scale; those of ``presample``, ``vip`` and ``hybrid`` are accesses per epoch.
         """
-        if node_type is None and len(self.node_types) == 1:
-            node_type = self.node_types[0]
-        if node_type not in self.node_types:
-            raise MissingError(
-                f"{self.path}: no scores for node type {node_type!r}; types: {', '.join(self.node_types)}"
-            )
+        node_type = self._listed(node_type, self.node_types, "scores")
         if column not in self.manifest.body["columns"]:
             known = ", ".join(self.manifest.body["columns"])
             raise MissingError(f"{self.path}: no column {column!r} per node type; columns: {known}")
@@ -114,8 +109,8 @@ class Scores(Artifact):
             raise MissingError(
                 f"{self.path}: {self.method} predicts no reads of adjacency; score with presample, vip or hybrid"
             )
-        exact = [each for each in known if relation in (each, relation_key(each))]
-        named = exact or [each for each in known if relation in (each[1], None)]
+        exact = [one for one in known if relation in (one, relation_key(one))]
+        named = exact or [one for one in known if relation in (one[1], None)]
         if len(named) != 1:
             keys = ", ".join(map(relation_key, known))
             raise MissingError(f"{self.path}: no single relation {relation!r}; relations: {keys}")
@@ -123,32 +118,31 @@ class Scores(Artifact):
 
     def _body_problems(self) -> list[Problem]:
         files = self.manifest.files
-        found = [
+        problems = [
             Problem(f"manifest.json: files.nodes/{node_type}/{column}", "the column is not listed", "value")
             for node_type in self.node_types
             for column in self.manifest.body["columns"]
             if f"nodes/{node_type}/{column}" not in files
         ]
-        for relation in self.relations if not found else []:
+        for relation in self.relations if not problems else []:
             where = f"{relation_folder(relation)}/{ADJACENCY}"
             if relation[0] not in self.node_types or relation[2] not in self.node_types:
-                found.append(Problem(f"manifest.json: files.{where}", "names an unknown node type", "value"))
+                problems.append(Problem(f"manifest.json: files.{where}", "names an unknown node type", "value"))
             elif files[where].shape != (expected := files[f"nodes/{relation[2]}/feature"].shape):
-                found.append(Problem(where, f"expected shape {expected}, found {files[where].shape}", "size"))
-        return found
+                problems.append(Problem(where, f"expected shape {expected}, found {files[where].shape}", "size"))
+        return problems
 
     def _structure_problems(self, threads: int) -> list[Problem]:
-        found = []
+        problems = []
         for name in self.manifest.files:
             values = self.manifest.array(name)
             bad = np.flatnonzero(~(values >= 0) | np.isinf(values))
             if bad.size:
                 message = f"{bad.size} values are negative or not finite, first at node {bad[0]}: {values[bad[0]]}"
-                found.append(Problem(name, message, "value"))
-        return found
+                problems.append(Problem(name, message, "value"))
+        return problems
 
     def summary(self) -> dict[str, Any]:
-        """Method, columns and the spread of the values."""
         return {
             **super().summary(),
             "method": self.method,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
-from tiering.artifacts.streaming import uncached_bytes
+from tiering.artifacts.reader import uncached_bytes
 from tiering.formats.features import FeatureTable
-from tiering.formats.graph import Graph
+from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 
 
@@ -28,13 +28,11 @@ class NodeShape:
 
     @property
     def splits(self) -> dict[str, int]:
-        """Nodes of each split."""
         prefix = "split-"
         return {n.removeprefix(prefix): size // 8 for n, size in self.arrays.items() if n.startswith(prefix)}
 
     @property
     def id_bytes(self) -> int:
-        """Bytes of an id of this type."""
         return id_bytes(self.num_nodes)
 
 
@@ -52,39 +50,52 @@ class EdgeShape:
 
 @dataclass(frozen=True)
 class GraphShape:
-    """Sizes of a graph."""
+    """Sizes of a graph. It stands for a graph that does not exist yet where only sizes matter: ids are as good as any.
+
+    Methods that a graph has too are those of `tiering.formats.graph.Graph`.
+    """
 
     nodes: dict[str, NodeShape]
     edges: tuple[EdgeShape, ...]
+    path: Path = Path()
+    """Where the graph is, or will be."""
+    digest: str = ""
 
     @property
     def node_types(self) -> list[str]:
-        """Node types, in the order of the graph."""
         return list(self.nodes)
 
     @property
     def relations(self) -> list[Relation]:
-        """Relations, in the order of the graph."""
-        return [each.relation for each in self.edges]
+        return [edges.relation for edges in self.edges]
 
     @property
     def tables(self) -> dict[str, FeatureTable]:
-        """Feature tables by node type."""
         return {name: node.table for name, node in self.nodes.items() if node.table is not None}
 
     def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type, or of all."""
         if node_type is None:
             return sum(node.num_nodes for node in self.nodes.values())
         return self.nodes[node_type].num_nodes
 
     def num_edges(self, relation: Relation | None = None) -> int:
-        """Edges of a relation, or of all."""
-        return sum(each.num_edges for each in self.edges if relation in (None, each.relation))
+        return sum(edges.num_edges for edges in self.edges if relation in (None, edges.relation))
 
     def splits(self, node_type: str) -> list[str]:
-        """Names of the splits of a type."""
         return list(self.nodes[node_type].splits)
+
+    def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
+        """As many ids as the split has."""
+        return np.arange(self.nodes[node_type].splits[name])
+
+    def num_classes(self, node_type: str) -> int | None:
+        """Whether there are labels: 1 or ``None``."""
+        return 1 if "label" in self.nodes[node_type].arrays else None
+
+    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Arrays of the shapes that the adjacency has; they take no memory."""
+        columns, edges = self.num_nodes(relation[2]) + 1, self.num_edges(relation)
+        return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), edges)
 
     def edge_bytes(self, edges: EdgeShape) -> int:
         """Bytes of a relation in a graph artifact."""
@@ -104,6 +115,15 @@ class GraphShape:
         """Bytes of the order that a reordered graph carries: both maps and the score of each node."""
         return sum(node.num_nodes * (2 * node.id_bytes + 8) for node in self.nodes.values())
 
+    def reordered(self, path: Path, *, features: bool) -> GraphShape:
+        """Sizes after a reorder, which writes the feature tables again with `features`."""
+        folder = path / "features" / "tables"
+        nodes = dict(self.nodes)
+        for name, table in self.tables.items() if features else ():
+            table = replace(table, path=folder / name, offset=0, row_order="rank")
+            nodes[name] = replace(nodes[name], table=table)
+        return replace(self, nodes=nodes, path=path)
+
     @classmethod
     def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False) -> GraphShape:
         """Sizes of the graph that an import of `dataset` makes."""
@@ -111,89 +131,25 @@ class GraphShape:
         return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges))
 
     @classmethod
-    def of_graph(cls, graph: Graph) -> GraphShape:
+    def of(cls, graph: SizedGraph) -> GraphShape:
         """Sizes of a graph; reads its manifest, and whether the page cache holds the entries."""
+        if isinstance(graph, GraphShape):
+            return graph
         nodes, edges = {}, []
         for name in graph.node_types:
-            folder = f"nodes/{name}/"
-            arrays = {f.removeprefix(folder): e.bytes for f, e in graph.manifest.files.items() if f.startswith(folder)}
+            arrays = {file: entry.bytes for file, entry in _inside(graph, f"nodes/{name}/").items()}
             nodes[name] = NodeShape(graph.num_nodes(name), arrays, graph.feature_table(name))
         for relation in graph.relations:
-            folder = f"relations/{'__'.join(relation)}/"
-            values = {
-                f.removeprefix(folder): _item(e)
-                for f, e in graph.manifest.files.items()
-                if f.startswith(folder) and f.removeprefix(folder) not in ("indptr", "indices")
-            }
+            files = _inside(graph, f"{relation_folder(relation)}/")
+            values = {f: _item(entry) for f, entry in files.items() if f not in ("indptr", "indices")}
             indices = graph.csc(relation)[1]
             uncached = uncached_bytes(indices) / max(1, indices.nbytes)
             edges.append(EdgeShape(relation, graph.num_edges(relation), values, uncached))
-        return cls(nodes, tuple(edges))
+        return cls(nodes, tuple(edges), graph.path, graph.digest)
 
 
-class SizedGraph(Protocol):
-    """What planning asks of a graph: `tiering.formats.graph.Graph` is one, and so is `FutureGraph`."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is, or will be."""
-
-    @property
-    def digest(self) -> str:
-        """Identifies the content."""
-
-    @property
-    def node_types(self) -> list[str]:
-        """Node types, in a fixed order."""
-
-    @property
-    def relations(self) -> list[Relation]:
-        """Relations, in a fixed order."""
-
-    def num_nodes(self, node_type: str | None = None) -> int:
-        """Nodes of a type, or of all."""
-
-    def num_edges(self, relation: Relation | None = None) -> int:
-        """Edges of a relation, or of all."""
-
-    def num_classes(self, node_type: str) -> int | None:
-        """Number of labels of a type; ``None`` if it has none."""
-
-    def splits(self, node_type: str) -> list[str]:
-        """Names of the splits of a type."""
-
-    def split(self, name: str, node_type: str) -> np.ndarray[Any, Any]:
-        """Ids of a split."""
-
-    def csc(self, relation: Relation) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """``(indptr, indices)``."""
-
-
-@dataclass(frozen=True)
-class FutureGraph(GraphShape):
-    """Stands for a graph that does not exist yet, where only sizes are asked for: ids are as good as any."""
-
-    path: Path = Path()
-    """Where it will be."""
-    digest: str = ""
-
-    @classmethod
-    def at(cls, path: Path, shape: GraphShape) -> FutureGraph:
-        """The graph of these sizes that will be at `path`."""
-        return cls(shape.nodes, shape.edges, path)
-
-    def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
-        """As many ids as the split has."""
-        return np.arange(self.nodes[node_type].splits[name])
-
-    def num_classes(self, node_type: str) -> int | None:
-        """Whether there are labels: 1 or ``None``."""
-        return 1 if "label" in self.nodes[node_type].arrays else None
-
-    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Arrays of the shapes that the adjacency will have; they take no memory."""
-        columns, edges = self.num_nodes(relation[2]) + 1, self.num_edges(relation)
-        return np.broadcast_to(np.int64(0), columns), np.broadcast_to(np.int32(0), edges)
+SizedGraph: TypeAlias = Graph | GraphShape
+"""What planning asks for sizes."""
 
 
 def _item(entry: FileEntry) -> int:
@@ -201,15 +157,17 @@ def _item(entry: FileEntry) -> int:
     return FileEntry(entry.dtype, (1, *entry.shape[1:]), "").bytes
 
 
+def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
+    """Files of a folder of the artifact, by their names in it."""
+    files = graph.manifest.files.items()
+    return {name.removeprefix(folder): entry for name, entry in files if name.startswith(folder)}
+
+
 def _node_shape(data: NodeData) -> NodeShape:
     arrays = {} if data.labels is None else {"label": 8 * data.num_nodes}
     arrays |= {f"split-{name}": 8 * int(ids.shape[0]) for name, ids in data.splits.items()}
     arrays |= {name: values.nbytes for name, values in data.extra.items()}
-    ref = data.features
-    table = None
-    if ref is not None:
-        table = FeatureTable(ref.path, ref.rows, ref.dim, ref.dtype, ref.offset, "original")
-    return NodeShape(data.num_nodes, arrays, table)
+    return NodeShape(data.num_nodes, arrays, data.features)
 
 
 def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:

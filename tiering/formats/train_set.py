@@ -25,42 +25,20 @@ HOW_TO = (
 
 
 def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict[str, IdArray]:
-    """Training nodes by node type.
+    """Training nodes by node type: int64 ids, at least one, of the types that have any.
 
-    Parameters
-    ----------
-    graph
-        The graph whose ids are meant.
-    train
-        ``None``: the graph's ``train`` splits. The name of another split: that of every type that has it. Else, for
-        one node type, an array of ids, the path of a ``.npy`` file of ids, or a share such as ``"1%"`` drawn without
-        replacement; for several, a mapping from node type to one of these or the name of a split, or text such as
-        ``paper=1%,author=ids.npy``.
-    seed
-        Seed of a random share: the ids are ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))``
-        with ``size = max(1, int(N * share))``.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        int64 ids, at least one; only types that have training nodes. Ids given as an array, a file or a split keep
-        their order.
-
-    Raises
-    ------
-    InputError
-        If there is no training set, or it is empty, has duplicates, or ids out of range.
-    MissingError
-        If a node type or a file does not exist.
+    `train` is ``None``: the graph's ``train`` splits; or the name of another split, that of every type that has it.
+    Else, for one node type, an array of ids, the path of a ``.npy`` file of ids, or a share such as ``"1%"`` drawn
+    without replacement; for several, a mapping from node type to one of these or the name of a split, or text such as
+    ``paper=1%,author=ids.npy``. Ids given as an array, a file or a split keep their order. Those of a share are
+    ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * share))``.
     """
-    found = {
-        node_type: _checked(graph, node_type, ids, where)
-        for node_type, (ids, where) in _by_type(graph, train, seed).items()
-    }
-    found = {node_type: ids for node_type, ids in found.items() if ids.size}
-    if not found:
+    given = _by_type(graph, train, seed)
+    checked = {node_type: _checked(graph, node_type, ids, where) for node_type, (ids, where) in given.items()}
+    nodes = {node_type: ids for node_type, ids in checked.items() if ids.size}
+    if not nodes:
         raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
-    return found
+    return nodes
 
 
 def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:

@@ -22,9 +22,8 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter
-from tiering.artifacts.segments import SegmentFile
+from tiering.artifacts.reader import SegmentFile, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.artifacts.streaming import open_stream
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.protocols import EdgeData
 from tiering.graph.edge_chunks import Chunk, edge_chunks

@@ -19,8 +19,9 @@ from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.protocols import Dataset, EdgeData, FeatureRef, NodeData
+from tiering.formats.protocols import Dataset, EdgeData, NodeData, fingerprint
 from tiering.formats.shape import GraphShape
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.plan import SIZES, CscSizes, SortSizes, csc_sizes, least_memory, plan_relation
@@ -274,21 +275,14 @@ def _write_features(writer: ArtifactWriter, dataset: Dataset, checksum_threads: 
     entries = {}
     for node_type, table in tables.items():
         part.external[f"features-{node_type}"] = _external(dataset, table, checksum_threads)
-        entries[node_type] = {
-            "rows": table.rows,
-            "dim": table.dim,
-            "dtype": table.dtype,
-            "offset": table.offset,
-            "row_order": "original",
-            "external": f"features-{node_type}",
-        }
+        entries[node_type] = table.entry(offset=table.offset, row_order="original", external=f"features-{node_type}")
     part.commit({"tables": entries}, {"stage": "import"})
 
 
-def _external(dataset: Dataset, table: FeatureRef, checksum_threads: int) -> External:
+def _external(dataset: Dataset, table: FeatureTable, checksum_threads: int) -> External:
     path = Path(os.path.abspath(table.path))  # noqa: PTH100 - keep symbolic links in the name as given
     if checksum_threads:
         with storage_errors(path):
             return External.of(path, path.stat().st_size, file_digests(path, checksum_threads))
-    known = dataset.files.get(str(path)) or table.fingerprint()
+    known = dataset.files.get(str(path)) or fingerprint(table.path)
     return External(path, known.bytes, known.sampled)

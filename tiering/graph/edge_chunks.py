@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.reader import chunks
 from tiering.formats.protocols import EdgeData
 from tiering.progress import progress
 
@@ -31,11 +31,8 @@ class Chunk:
 def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
     """The edge list as it arrives; a chunk is valid until the next is asked for."""
     arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
-    with (
-        Streamed(arrays, step) as stream,
-        progress(edges.num_edges, "scatter", "edge", scale=True) as bar,
-    ):
-        for first, end, (dst, src, *parts) in stream:
+    with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
+        for first, end, (dst, src, *parts) in chunks(arrays, step):
             given = iter(parts)
             own = [None if array is None else _bytes_of(next(given), array is edges.edge_ids) for array in values]
             yield Chunk(first, src, dst, own)

@@ -12,7 +12,7 @@ from tiering import native
 from tiering.artifacts.direct_io import padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
-from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
 from tiering.formats.protocols import Dataset, EdgeData
 from tiering.formats.shape import EdgeShape, GraphShape
 from tiering.memory import Budget
@@ -247,7 +247,7 @@ def plan_import(
         steps += _steps(relation_key(each.relation), data, csc, plan)
         edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(plan is not None)))
     steps.append(_nodes(dataset, shape))
-    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
+    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory(budget))
     return stage, GraphShape(shape.nodes, tuple(edges))
 
 

@@ -6,7 +6,7 @@ name have the same bytes: a layout that is replaced keeps its own until the new 
 made again replaces each image by its equal.
 
 What is made and replaced here is noted in the layout's journal, which clears it away if the run is given up
-(`tiering.artifacts.outside`), and knows the blocks that a killed run has finished.
+(`tiering.artifacts.external_directories`), and knows the blocks that a killed run has finished.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from tiering import native
-from tiering.artifacts import outside
+from tiering.artifacts import external_directories
 from tiering.artifacts.atomic import make_folders, missing_folders
 from tiering.artifacts.checksum import combine_digests, digest_bytes
 from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
-from tiering.artifacts.file_writer import FileWriter, appending_memory
+from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
@@ -54,7 +54,6 @@ class ImageSet:
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
         self._files: list[FileWriter] = []
-        self._begun = False
         with ExitStack() as stack:
             for image, folder in enumerate(plan.folders):
                 self._make(folder)
@@ -64,11 +63,11 @@ class ImageSet:
     def _make(self, folder: Path) -> None:
         """Create an SSD directory; remove what a run has left in it whose journal is lost."""
         for missing in missing_folders(folder):
-            outside.will_make_parent(self._journal, missing)
+            external_directories.will("parent", self._journal, missing)
         with storage_errors(folder):
             make_folders(folder)
         for stale in folder.glob(f".{self._out.name}.*.partial"):
-            if stale not in self._partial and outside.claimed(stale, self._out):
+            if stale not in self._partial and external_directories.claimed(stale, self._out):
                 shutil.rmtree(stale, ignore_errors=True)
 
     def _open(self, image: int) -> FileWriter:
@@ -78,9 +77,9 @@ class ImageSet:
         if (home / name).exists() and not (folder / name).exists():
             folder = home
         else:
-            outside.will_make(self._journal, folder)
+            external_directories.will("make", self._journal, folder)
             with storage_errors(folder):
-                outside.claim(folder, self._out)
+                external_directories.claim(folder, self._out)
         return FileWriter(folder / name, self._sizes[image], self._journal, f"image {name}")
 
     def _home(self, image: int, token: str) -> Path:
@@ -95,14 +94,9 @@ class ImageSet:
         missing = [file.done // unit * count + image for image, file, unit in units if file.done < file.nbytes]
         return min(missing, default=self._pages)
 
-    @property
-    def held(self) -> int:
-        """Bytes of memory taken for pages on their way, once there were any."""
-        return sum(appending_memory(file.nbytes) for file in (*self._files, *self.sums)) if self._begun else 0
-
     def write_pages(self, first_page: int, pages: np.ndarray[Any, Any]) -> None:
         """Append consecutive logical pages, uint8 of shape (n, page_bytes); calls follow each other without a gap."""
-        self._begun, count = True, len(self._files)
+        count = len(self._files)
         for image, file in enumerate(self._files):
             skipped = (image - first_page) % count
             own = pages[skipped::count]
@@ -132,8 +126,8 @@ class ImageSet:
         path = self._files[image].path
         if path.parent != home:
             if not home.exists():
-                outside.will_make(self._journal, home)
-            outside.claim(home, self._out)
+                external_directories.will("make", self._journal, home)
+            external_directories.claim(home, self._out)
             path.replace(home / path.name)
         fsync_directory(home)
         if self._partial[image].exists():
@@ -161,4 +155,4 @@ def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> N
         folder = external.path.parent
         ours = folder.name.startswith(f"{out.name}.") and _FOLDER.search(folder.name)
         if ours and os.path.realpath(external.path) not in kept:
-            outside.will_drop(journal, folder)
+            external_directories.will("drop", journal, folder)

@@ -99,7 +99,7 @@ class LayoutPlan:
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied
-        return StagePlan("layout", out, (*self.steps, *rows, graph), places, held_memory(), self.notes)
+        return StagePlan("layout", out, (*self.steps, *rows, graph), places, held_memory(budget), self.notes)
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
         """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""

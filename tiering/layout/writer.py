@@ -133,9 +133,9 @@ def _write_rows(
         ]
         bar = stack.enter_context(progress(total, "layout", "B", scale=True))
         for name, entry in plan.entries.items():
-            table, left = plan.tables[name], budget.without(-images.held)  # their pieces, reserved before, are there
+            table = plan.tables[name]
             maps = (None, None) if table.row_order == "rank" else (order.new_to_old(name), order.old_to_new(name))
-            with PermutedRows(table, *maps, budget=left, scratch=writer.path / SCRATCH, threads=threads) as source:
+            with PermutedRows(table, *maps, budget=budget, scratch=writer.path / SCRATCH, threads=threads) as source:
                 for tier in MEMORY_TIERS:
                     if files[name, tier]:
                         write_range(source, *entry.ranges[tier], files[name, tier], bar)

@@ -1,12 +1,26 @@
 """The stages, composed: one function per command, and the whole chain from one file. No algorithms here."""
 
+from tiering.pipeline.chain import predict_run, run_chain, run_config
+from tiering.pipeline.commands import (
+    evaluate_scores,
+    generate_dataset,
+    import_graph,
+    layout,
+    reorder_graph,
+    score_graph,
+    transpose_graph,
+    write_layout,
+)
 from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder, predict_score
-from tiering.pipeline.predict_chain import predict_run
-from tiering.pipeline.run import run_config
-from tiering.pipeline.stages import import_dataset, layout, reorder, score, transpose
+
+import_dataset, score, reorder, transpose = import_graph, score_graph, reorder_graph, transpose_graph
+"""Names of versions before."""
 
 __all__ = [
+    "evaluate_scores",
+    "generate_dataset",
     "import_dataset",
+    "import_graph",
     "layout",
     "predict_import",
     "predict_layout",
@@ -14,7 +28,12 @@ __all__ = [
     "predict_run",
     "predict_score",
     "reorder",
+    "reorder_graph",
+    "run_chain",
     "run_config",
     "score",
+    "score_graph",
     "transpose",
+    "transpose_graph",
+    "write_layout",
 ]

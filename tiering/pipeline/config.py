@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,35 +36,23 @@ class ChainConfig:
     """What to run; paths are absolute."""
 
     source: Path
-    """Dataset."""
     format: str
-    """Its format, or ``auto``."""
     edge_ids: bool
-    """Keep each edge's position in the input."""
     dataset: dict[str, Any]
     """Further options of the source."""
     score: dict[str, Any]
-    """Arguments of `tiering.pipeline.score`."""
+    """Arguments of `tiering.pipeline.score_graph`."""
     features: bool
     """Write the feature tables in rank order too."""
     layout: LayoutOptions
-    """Sizes of the tiers and the rest. With an adjacency cache the layout needs the scores."""
+    """With an adjacency cache the layout needs the scores."""
     out: Path
     """Directory of the artifacts."""
     memory: str | int | None = None
-    """What every stage stays within."""
 
 
 def read_config(path: Path) -> ChainConfig:
-    """Read a configuration; paths in it are relative to the file.
-
-    Raises
-    ------
-    MissingError
-        If there is no such file.
-    InputError
-        If it is no TOML, has unknown sections or keys, or names no dataset.
-    """
+    """Read a configuration; paths in it are relative to the file."""
     document, base = _sections(path), path.absolute().parent
     dataset, score, layout = document["dataset"], document["score"], document["layout"]
     if isinstance(score.get("train"), str):
@@ -82,6 +71,8 @@ def read_config(path: Path) -> ChainConfig:
 
 
 def _sections(path: Path) -> dict[str, dict[str, Any]]:
+    from tiering.scores.request import OPTIONS, check_options
+
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     if not path.is_file():
         raise MissingError(f"{path}: no such file")
@@ -94,8 +85,10 @@ def _sections(path: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(section, dict):
             raise InputError(f"{path}: {name}: expected a section [{name}], found {section!r}")
         _refuse_unknown(path, f"[{name}] key", section, SECTIONS[name] or _stage_keys(name))
-    _check_score(path, document.get("score", {}))
-    _check_memory(path, document.get("run", {}).get("memory"))
+    with _section(path, "score"):
+        check_options({name: value for name, value in document.get("score", {}).items() if name in OPTIONS})
+    with _section(path, "run"):
+        parse_memory(document.get("run", {}).get("memory"))
     if "path" not in document.get("dataset", {}):
         raise InputError(f"{path}: [dataset] path: expected the path of the dataset, found none")
     return {name: dict(document.get(name, {})) for name in SECTIONS}
@@ -108,33 +101,29 @@ def _stage_keys(section: str) -> tuple[str, ...]:
 
         return ("method", "train", "seed", *OPTIONS)
     from tiering.datasets.options import ImportOptions
-    from tiering.pipeline.stages import CHECKSUM_FEATURES
+    from tiering.pipeline.commands import CHECKSUM_FEATURES
 
     return ("path", "format", "edge_ids", CHECKSUM_FEATURES, *(field.name for field in fields(ImportOptions)))
 
 
-def _check_score(path: Path, section: Mapping[str, Any]) -> None:
-    """Refuse now what would fail after the import."""
-    from tiering.scores.request import OPTIONS, check_options
-
+@contextmanager
+def _section(path: Path, name: str) -> Iterator[None]:
+    """Say in which section what is refused stands: now, not after the stages before."""
     try:
-        check_options({name: value for name, value in section.items() if name in OPTIONS})
-    except InputError as error:
-        raise InputError(f"{path}: [score] {error}") from None
+        yield
+    except (InputError, MissingError) as error:
+        raise type(error)(f"{path}: [{name}] {error}") from None
 
 
 def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any]) -> LayoutOptions:
-    """Refuse now what the layout would refuse after the other stages."""
     from tiering.layout import LayoutOptions
     from tiering.scores.methods import AUTO, METHODS
 
     base, folders = path.absolute().parent, given.get("ssd", [])
     given["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
     given |= {name: base / str(given[name]) for name in ("access_costs", "gpu_times") if name in given}
-    try:
+    with _section(path, "layout"):
         options = LayoutOptions.of(**given)
-    except (InputError, MissingError) as error:
-        raise type(error)(f"{path}: [layout] {error}") from None
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
     if options.cache is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
@@ -145,15 +134,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
     return options
 
 
-def _check_memory(path: Path, memory: Any) -> None:
-    try:
-        parse_memory(memory)
-    except InputError as error:
-        raise InputError(f"{path}: [run] {error}") from None
-
-
-def _refuse_unknown(path: Path, what: str, found: Mapping[str, Any], known: Sequence[str]) -> None:
-    unknown = sorted(set(found) - set(known))
+def _refuse_unknown(path: Path, what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
 

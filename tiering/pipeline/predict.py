@@ -1,183 +1,151 @@
-"""What commands would do: plans of stages, made without running them. Nothing is written."""
+"""What commands would do: the plans of their stages, made without running them. Nothing is written.
+
+The functions take what those of `tiering.pipeline.commands` take, and sizes in the place of a graph that does not exist
+yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tiering.artifacts.streaming import uncached_bytes
+from tiering.artifacts.reader import uncached_bytes
+from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
-from tiering.formats.features import FeatureTable
+from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
-from tiering.formats.shape import FutureGraph, GraphShape
+from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train
-from tiering.memory import Budget, parse_memory
-from tiering.pipeline.stages import Pathlike, dataset_for, opened
+from tiering.memory import parse_memory
+from tiering.pipeline.commands import Memory, Pathlike, Threads, open_source, opened, refuse_reordered
 from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
     from tiering.layout import LayoutOptions
 
-Memory = str | int | Budget | None
 PARSED = ("edgelist", "parquet")
 """Formats that are read as a whole when they are opened."""
 
 
-def predict_import(
-    source: Pathlike,
-    out: Pathlike,
-    format: str = "auto",  # noqa: A002 - the name the command line has
-    *,
-    edge_ids: bool = False,
-    threads: int | str | None = None,
-    memory: Memory = None,
-    **options: Any,
-) -> Forecast:
-    """What `tiering.pipeline.import_dataset` would take.
+def predict_import(source: Pathlike, out: Pathlike, format: str = "auto", **options: Any) -> Forecast:  # noqa: A002
+    """What `import_graph` would take.
 
     The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
     """
-    budget, target = parse_memory(memory), Path(out).absolute()
-    plan, _ = import_plan(source, target, format, edge_ids, parse_threads(threads), budget, options)
-    return Forecast((plan,))
+    return Forecast((import_plan(source, out, format, **options)[0],))
 
 
 def import_plan(
     source: Pathlike,
-    out: Path,
+    out: Pathlike,
     format: str,  # noqa: A002 - the name the command line has
-    edge_ids: bool,
-    threads: int,
-    budget: Budget,
-    options: Mapping[str, Any],
+    *,
+    edge_ids: bool = False,
+    threads: Threads = None,
+    memory: Memory = None,
+    **options: Any,
 ) -> tuple[StagePlan, GraphShape]:
     """Plan of an import, and the sizes of the graph it would make."""
-    from tiering.graph.plan import plan_import as predict
+    from tiering.graph.plan import plan_import
 
-    with dataset_for(source, out, format, budget, options) as dataset:
+    target = Path(out).absolute()
+    with open_source(source, target, format, memory, options) as dataset:
         opening = _opening(dataset)
-        plan, shape = predict(dataset, out, budget, edge_ids=edge_ids)
-    return replace(plan, steps=(opening, *plan.steps), threads=threads), shape
+        plan, shape = plan_import(dataset, target, parse_memory(memory), edge_ids=edge_ids)
+    return replace(plan, steps=(opening, *plan.steps), threads=parse_threads(threads)), replace(shape, path=target)
 
 
 def _opening(dataset: Dataset) -> Step:
     """Opening the dataset: done just now."""
-    read = sum(found.bytes for found in dataset.files.values()) if dataset.format in PARSED else 0
+    read = sum(file.bytes for file in dataset.files.values()) if dataset.format in PARSED else 0
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
-    scratch = sum(array.nbytes for array in nameless)
-    return Step("open", "done now", 0, read, 0, scratch)
+    return Step("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
+
+
+def _sized(graph: SizedGraph | Pathlike) -> SizedGraph:
+    return graph if isinstance(graph, GraphShape) else opened(graph, Graph)
 
 
 def predict_score(
-    graph: Graph | Pathlike,
+    graph: SizedGraph | Pathlike,
     out: Pathlike,
     method: str = "auto",
     *,
     train: Train = None,
     seed: int | None = None,
-    threads: int | str | None = None,
+    threads: Threads = None,
     memory: Memory = None,
     **options: Any,
 ) -> Forecast:
-    """What `tiering.pipeline.score` would take."""
-    graph, target = opened(graph, Graph), Path(out).absolute()
-    given = {"method": method, "train": train, "seed": seed, **options}
-    return Forecast((score_plan(graph, target, parse_memory(memory), parse_threads(threads), given),))
-
-
-def score_plan(
-    graph: Graph | FutureGraph, out: Path, budget: Budget, threads: int, given: Mapping[str, Any]
-) -> StagePlan:
-    """Plan of a score of a graph, or of one that does not exist yet."""
+    """What `score_graph` would take."""
     from tiering.scores import plan_score
 
+    graph = _sized(graph)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
-    shape = graph if isinstance(graph, FutureGraph) else GraphShape.of_graph(graph)
-    return plan_score(graph, **given, threads=threads, memory=budget).stage(graph, shape, out)
+    plan = plan_score(graph, method, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options)
+    return Forecast((plan.stage(graph, GraphShape.of(graph), Path(out).absolute()),))
 
 
 def predict_reorder(
-    graph: Graph | Pathlike,
-    scores: Scores | Pathlike,
+    graph: SizedGraph | Pathlike,
+    scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
     features: bool = False,
-    threads: int | str | None = None,
+    threads: Threads = None,
     memory: Memory = None,
 ) -> Forecast:
-    """What `tiering.pipeline.reorder` would take."""
-    from tiering.formats.feature_rows import checked_tables
+    """What `reorder_graph` would take; without `scores`, by any."""
     from tiering.reorder import check_scores, plan_reorder
 
-    graph, scores = opened(graph, Graph), opened(scores, Scores)
-    if graph.order is not None:
-        raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
-    check_scores(graph, scores)
-    if features:
-        checked_tables(graph)
-    values = [scores.values(node_type) for node_type in graph.node_types]
-    uncached = sum(map(uncached_bytes, values)) / max(1, sum(each.nbytes for each in values))
-    shape, budget, target = GraphShape.of_graph(graph), parse_memory(memory), Path(out).absolute()
+    graph, uncached = _sized(graph), 0.0
+    if isinstance(graph, Graph):
+        refuse_reordered(graph)
+        if features:
+            checked_tables(graph)
+    if isinstance(graph, Graph) and scores is not None:
+        check_scores(graph, scores := opened(scores, Scores))
+        values = [scores.values(node_type) for node_type in graph.node_types]
+        uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
+    shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
     return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached),))
 
 
 def predict_layout(
-    graph: Graph | Pathlike,
+    graph: SizedGraph | Pathlike,
     out: Pathlike,
     options: LayoutOptions | None = None,
     *,
     scores: Scores | Pathlike | None = None,
-    threads: int | str | None = None,
+    threads: Threads = None,
     memory: Memory = None,
     **given: Any,
 ) -> Forecast:
-    """What `tiering.pipeline.layout` would take; how it would divide the GPU's memory stands among the notes."""
-    from tiering.formats.feature_rows import checked_tables
-    from tiering.layout import LayoutOptions
+    """What `write_layout` would take; how it would divide the GPU's memory stands among the notes.
 
-    graph, target = opened(graph, Graph), Path(out).absolute()
-    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
-    tables = checked_tables(graph)
-    shape = GraphShape.of_graph(graph)
-    copied = 0 if _one_file_system(graph.path, target) else shape.graph_bytes() + shape.order_bytes()
-    plan = layout_plan(graph, tables, target, parse_memory(memory), asked, known, copied)
-    return Forecast((replace(plan, threads=parse_threads(threads)),))
-
-
-def layout_plan(
-    graph: Graph | Path,
-    tables: dict[str, FeatureTable],
-    out: Path,
-    budget: Budget,
-    options: LayoutOptions,
-    scores: Scores | None = None,
-    copied: int = 0,
-) -> StagePlan:
-    """Plan of a layout of a graph, or of one that does not exist yet (its path): then all scores count as equal.
-
-    Parameters
-    ----------
-    scores
-        Those the graph was ordered by, for an adjacency cache.
+    Where the graph does not exist yet, all scores count as equal.
     """
+    from tiering.layout import LayoutOptions
     from tiering.layout.plan import plan_future_layout, plan_layout
 
+    graph, target, copied = _sized(graph), Path(out).absolute(), 0
+    known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     if isinstance(graph, Graph):
-        plan = plan_layout(graph, tables, options, scores, budget)
+        tables, shape = checked_tables(graph), GraphShape.of(graph)
+        budget = parse_memory(memory)
+        plan = plan_layout(graph, tables, asked, known, budget)
+        if disk_of(graph.path) != disk_of(target):
+            copied = shape.graph_bytes() + shape.order_bytes()
     else:
-        plan = plan_future_layout(graph, tables, options)
-    return plan.stage(out, budget, copied)
-
-
-def _one_file_system(one: Path, other: Path) -> bool:
-    nearest = next(each for each in (other, *other.parents) if each.exists())
-    return one.stat().st_dev == nearest.stat().st_dev
+        tables, budget = graph.tables, parse_memory(memory)
+        plan = plan_future_layout(graph.path, tables, asked)
+    stage = plan.stage(target, budget, copied)
+    return Forecast((replace(stage, threads=parse_threads(threads)),))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +21,15 @@ from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
-from tiering.artifacts.streaming import Streamed
-from tiering.artifacts.windows import Window, make_missing
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.shape import value_bytes
 from tiering.memory import Budget
 from tiering.progress import progress
-from tiering.reorder.arrays import NodeWindows, held, put, rows
+from tiering.reorder.arrays import AnyArray, Bytes, NodeWindows, in_memory, memory_of, rows
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import format_count
-
-AnyArray = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 PIECES = 3
 """Pieces of the entries that are held: two being read, one of another array or copied."""
@@ -41,7 +37,7 @@ PIECES = 3
 
 @dataclass(frozen=True)
 class RelabelSizes:
-    """What decides the memory of a relation."""
+    """What decides the memory of a relation, and the decisions: those of a dry run and of the run alike."""
 
     num_edges: int
     num_src: int
@@ -72,11 +68,26 @@ class RelabelSizes:
         """Bytes with which it can be done at all: 64 MiB of each of `parts` at the most, and three pieces."""
         return sum(min(part, self.sizes.block) for part in self.parts()) + self.pieces()
 
+    def require(self, what: str, budget: Budget) -> None:
+        """Raise `BudgetError` unless the relation can be relabelled."""
+        columns, sources = format_count(self.num_dst), format_count(self.num_src)
+        whose = f"{what}: {columns} columns, {sources} sources, {self.num_edges} edges"
+        budget.require(self.minimum(), f"{whose}, in pieces of 64 MiB,")
 
-def require_relabel(folder: str, sizes: RelabelSizes, budget: Budget, inside: int = 0) -> None:
-    """Raise `BudgetError` unless the relation can be relabelled; `inside` bytes of its maps are in memory already."""
-    what = f"{format_count(sizes.num_dst)} columns, {format_count(sizes.num_src)} sources, {sizes.num_edges} edges"
-    budget.require(sizes.minimum() - inside, f"{folder}: {what}, in pieces of 64 MiB,")
+    def taken(self, budget: Budget, inverse: int, indices: bool) -> tuple[int, int]:
+        """Bytes of node maps and of the new indptr that stay in memory while a file along the entries is made.
+
+        `inverse` bytes of node maps are in memory already. Where the file is of `indices`, sources are looked up at
+        random: their map is read in if a block fits beside it.
+        """
+        sources, offsets, _ = self.parts()
+        block, left = self.sizes.block, budget.left()
+        fits = sources <= block or sources + block + min(offsets, block) + self.pieces() <= left
+        return max(inverse, sources if indices and fits else 0), offsets if self.in_memory() <= left else 0
+
+    def room(self, budget: Budget, inverse: int, indices: bool) -> int:
+        """Bytes for a window and the starts of its columns, unless all of these stay; arguments as of `taken`."""
+        return budget.left() - self.pieces() - sum(self.taken(budget, inverse, indices))
 
 
 @dataclass
@@ -92,117 +103,113 @@ class OldRelation:
     """New id of each source; read at random."""
 
     def sizes(self, sizes: Sizes) -> RelabelSizes:
-        """Sizes of the relation."""
-        items = tuple(item_bytes(values) for values in self.edge_data.values())
+        items = tuple(map(value_bytes, self.edge_data.values()))
         num_src, num_dst = self.src_old_to_new.shape[0], self.dst_old_to_new.shape[0]
         return RelabelSizes(self.indices.shape[0], num_src, num_dst, items, sizes)
-
-
-def item_bytes(values: AnyArray) -> int:
-    """Bytes of one edge's value."""
-    return values.dtype.itemsize * int(np.prod(values.shape[1:], dtype=np.int64))
 
 
 def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, windows: NodeWindows) -> None:
     """Write ``indptr``, ``indices`` and the edge data of a relation under new ids; what is there already stays.
 
-    Parameters
-    ----------
-    windows
-        Budget, sizes and threads; writes the offsets.
-
-    Raises
-    ------
-    BudgetError
-        If `RelabelSizes.minimum` is more than the budget leaves.
-    RefusedError
-        Naming an offset or an entry that is out of range.
-
-    Notes
-    -----
     Cost: one pass over the entries for each window of the result, and the same for each array of edge data.
+    `RefusedError` names an offset or an entry that is out of range.
     """
-    sizes, budget = old.sizes(windows.sizes), windows.budget
     if writer.has(*(f"{folder}/{name}" for name in ("indptr", "indices", *old.edge_data))):
         return
-    inside = 0 if isinstance(old.src_old_to_new, np.memmap) else old.src_old_to_new.nbytes
-    require_relabel(folder, sizes, budget, inside)
-    keep = sizes.in_memory() - inside <= budget.left()
-    indptr = _write_indptr(writer, f"{folder}/indptr", old, windows, keep)
-    files = _EntryFiles(writer, old, indptr, windows)
-    files.write(f"{folder}/indices", np.dtype(f"int{8 * sizes.id_bytes}"), None)
-    for key, values in sorted(old.edge_data.items()):
-        files.write(f"{folder}/{key}", values.dtype, values)
+    sizes = old.sizes(windows.sizes)
+    sizes.require(folder, windows.budget)
+    indptr = _write_indptr(writer, f"{folder}/indptr", old, windows, sizes)
+    files = {"indices": None, **dict(sorted(old.edge_data.items()))}
+    for key, values in files.items():
+        dtype = f"int{8 * sizes.id_bytes}" if values is None else values.dtype.name
+        shape = old.indices.shape if values is None else values.shape
+        if not writer.has(f"{folder}/{key}"):
+            with writer.file(f"{folder}/{key}", dtype, shape) as file:
+                _Entries(file, old, values, indptr, windows, sizes).write()
 
 
-def _write_indptr(writer: ArtifactWriter, name: str, old: OldRelation, windows: NodeWindows, keep: bool) -> AnyArray:
-    """Write the new offsets unless they are there; return them, memory-mapped unless to `keep`."""
+def _write_indptr(
+    writer: ArtifactWriter, name: str, old: OldRelation, windows: NodeWindows, sizes: RelabelSizes
+) -> AnyArray:
+    """Write the new offsets unless they are there; return them, memory-mapped unless they are to stay in memory."""
     if not writer.has(name):
         native.check_indptr(old.indptr, old.indices.shape[0], windows.threads)
-        if old.indptr.nbytes <= windows.budget.left():
+        beside = windows.beside(memory_of(old.src_old_to_new))
+        if old.indptr.nbytes <= beside.budget.left():
             indptr: AnyArray = native.relabel_indptr(old.indptr, old.dst_old_to_new, windows.threads)
-            put(writer, name, indptr)
-            if keep:
+            writer.put(name, indptr)
+            if sizes.taken(windows.budget, 0, indices=False)[1]:
                 return indptr
             del indptr
         else:
             with writer.file(name, "int64", old.indptr.shape) as file:
-                windows.offsets(file, old.indptr, old.dst_old_to_new)
+                beside.offsets(file, old.indptr, old.dst_old_to_new)
     return open_raw(writer.path / name, np.dtype(np.int64), old.indptr.shape)
 
 
-class _EntryFiles:
-    """Writes files whose entries lie in the order of the new columns, one after the other."""
+@dataclass(frozen=True)
+class _Window:
+    """Blocks of a file whose entries lie column after column, as entries and columns."""
 
-    def __init__(self, writer: ArtifactWriter, old: OldRelation, indptr: AnyArray, windows: NodeWindows) -> None:
-        self._writer, self._old, self._indptr = writer, old, indptr
-        self._budget, self._sizes, self._threads = windows.budget, windows.sizes, windows.threads
-        self._pieces = old.sizes(windows.sizes).pieces()
+    begin: int
+    """First byte of the blocks."""
+    stop: int
+    first: int
+    """First entry that has a byte in the window."""
+    end: int
+    columns: range
+    """Columns with entries in the window; the first and the last may reach beyond it."""
 
-    def write(self, name: str, dtype: np.dtype[Any], values: AnyArray | None) -> None:
-        """Write one file: `values` by edge, or the sources."""
-        if self._writer.has(name):
-            return
-        old = self._old
-        item = dtype.itemsize if values is None else item_bytes(values)
-        shape = old.indices.shape if values is None else values.shape
-        with self._writer.file(name, dtype.name, shape) as file:
-            places = sources = old.dst_old_to_new
-            if values is None:
-                sources = self._sources(file, item)
-                places = sources if old.src_old_to_new is old.dst_old_to_new else places
-            room = self._room()
+    @classmethod
+    def of(cls, file: FileWriter, blocks: range, item: int, indptr: npt.NDArray[np.int64]) -> _Window:
+        """The window of some blocks, entries of `item` bytes each; column c begins at ``indptr[c]``."""
+        begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
+        first, end = begin // item, -(-stop // item)
+        low = int(np.searchsorted(indptr, first, "right")) - 1
+        return cls(begin, stop, first, end, range(low, int(np.searchsorted(indptr, end, "left"))))
 
-            def make(blocks: range) -> None:
-                window = Window.of(file, blocks, item, self._indptr)
-                out = aligned_bytes((window.end - window.first) * item)
-                desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
-                for column, starts in self._starts(window.columns, room - out.size):
-                    at = window.first, column, starts, out
-                    self._place(self._passing(old.indices if values is None else values, desc), places, at, values)
-                if values is None:
-                    self._rename(out, sources)
-                file.write(blocks.start, window.bytes_of(out, item))
+    def memory(self, item: int, *, starts: bool) -> int:
+        """Bytes of its entries and, with `starts`, of those of its columns."""
+        return (self.end - self.first) * item + (8 * len(self.columns) if starts else 0)
 
-            make_missing(file, lambda blocks: self._memory(file, blocks, item) <= room, make)
 
-    def _room(self) -> int:
-        """Bytes for a window and the starts of its columns."""
-        return self._budget.left() - self._pieces
+class _Entries:
+    """Writes a file whose entries lie in the order of the new columns: `values` by edge, or the sources."""
 
-    def _memory(self, file: FileWriter, blocks: range, item: int) -> int:
+    def __init__(
+        self, file: FileWriter, old: OldRelation, values: AnyArray | None, indptr: AnyArray, windows: NodeWindows,
+        sizes: RelabelSizes,
+    ) -> None:  # fmt: skip
+        self._file, self._old, self._values, self._indptr = file, old, values, indptr
+        self._sizes, self._threads = windows.sizes, windows.threads
+        self._item = sizes.id_bytes if values is None else value_bytes(values)
+        at = windows.budget, memory_of(old.src_old_to_new), values is None
+        self._room = sizes.room(*at)
+        self._sources = self._places = old.src_old_to_new
+        if values is None and sizes.taken(*at)[0] and file.missing():
+            self._sources = self._places = in_memory(old.src_old_to_new, windows.sizes)
+        if old.dst_old_to_new is not old.src_old_to_new:
+            self._places = old.dst_old_to_new
+
+    def write(self) -> None:
+        for blocks in self._file.missing_ranges(lambda blocks: self._memory(blocks) <= self._room):
+            self._write_window(blocks)
+
+    def _write_window(self, blocks: range) -> None:
+        file, item = self._file, self._item
+        window = _Window.of(file, blocks, item, self._indptr)
+        out = aligned_bytes((window.end - window.first) * item)
+        desc = f"{file.path.name} {blocks.start + 1}-{blocks.stop} of {file.num_blocks}"
+        for column, starts in self._starts(window.columns, self._room - out.size):
+            self._place((window.first, column, starts, out), desc)
+        if self._values is None:
+            self._rename(out)
+        file.write(blocks.start, out[window.begin - window.first * item : window.stop - window.first * item])
+
+    def _memory(self, blocks: range) -> int:
         """Bytes of a window, and of the starts of its columns unless all are in memory."""
-        window = Window.of(file, blocks, item, self._indptr)
-        return window.memory(item) if isinstance(self._indptr, np.memmap) else (window.end - window.first) * item
-
-    def _sources(self, file: FileWriter, item: int) -> AnyArray:
-        """The source map: in memory if it is small, or a window of one block fits beside it; else where it lies."""
-        whole, missing = self._old.src_old_to_new, file.missing()
-        if not missing:
-            return whole
-        window = self._memory(file, range(missing[0], missing[0] + 1), item)
-        small = whole.nbytes <= self._sizes.block
-        return held(whole, self._sizes) if small or whole.nbytes + window <= self._room() else whole
+        window = _Window.of(self._file, blocks, self._item, self._indptr)
+        return window.memory(self._item, starts=isinstance(self._indptr, np.memmap))
 
     def _starts(self, columns: range, room: int) -> Iterator[tuple[int, AnyArray]]:
         """First column and starts of the columns of a window, in parts if they do not fit the room."""
@@ -210,36 +217,26 @@ class _EntryFiles:
         if isinstance(self._indptr, np.memmap):
             step = min(step, max(self._sizes.block, room) // 8)
         for column in range(columns.start, columns.stop, max(1, step)):
-            yield column, held(self._indptr[column : min(columns.stop, column + step)], self._sizes)
+            yield column, in_memory(self._indptr[column : min(columns.stop, column + step)], self._sizes)
 
-    def _passing(self, array: AnyArray, desc: str) -> Iterator[tuple[int, AnyArray]]:
-        """Number of the first entry, and entries, of every piece of an array."""
-        step = max(1, self._sizes.entries // item_bytes(array))
-        with Streamed([array], step) as stream, progress(array.shape[0], desc, "edge", scale=True) as bar:
-            for first, end, (part,) in stream:
-                yield first, part
+    def _place(self, at: tuple[int, int, AnyArray, Bytes], desc: str) -> None:
+        """Copy entries to their places in a window: `at` is its first entry, first column, starts and memory."""
+        old, entries = self._old, self._old.indices if self._values is None else self._values
+        step = max(1, self._sizes.entries // value_bytes(entries))
+        with progress(entries.shape[0], desc, "edge", scale=True) as bar:
+            for first, end, (part,) in chunks([entries], step):
+                if self._values is None:
+                    native.place_indices(
+                        part, first, old.indptr, self._places, old.src_old_to_new.shape[0], *at, self._threads
+                    )
+                else:
+                    own = rows(np.ascontiguousarray(part))
+                    native.place_values(own, first, old.indptr, self._places, *at, self._threads)
                 bar.update(end - first)
 
-    def _place(
-        self,
-        pieces: Iterator[tuple[int, AnyArray]],
-        places: AnyArray,
-        at: tuple[int, int, AnyArray, Bytes],
-        values: AnyArray | None,
-    ) -> None:
-        """Copy entries to their places in a window: `at` is its first entry, first column, starts and memory."""
-        indptr, num_src = self._old.indptr, self._old.src_old_to_new.shape[0]
-        for first, part in pieces:
-            if values is None:
-                native.place_indices(part, first, indptr, places, num_src, *at, self._threads)
-            else:
-                native.place_values(rows(np.ascontiguousarray(part)), first, indptr, places, *at, self._threads)
-
-    def _rename(self, window: Bytes, sources: AnyArray) -> None:
+    def _rename(self, window: Bytes) -> None:
         """Give the entries of a window, complete, their new ids."""
-        if not isinstance(sources, np.memmap):
-            native.rename_sources(window, sources, 0, sources.shape[0], self._threads)
-            return
-        with Streamed([sources], max(1, self._sizes.entries // sources.itemsize)) as stream:
-            for first, _, (part,) in stream:
-                native.rename_sources(window, part, first, sources.shape[0], self._threads)
+        count, step = self._sources.shape[0], max(1, self._sizes.entries // self._sources.itemsize)
+        pieces = chunks([self._sources], step if isinstance(self._sources, np.memmap) else max(1, count))
+        for first, _, (part,) in pieces:
+            native.rename_sources(window, part, first, count, self._threads)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,8 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
 from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
-from tiering.artifacts.streaming import Streamed
-from tiering.artifacts.windows import make_missing
-from tiering.artifacts.writer import ArtifactWriter
 from tiering.memory import Budget
 from tiering.reorder.sizes import Sizes
 
@@ -22,42 +21,48 @@ AnyArray = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 
-def put(writer: ArtifactWriter, name: str, array: AnyArray) -> None:
-    """Write an array in blocks: past the page cache, several side by side."""
-    with writer.file(name, array.dtype.name, array.shape) as file:
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for block in [] if file.num_blocks == len(file.missing()) else file.missing():
-            file.write(block, flat[slice(*file.span(block))])
-        if file.missing():
-            file.write(0, flat)
-
-
-def held(array: AnyArray, sizes: Sizes) -> AnyArray:
+def in_memory(array: AnyArray, sizes: Sizes) -> AnyArray:
     """An array in memory, in huge pages where the system has them: what is read at random."""
     if not isinstance(array, np.memmap):
         return array
     copy: AnyArray = aligned_bytes(array.nbytes).view(array.dtype)
-    with Streamed([array], sizes.nodes) as stream:
-        for first, end, (part,) in stream:
-            copy[first:end] = part
+    for first, end, (part,) in chunks([array], sizes.nodes):
+        copy[first:end] = part
     return copy
 
 
+def memory_of(array: AnyArray | None) -> int:
+    """Bytes of memory that an array takes; none if it is mapped."""
+    return 0 if array is None or isinstance(array, np.memmap) else array.nbytes
+
+
 def rows(array: AnyArray) -> Bytes:
-    """A contiguous array as rows of bytes."""
     return array.reshape(array.shape[0], -1).view(np.uint8)
 
 
+@dataclass(frozen=True)
 class NodeWindows:
     """Writes files whose entries run along nodes, from arrays that do so in another order.
 
-    Notes
-    -----
-    Cost: the arrays are read front to back, once for each window of the result; once where all of it fits in memory.
+    The arrays are read front to back, once for each window of the result; once where all of it fits in memory.
     """
 
-    def __init__(self, budget: Budget, sizes: Sizes, threads: int) -> None:
-        self.budget, self.sizes, self.threads = budget, sizes, threads
+    budget: Budget
+    sizes: Sizes
+    threads: int
+
+    def beside(self, nbytes: int) -> NodeWindows:
+        """The same with `nbytes` of the budget taken."""
+        return replace(self, budget=self.budget.without(nbytes))
+
+    @property
+    def room(self) -> int:
+        return self.budget.left() - self.sizes.node_piece
+
+    def count(self, nbytes: int) -> int:
+        """Windows that a file of `nbytes` is made in."""
+        block = self.sizes.block
+        return -(-nbytes // max(block, self.room // block * block))
 
     def permuted(self, file: FileWriter, source: AnyArray, old_to_new: AnyArray) -> None:
         """Write `source` in rank order; `old_to_new` is the rank of each of its rows."""
@@ -70,13 +75,7 @@ class NodeWindows:
         self._make(file, whole.shape[1], fill)
 
     def inverse(self, file: FileWriter, order: AnyArray) -> AnyArray | None:
-        """Write the inverse of a permutation; return it if it was made at once.
-
-        Raises
-        ------
-        ValueError
-            If it is no permutation: then an id is missing.
-        """
+        """Write the inverse of a permutation; return it if it was made at once. `ValueError`: it is none."""
 
         def fill(first: int, window: Bytes) -> None:
             inverse = window.reshape(-1).view(order.dtype)
@@ -106,26 +105,21 @@ class NodeWindows:
 
         self._make(file, 8, fill)
 
-    def _pieces(self, arrays: Sequence[AnyArray], row_bytes: int) -> Any:
+    def _pieces(self, arrays: Sequence[AnyArray], row_bytes: int) -> Iterator[tuple[int, list[AnyArray]]]:
         """Number of the first entry, and entries, of every piece of the arrays."""
         most = self.sizes.node_piece // 4 // row_bytes  # two are read, with a rank each
-        with Streamed(arrays, max(1, min(self.sizes.nodes, most))) as stream:
-            for first, _, parts in stream:
-                yield first, parts
+        for first, _, parts in chunks(arrays, max(1, min(self.sizes.nodes, most))):
+            yield first, parts
 
     def _make(self, file: FileWriter, row_bytes: int, fill: Callable[[int, Bytes], None]) -> Bytes | None:
         """Write the missing blocks: ``fill(first, window)`` makes rows; return the window if it was the only one."""
-        room = self.budget.left() - self.sizes.node_piece
-        only: Bytes | None = None
-
-        def make(blocks: range) -> None:
-            nonlocal only
+        for blocks in file.missing_ranges(lambda blocks: len(blocks) * file.block_bytes <= self.room):
             begin, stop = file.span(blocks.start)[0], file.span(blocks.stop - 1)[1]
             first, end = begin // row_bytes, -(-stop // row_bytes)
             memory = aligned_bytes((end - first) * row_bytes)
             fill(first, memory.reshape(-1, row_bytes))
             file.write(blocks.start, memory[begin - first * row_bytes : stop - first * row_bytes])
-            only = memory if stop - begin == file.nbytes else None
-
-        make_missing(file, lambda blocks: len(blocks) * file.block_bytes <= room, make)
-        return only
+            if stop - begin == file.nbytes:
+                return memory
+            del memory  # before the next is taken
+        return None

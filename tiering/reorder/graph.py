@@ -1,17 +1,19 @@
-"""Reorder a graph: adjacency, edge data, labels and splits under new ids, so that id = rank."""
+"""Reorder a graph: adjacency, edge data, labels, splits and features under new ids, so that id = rank."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
+from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
@@ -19,8 +21,8 @@ from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
-from tiering.reorder.feature_tables import refer_features, write_features
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
+from tiering.reorder.rows import PermutedRows
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -78,43 +80,72 @@ def reorder_graph(
     once where all of it does (`RelabelSizes.in_memory`: 4 bytes per edge, 8 per destination node, 4 per source node);
     the same for each array of edge data and of the nodes. Feature rows come into order as `tiering.reorder.rows` says.
     """
-    budget, workers = parse_memory(memory), parse_threads(threads)
+    windows = NodeWindows(parse_memory(memory), sizes, parse_threads(threads))
     if graph.order is not None:
         raise InputError(
             f"{graph.path}: this graph is reordered already; reorder the graph it was made from "
             "(its digest is in the provenance)"
         )
     tables = checked_tables(graph) if features else {}
-    provenance: dict[str, Any] = {
-        "stage": "reorder",
-        "options": {"features": features},
-        "inputs": {"graph": graph.digest, "scores": scores.digest},
-    }
-    inputs = {**provenance["inputs"], **table_states(tables)}
-    identity = {**provenance, "inputs": inputs, "package": __version__}
+    inputs = {"graph": graph.digest, "scores": scores.digest}
+    provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
+    identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
-        windows = NodeWindows(budget, sizes, workers)
         maps = write_order(writer, graph, scores, new_to_old, windows, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
-                _write_relation(writer, graph, relation, maps, windows)
+                places = maps[relation[2]].random(), maps[relation[0]].random()
+                old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
+                with graph_errors(graph, relation):
+                    write_relation(writer, relation_folder(relation), old, windows)
                 bar.update(graph.num_edges(relation))
+                del places, old
         for node_type in graph.node_types:
             maps[node_type].inverse = None  # its memory is for rows now
             write_nodes(writer, graph, node_type, maps[node_type], windows)
         if features and tables:
-            write_features(writer, tables, maps, provenance, windows)
+            _write_features(writer, tables, maps, provenance, windows)
         elif graph.features is not None:
-            refer_features(writer, graph, provenance)
+            part = writer.part("features", "features")
+            part.external.update(graph.features.manifest.referred())
+            part.commit(dict(graph.features.manifest.body), provenance)
         writer.commit(dict(graph.manifest.body), provenance)
     return Graph.open(writer.out)
 
 
-def _write_relation(
-    writer: ArtifactWriter, graph: Graph, relation: Relation, maps: Mapping[str, RankMaps], windows: NodeWindows
+def _write_features(
+    writer: ArtifactWriter,
+    tables: Mapping[str, FeatureTable],
+    maps: Mapping[str, RankMaps],
+    provenance: dict[str, Any],
+    windows: NodeWindows,
 ) -> None:
-    source, _, destination = relation
-    places = maps[destination].random(), maps[source].random()
-    old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
-    with graph_errors(graph, relation):
-        write_relation(writer, relation_folder(relation), old, windows)
+    """Write a features artifact with the rows of every table in rank order, each once and in sequence.
+
+    Space for all tables is reserved before the first row is read. A stopped run goes on from the last finished 64 MiB.
+    """
+    part, entries = writer.part("features", "features"), {}
+    total = sum(table.bytes for table in tables.values())
+    with ExitStack() as stack, progress(total, "features", "B", scale=True) as bar:
+        files = {
+            node_type: stack.enter_context(part.file(f"tables/{node_type}", table.dtype, (table.rows, table.dim)))
+            for node_type, table in tables.items()
+        }
+        for node_type, table in tables.items():
+            order, file = maps[node_type], files[node_type]
+            start = file.done // table.row_bytes
+            bar.update(start * table.row_bytes)
+            with PermutedRows(
+                table, order.new_to_old, order.old_to_new, budget=rows_budget(windows.budget, table),
+                scratch=writer.path / "scratch", threads=windows.threads, sizes=windows.sizes.rows,
+            ) as rows:  # fmt: skip
+                for first, chunk in rows.chunks(start, table.rows):
+                    file.append(chunk, first * table.row_bytes)
+                    bar.update(chunk.nbytes)
+            entries[node_type] = table.entry(row_order="rank", offset=0, file=f"tables/{node_type}")
+    part.commit({"tables": entries}, provenance)
+
+
+def rows_budget(budget: Budget, table: FeatureTable) -> Budget:
+    """What the rows of a table may take beside the file that they are appended to."""
+    return budget.without(appending_memory(table.bytes))

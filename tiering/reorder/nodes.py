@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.storage import open_raw
@@ -16,23 +15,12 @@ from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.reorder.arrays import NodeWindows, put
-
-AnyArray = npt.NDArray[Any]
-Orders: TypeAlias = "Mapping[str, AnyArray]"
-"""``new_to_old`` by node type."""
+from tiering.memory import Budget
+from tiering.reorder.arrays import AnyArray, NodeWindows, memory_of
+from tiering.reorder.rank import NodeOrders
 
 SPLIT_CHUNK = 1 << 20
 """Ids of a split that are mapped together."""
-
-
-@runtime_checkable
-class Pieces(Protocol):
-    """Orders that come in pieces where they do not fit into memory."""
-
-    def pieces(self, node_type: str) -> Iterator[AnyArray]:
-        """``new_to_old`` of a node type, one piece after the other; at least one."""
-        ...
 
 
 @dataclass
@@ -49,36 +37,38 @@ class RankMaps:
         return self.old_to_new if self.inverse is None else self.inverse
 
 
+def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
+    """Bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
+
+    Relations of several types take turns: each reads its own.
+    """
+    return nbytes if num_types == 1 and 5 * nbytes <= budget.left() else 0
+
+
 def write_order(
     writer: ArtifactWriter,
     graph: Graph,
     scores: Scores,
-    new_to_old: Orders,
+    orders: Mapping[str, AnyArray],
     windows: NodeWindows,
     provenance: dict[str, Any],
 ) -> dict[str, RankMaps]:
-    """Write the nested order artifact; return both maps per node type.
-
-    An order is asked for once, written, and dropped.
-
-    Raises
-    ------
-    InputError
-        If an order is no permutation.
-    """
+    """Write the nested order artifact; return both maps per node type. An order is asked for once, and dropped."""
     part = writer.part("order", "order")
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
-        maps[node_type] = _write_maps(part, node_type, graph.num_nodes(node_type), new_to_old, windows)
-        if len(graph.node_types) > 1:
-            maps[node_type].inverse = None  # relations take turns: each holds its own
         folder = f"nodes/{node_type}/"
-        _write_array(part, f"{folder}score", scores, f"{folder}feature", maps[node_type], windows)
+        maps[node_type] = own = _write_maps(part, node_type, graph.num_nodes(node_type), orders, windows)
+        if own.inverse is not None and not inverse_kept(len(graph.node_types), own.inverse.nbytes, windows.budget):
+            own.inverse = None
+        _write_array(part, f"{folder}score", scores, f"{folder}feature", own, windows)
     part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
     return maps
 
 
-def _write_maps(part: ArtifactWriter, node_type: str, count: int, orders: Orders, windows: NodeWindows) -> RankMaps:
+def _write_maps(
+    part: ArtifactWriter, node_type: str, count: int, orders: Mapping[str, AnyArray], windows: NodeWindows
+) -> RankMaps:
     """Write an order and its inverse, which proves that it is a permutation."""
     names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
     inverse = None
@@ -88,25 +78,25 @@ def _write_maps(part: ArtifactWriter, node_type: str, count: int, orders: Orders
             order = _mapped(part, names[0], count)
         if not part.has(names[1]):
             with part.file(names[1], order.dtype.name, order.shape) as file:
-                inverse = windows.inverse(file, order)
+                inverse = windows.beside(memory_of(order)).inverse(file, order)
         del order
     except TieringError:
         raise
     except ValueError as error:
         raise InputError(f"order of node type {node_type!r}: not a permutation: {error}") from error
-    if inverse is not None and 4 * inverse.nbytes > windows.budget.left():
-        inverse = None
     return RankMaps(_mapped(part, names[0], count), _mapped(part, names[1], count), inverse)
 
 
-def _write_pieces(part: ArtifactWriter, name: str, node_type: str, count: int, orders: Orders) -> AnyArray | None:
+def _write_pieces(
+    part: ArtifactWriter, name: str, node_type: str, count: int, orders: Mapping[str, AnyArray]
+) -> AnyArray | None:
     """Write an order; return it if it came in one piece."""
-    pieces = orders.pieces(node_type) if isinstance(orders, Pieces) else iter([orders[node_type]])
+    pieces = orders.pieces(node_type) if isinstance(orders, NodeOrders) else iter([orders[node_type]])
     first, second = next(pieces), next(pieces, None)
     if second is None:
         if first.shape != (count,):
             raise InputError(f"order of node type {node_type!r}: expected {count} ids, found {first.shape}")
-        put(part, name, first)
+        part.put(name, first)
         return first
     with part.file(name, first.dtype.name, (count,)) as file:
         file.append(first)
@@ -134,7 +124,8 @@ def _write_array(
         to.put(name, source.manifest.array(source_name), entry.dtype)
         return
     with to.file(name, entry.dtype, entry.shape) as file:
-        windows.permuted(file, source.manifest.array(source_name), maps.random())
+        ranks = maps.random()
+        windows.beside(memory_of(ranks)).permuted(file, source.manifest.array(source_name), ranks)
 
 
 def write_nodes(writer: ArtifactWriter, graph: Graph, node_type: str, maps: RankMaps, windows: NodeWindows) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +10,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.manifest import INT32_NODES
-from tiering.artifacts.streaming import Streamed
+from tiering.artifacts.manifest import INT32_NODES, id_bytes
+from tiering.artifacts.reader import chunks
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
-from tiering.formats.shape import GraphShape
 from tiering.memory import Budget, parse_memory
-from tiering.plan import Step
-from tiering.reorder.rank_pieces import ScoreRanges
 from tiering.reorder.sizes import SIZES, Sizes
-from tiering.units import format_count, parse_threads
+from tiering.units import parse_threads
 
 Ids = npt.NDArray[Any]
+Keys = npt.NDArray[np.uint64]
+Values = npt.NDArray[np.float64]
+
+_SIGN = np.uint64(1 << 63)
 
 CHUNK_SCORES = 1 << 21
 """Scores read at a time, where all are ranked together."""
@@ -43,20 +43,9 @@ def order_nodes(
     *,
     sizes: Sizes = SIZES,
 ) -> NodeOrders:
-    """Rank the nodes of every type.
+    """Rank the nodes of every type: ``new_to_old``, original id of each rank, int32 below 2^31 nodes, else int64.
 
-    Returns
-    -------
-    NodeOrders
-        ``new_to_old`` per node type: original id of each rank, int32 below 2^31 nodes, else int64. Each is computed
-        when it is asked for, and not kept.
-
-    Raises
-    ------
-    InputError
-        If the scores are of another graph; when an order is asked for, if they are not numbers.
-    BudgetError
-        When an order is asked for whole, if `sort_bytes` of the node type are not left.
+    Each is computed when it is asked for, and not kept. Asked for whole, it takes `sort_bytes` of memory.
     """
     check_scores(graph, scores)
     return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), sizes)
@@ -76,41 +65,12 @@ def sort_bytes(num_nodes: int, threads: int) -> int:
 
 
 def ranked_together(node_type: str, num_nodes: int, threads: int, budget: Budget, sizes: Sizes = SIZES) -> int:
-    """Nodes that are ranked at a time: all of them, or as many as the budget has room for.
-
-    Raises
-    ------
-    BudgetError
-        If there is no memory to rank `Sizes.min_ranked` nodes.
-    """
+    """Nodes that are ranked at a time: all, or as many as the budget has room for; `Sizes.min_ranked` at the least."""
     if sort_bytes(num_nodes, threads) <= budget.left():
         return num_nodes
     fixed = sizes.score_piece + SORT_SPACE + THREAD_SPACE
     budget.require(fixed + sizes.min_ranked * PIECE_BYTES, f"ranking nodes of type {node_type!r} in pieces")
     return max(sizes.min_ranked, (budget.left() - fixed) // PIECE_BYTES)
-
-
-def plan_ranking(shape: GraphShape, budget: Budget, threads: int, uncached: float = 0.0) -> list[Step]:
-    """Steps in which the nodes of each type are ranked.
-
-    Parameters
-    ----------
-    uncached
-        Share of the scores that the page cache does not hold.
-
-    Raises
-    ------
-    BudgetError
-        Where ranking would.
-    """
-    steps = []
-    for name, node in shape.nodes.items():
-        count, memory, passes, how = node.num_nodes, sort_bytes(node.num_nodes, threads), 2, "in memory"
-        if (together := ranked_together(name, count, threads, budget)) < count:
-            pieces = -(-count // together)
-            memory, passes, how = budget.left(), 2 + pieces, f"{pieces} pieces"
-        steps.append(Step(f"rank {name}", how, memory, round(passes * 8 * count * uncached), 0, 0, count, "node"))
-    return steps
 
 
 @dataclass(frozen=True)
@@ -126,43 +86,18 @@ class NodeOrders(Mapping[str, Ids]):
     def __getitem__(self, node_type: str) -> Ids:
         if node_type not in self.graph.node_types:
             raise KeyError(node_type)
-        count = self.graph.num_nodes(node_type)
-        what = f"ranking {format_count(count)} nodes of type {node_type!r}, score and id of each, twice,"
-        self.budget.require(sort_bytes(count, self.threads), what)
-        with self._named(node_type):
-            return self._sorted(self.scores.values(node_type))
+        return np.concatenate(list(self.pieces(node_type)))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
-        """The order in one piece, or in as many as it takes to rank within the budget.
-
-        Raises
-        ------
-        BudgetError
-            If there is no memory to rank `Sizes.min_ranked` nodes.
-        """
+        """The order in one piece, or in as many as it takes to rank within the budget."""
         count = self.graph.num_nodes(node_type)
         together = ranked_together(node_type, count, self.threads, self.budget, self.sizes)
-        with self._named(node_type):
+        try:
             values = self.scores.values(node_type)
             if together >= count:
-                yield self._sorted(values)
+                yield _sorted(values, self.threads)
             else:
                 yield from ScoreRanges(values, together, self.threads, self.sizes).pieces()
-
-    def _sorted(self, scores: npt.NDArray[np.float64]) -> Ids:
-        """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
-        sorter = native.ScoreSorter(scores.shape[0], self.threads)
-        for take in (sorter.count, sorter.place):
-            with Streamed([scores], CHUNK_SCORES) as stream:
-                for _, _, (part,) in stream:
-                    take(part)
-        return sorter.finish()
-
-    @contextmanager
-    def _named(self, node_type: str) -> Iterator[None]:
-        """Say whose scores are refused."""
-        try:
-            yield
         except TieringError:
             raise
         except ValueError as error:
@@ -191,3 +126,94 @@ def check_scores(graph: Graph, scores: Scores) -> None:
             f"{scores.path}: these scores were computed on another graph than {graph.path} "
             f"(graph {scores.graph_digest}, expected {graph.digest}); run `tiering score {graph.path}`"
         )
+
+
+def _sorted(scores: Values, threads: int) -> Ids:
+    """Ids by falling score, ties by ascending id; the scores are read twice, front to back."""
+    sorter = native.ScoreSorter(scores.shape[0], threads)
+    for take in (sorter.count, sorter.place):
+        for _, _, (part,) in chunks([scores], CHUNK_SCORES):
+            take(part)
+    return sorter.finish()
+
+
+@dataclass(frozen=True)
+class ScoreRanges:
+    """Ids by falling score, ties by ascending id, in pieces that fit into memory.
+
+    Cost: the scores are read once to find their range, once to count them in it, and once for each piece. Ranges that
+    hold too many nodes are counted again in finer bins; a score that too many nodes share needs no sorting.
+    """
+
+    scores: Values
+    piece: int
+    """Most nodes sorted together."""
+    threads: int
+    sizes: Sizes = SIZES
+
+    def pieces(self) -> Iterator[Ids]:
+        """Ids, one piece after the other; every node once. `ValueError` if a score is NaN."""
+        low, high = 1 << 64, 0
+        for first, scores in self._stream():
+            if np.isnan(scores).any():
+                raise ValueError(f"the score of node {first + int(np.argmax(np.isnan(scores)))} is NaN")
+            keys = descending_keys(scores)
+            low, high = min(low, int(keys.min())), max(high, int(keys.max()))
+        if self.scores.size:
+            yield from self._range(low, high + 1, self.scores.size)
+
+    def _range(self, low: int, high: int, count: int) -> Iterator[Ids]:
+        """Ids of the nodes, `count` of them, whose key is in [low, high)."""
+        if count <= self.piece:
+            yield self._sorted(low, high, count)
+            return
+        if high - low == 1:
+            yield from self._same(low)
+            return
+        bins = self.sizes.score_bins
+        width = -(-(high - low) // bins)
+        counts = np.zeros(bins, np.int64)
+        for _, scores in self._stream():
+            keys = descending_keys(scores)
+            keys = keys[self._inside(keys, low, high)] - np.uint64(low)
+            counts += np.bincount((keys // np.uint64(width)).astype(np.int64), minlength=bins)
+        begin = end = nodes = 0  # bins, and their nodes, that come together
+        for full in np.flatnonzero(counts).tolist():
+            if nodes and nodes + counts[full] > self.piece:
+                yield from self._range(low + begin * width, low + end * width, nodes)
+                nodes = 0
+            begin, end, nodes = begin if nodes else full, full + 1, nodes + int(counts[full])
+        yield from self._range(low + begin * width, min(high, low + end * width), nodes)
+
+    def _sorted(self, low: int, high: int, count: int) -> Ids:
+        ids, scores = np.empty(count, self._dtype()), np.empty(count)
+        done = 0
+        for first, part in self._stream():
+            inside = self._inside(descending_keys(part), low, high)
+            ids[done : done + inside.size] = inside + first
+            scores[done : done + inside.size] = part[inside]
+            done += inside.size
+        return ids[native.sort_by_score(scores, self.threads)]
+
+    def _same(self, key: int) -> Iterator[Ids]:
+        """Ids of the nodes with one score."""
+        for first, part in self._stream():
+            yield (self._inside(descending_keys(part), key, key + 1) + first).astype(self._dtype())
+
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"i{id_bytes(self.scores.size)}")
+
+    def _stream(self) -> Iterator[tuple[int, Values]]:
+        for first, _, (scores,) in chunks([self.scores], self.sizes.scores):
+            yield first, scores
+
+    @staticmethod
+    def _inside(keys: Keys, low: int, high: int) -> npt.NDArray[np.int64]:
+        """Places of the keys in [low, high)."""
+        return np.flatnonzero((keys >= np.uint64(low)) & (keys <= np.uint64(high - 1)))
+
+
+def descending_keys(scores: Values) -> Keys:
+    """Unsigned numbers whose ascending order is that of falling scores; -0 equals 0."""
+    bits = (scores + 0.0).view(np.uint64)
+    return ~np.where(bits >= _SIGN, ~bits, bits | _SIGN)

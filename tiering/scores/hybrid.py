@@ -10,6 +10,7 @@ Efron and Morris 1973, with the method of moments); it has no parameter to tune.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,7 +48,8 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     if weight is None and request.options.epochs == 1:
         weight = FIXED_WEIGHT
     tally = count_request(graph, request, squares=weight is None)
-    prior = vip(graph, request) if request.sampled.sampler in SAMPLERS else _ranked(graph, request, tally)
+    beside = replace(request, budget=request.budget and request.budget.without(tally.nbytes))
+    prior = vip(graph, beside) if request.sampled.sampler in SAMPLERS else _ranked(graph, beside, tally)
     for column, total, squares in _columns(prior, tally):
         if weight is None:
             shrink(column, total, squares, tally.epochs, request.threads)

@@ -84,7 +84,9 @@ class ScorePlan:
             Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, "edge"),
             Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
         )
-        return StagePlan("score", out, steps, {out: columns}, held_memory(), tuple(notes), self.request.threads)
+        return StagePlan(
+            "score", out, steps, {out: columns}, held_memory(self.budget), tuple(notes), self.request.threads
+        )
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Bytes of the graph that are read from disk."""
@@ -107,7 +109,6 @@ def plan_score(
     **given: Any,
 ) -> ScorePlan:
     """Check the parameters of a score; see `tiering.scores.score_graph`."""
-    budget = parse_memory(memory)
     given = {name: value for name, value in given.items() if value is not None}
     options, sampling_given = check_options(given)
     if method not in (AUTO, *METHODS):
@@ -125,6 +126,7 @@ def plan_score(
     seeded = entry.counts or (trained and _is_share(train))
     unused = [option for option in given if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
+    budget = parse_memory(memory)  # the training nodes are in memory by now
     request = ScoreRequest(options, chosen, sampling, parse_threads(threads), budget)
     return ScorePlan(
         name,

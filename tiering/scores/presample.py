@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tiering.formats.graph import Graph
 from tiering.progress import progress
 from tiering.sampling import AccessCounts, Sampler, make_sampler
-from tiering.sampling.memory import counting_threads
+from tiering.sampling.memory import counting_threads, sums_bytes
 from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest
 
 CHUNK = 1 << 20
@@ -35,6 +35,11 @@ class Tally:
     """Number of epochs."""
     batches: int
     """Batches of all epochs."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all counts."""
+        return sum(array.nbytes for counts in (self.total, self.squares) if counts for array in _arrays(counts))
 
     @property
     def reached(self) -> dict[str, Any]:
@@ -71,7 +76,12 @@ def count_request(graph: Graph, request: ScoreRequest, *, squares: bool = False)
     if request.budget is not None:
         types = [*graph.node_types, *(relation[2] for relation in graph.relations)]
         vectors = 8 * sum(graph.num_nodes(node_type) for node_type in types)
-        room = request.budget.left() - vectors * (3 if squares else 1) - 24 * request.train_size
+        room = (
+            request.budget.left()
+            - vectors * (3 if squares else 1)
+            - 24 * request.train_size
+            - sums_bytes(graph, sampling)
+        )
         threads = counting_threads(graph, sampling, threads, room)
     epochs = range(first, first + request.options.epochs)
     return tally_epochs(sampler, request.train, sampling.batch_size, epochs, threads, squares=squares)

@@ -46,10 +46,15 @@ def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str
         "relations": [(types.index(r[0]), types.index(r[2]), *graph.csc(r)) for r in graph.relations],
         "num_nodes": [graph.num_nodes(node_type) for node_type in types],
         "threads": request.threads,
-        "memory": None if request.budget is None else max(0, request.budget.left() - SLACK // 2),
+        "memory": None if request.budget is None else _sweep_memory(request, request.budget),
         "scratch": str(request.scratch),
         "files": _direct_files(graph, request.budget, need),
     }
+
+
+def _sweep_memory(request: ScoreRequest, budget: Budget) -> int:
+    """Bytes for sweeps and their result, beside the training nodes in order."""
+    return max(0, budget.left() - SLACK // 2 - 8 * request.train_size)
 
 
 def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:

@@ -25,21 +25,8 @@ Ids = npt.NDArray[Any]
 class PermutedRows:
     """Rows by rank; a context manager that removes its scratch files.
 
-    Parameters
-    ----------
-    table
-        Where the rows lie.
-    new_to_old, old_to_new
-        Row of the table for each rank and the other way round, int32 or int64, shape (rows,); ``None`` if the table is
-        in rank order.
-    budget
-        What to stay within.
-    scratch
-        Directory for files that are needed for a while; made and removed here.
-    threads
-        Threads that copy rows; the rows are the same for any number.
-    sizes
-        How much moves at a time.
+    `new_to_old` and `old_to_new` are the row of the table for each rank and the other way round; ``None`` if the table
+    is in rank order. `scratch` is a directory for files that are needed for a while; made and removed here.
     """
 
     def __init__(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tiering.artifacts.direct_io import ALIGNMENT
-from tiering.artifacts.streaming import bytes_on_disk, uncached_bytes
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
 from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory
@@ -35,7 +36,7 @@ class RowSizes:
 
     def piece_rows(self, table: FeatureTable) -> int:
         """Rows that pass a window at a time, with a rank each."""
-        return self.rows(table.row_bytes + place_bytes(table.rows))
+        return self.rows(table.row_bytes + id_bytes(table.rows))
 
     def cached(self, table: FeatureTable) -> bool:
         """Whether the page cache has room for a table."""
@@ -55,13 +56,11 @@ class RowPlan:
     window_rows: int
     """Ranks filled together; all where there are no windows."""
     memory: int
-    """Bytes held at the most."""
     bytes_scratch: int = 0
     """Bytes written to disk for a while, besides the result."""
     passes: int = 1
     """How often the table is read."""
     sizes: RowSizes = SIZES
-    """What it rests on."""
 
     @property
     def windows(self) -> bool:
@@ -91,22 +90,11 @@ def minimum_memory(table: FeatureTable, in_order: bool, sizes: RowSizes | None =
 
 
 def plan_rows(table: FeatureTable, in_order: bool, budget: Budget, sizes: RowSizes | None = None) -> RowPlan:
-    """Choose how to bring the rows of a table into rank order.
+    """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
-    Parameters
-    ----------
-    in_order
-        The table lies in rank order.
-
-    Raises
-    ------
-    BudgetError
-        If fewer than 8 chunks of 32 MiB, or of one row where rows are larger, are left.
-
-    Notes
-    -----
-    Memory: 2 chunks, or tables if they are smaller, without windows; else 7 chunks, and with ``passes`` a window of
-    what is left, with ``scatter`` two of half the size.
+    Memory: 2 chunks, or tables if they are smaller, without windows; else 7 chunks (and 8, of 32 MiB or of one row
+    where rows are larger, at the least), and with ``passes`` a window of what is left, with ``scatter`` two of half the
+    size.
     """
     sizes = sizes or SIZES
     chunk, minimum = max(sizes.chunk, table.row_bytes), minimum_memory(table, in_order, sizes)
@@ -125,11 +113,6 @@ def plan_rows(table: FeatureTable, in_order: bool, budget: Budget, sizes: RowSiz
     return RowPlan("scatter", window, held + 2 * window * table.row_bytes, scratch, sizes=sizes)
 
 
-def place_bytes(window_rows: int) -> int:
-    """Bytes of a place in a window."""
-    return 4 if window_rows < 2**31 else 8
-
-
 def segment_bytes(rows: int, row_bytes: int, window_rows: int, segments: int = 1) -> int:
     """Bytes of so many rows in so many segments of scratch files, at the most."""
-    return rows * (row_bytes + place_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)
+    return rows * (row_bytes + id_bytes(window_rows)) + segments * (LINE_BYTES + ALIGNMENT)

@@ -1,9 +1,14 @@
-"""Windows of ranks, filled while the table streams past: by a pass for each, or from a file that was scattered to."""
+"""Windows of ranks, filled while the table streams past: by a pass for each, or from a file that was scattered to.
+
+The file of a window holds its rows in no order, each with its place in the window. A segment, one for each piece of the
+table that had rows of the window, has the places, int32 (int64 for windows of 2^31 rows and more), padded to 64 bytes,
+and the rows behind them; it ends at a multiple of 4096 bytes.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.direct_io import aligned_bytes, padded
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.reader import SegmentFile, chunks
 from tiering.artifacts.storage import storage_errors
-from tiering.artifacts.streaming import Streamed
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
-from tiering.reorder.rows.plan import RowPlan, segment_bytes
-from tiering.reorder.rows.window_file import WindowFile
+from tiering.reorder.rows.plan import LINE_BYTES, RowPlan, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
@@ -38,20 +43,42 @@ class _Window:
     """What the rows lie in."""
 
 
-class Windows:
-    """The rows of a table in rank order, window after window; ranks are asked for in ascending order.
+class WindowFile(SegmentFile):
+    """The scratch file of a window of so many rows, in `segments` segments at the most."""
 
-    Parameters
-    ----------
-    table, plan
-        What lies where, and how it is brought into order.
-    old_to_new
-        Rank of each row of the table, int32 or int64, shape (rows,).
-    scratch
-        Directory for the files of a scatter.
-    threads
-        Threads that copy rows.
-    """
+    def __init__(self, path: Path, rows: int, row_bytes: int, segments: int) -> None:
+        super().__init__(path, segment_bytes(rows, row_bytes, rows, segments))
+        self._row_bytes, self._place = row_bytes, np.dtype(f"i{id_bytes(rows)}")
+        self._counts: list[int] = []
+
+    def _rows_at(self, count: int) -> int:
+        return -(-count * self._place.itemsize // LINE_BYTES) * LINE_BYTES
+
+    def _parts(self, segment: Bytes, count: int) -> tuple[Ids, Bytes]:
+        """Places and rows of a segment of `count` rows."""
+        begin = self._rows_at(count)
+        places = segment[: count * self._place.itemsize].view(self._place)
+        return places, segment[begin : begin + count * self._row_bytes].reshape(count, self._row_bytes)
+
+    def segment(self, memory: Bytes, count: int) -> tuple[Bytes, Ids, Bytes]:
+        """A segment at the begin of aligned memory, and in it the places and rows to be filled in."""
+        segment = memory[: padded(self._rows_at(count) + count * self._row_bytes)]
+        return segment, *self._parts(segment, count)
+
+    def add_rows(self, count: int) -> int:
+        """Offset of the next segment, of `count` rows."""
+        self._counts.append(count)
+        return self.add(self._rows_at(count) + count * self._row_bytes)
+
+    def placed_rows(self, buffers: Sequence[Bytes]) -> Iterator[tuple[Bytes, Ids]]:
+        """Rows and their places, of one segment after the other; see `SegmentFile.read`."""
+        for count, segment in zip(self._counts, self.read(buffers), strict=True):
+            places, rows = self._parts(segment, count)
+            yield rows, places
+
+
+class Windows:
+    """The rows of a table in rank order, window after window; ranks are asked for in ascending order."""
 
     def __init__(self, table: FeatureTable, plan: RowPlan, old_to_new: Ids, scratch: Path, threads: int) -> None:
         self._table, self._plan, self._old_to_new = table, plan, old_to_new
@@ -81,7 +108,6 @@ class Windows:
             window = self._of(first + done)
 
     def _of(self, rank: int) -> _Window:
-        """The window of a rank."""
         start = rank - rank % self._plan.window_rows
         if self._window is None or self._window.start != start:
             if self._window is not None:
@@ -115,11 +141,8 @@ class Windows:
     def _stream(self, desc: str) -> Iterator[tuple[Bytes, Ids]]:
         """Rows and their ranks, of every piece of the table."""
         table = map_rows(self._table, random=False)
-        with (
-            Streamed([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)) as stream,
-            progress(self._table.bytes, desc, "B", scale=True) as bar,
-        ):
-            for _, _, (rows, ranks) in stream:
+        with progress(self._table.bytes, desc, "B", scale=True) as bar:
+            for _, _, (rows, ranks) in chunks([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)):
                 yield rows, np.ascontiguousarray(ranks)
                 bar.update(rows.nbytes)
 
@@ -133,7 +156,7 @@ class Windows:
     def _collect(self, start: int) -> _Window:
         """Fill a window from its file, which stays: the disk does nothing else while a large file is removed."""
         window, file = self._new_window(start), self._files[start // self._plan.window_rows]
-        for rows, places in file.read(self._buffers):
+        for rows, places in file.placed_rows(self._buffers):
             native.scatter_rows(rows, places, 0, window.rows, self._threads)
         return window
 
@@ -174,7 +197,7 @@ class Windows:
             segment, places, target = file.segment(memory[at:], chosen.size)
             places[:] = ranks[chosen] - k * window
             native.gather_rows(rows, chosen, target, self._threads)
-            yield file, segment, file.add(chosen.size)
+            yield file, segment, file.add_rows(chosen.size)
             at += segment.size
 
     def close(self) -> None:

@@ -33,7 +33,6 @@ def claim(folder: Path, out: Path) -> None:
 
 
 def claimed(folder: Path, out: Path) -> bool:
-    """Whether a directory belongs to an output."""
     with storage_errors(folder / OWNER):
         try:
             return (folder / OWNER).read_text() == f"{out}\n"
@@ -41,50 +40,40 @@ def claimed(folder: Path, out: Path) -> bool:
             return False
 
 
-def will_make(journal: Journal, folder: Path) -> None:
-    """Record, before it is there, a directory that goes if the run is given up."""
-    _record(journal, "make", folder)
+def will(what: str, journal: Journal, folder: Path) -> None:
+    """Record, before it is done, what is going to happen to a directory.
 
-
-def will_make_parent(journal: Journal, folder: Path) -> None:
-    """Record a directory around others; it goes if the run is given up and nothing else came into it."""
-    _record(journal, "parent", folder)
-
-
-def will_drop(journal: Journal, folder: Path) -> None:
-    """Record a directory that goes when the output is in place."""
-    _record(journal, "drop", folder)
-
-
-def _record(journal: Journal, what: str, folder: Path) -> None:
+    ``make``: it goes if the run is given up. ``parent``: likewise, if nothing else came into it. ``drop``: it goes when
+    the output is in place.
+    """
     key = f"{OUTSIDE}{what} {folder}"
     if journal.get(key) is None:
         journal.record(key)
 
 
+def _recorded(journal: Journal, what: str) -> list[Path]:
+    prefix = f"{OUTSIDE}{what} "
+    return [Path(key.removeprefix(prefix)) for key in journal.keys(prefix)]
+
+
 def give_up(journal: Journal, out: Path) -> None:
-    """Undo what a run did outside, the last first."""
-    for key in reversed(journal.keys(OUTSIDE)):
-        what, _, name = key.removeprefix(OUTSIDE).partition(" ")
-        folder = Path(name)
-        if what == "make":
-            _remove(folder, out)
-        elif what == "parent":
-            with suppress(OSError):  # something else came into it
-                folder.rmdir()
-                fsync_directory(folder.parent)
+    """Undo what a run did outside, the innermost first."""
+    for folder in reversed(_recorded(journal, "make")):
+        _remove(folder, out)
+    for folder in reversed(_recorded(journal, "parent")):
+        with suppress(OSError):  # something else came into it
+            folder.rmdir()
+            fsync_directory(folder.parent)
 
 
 def finish(journal: Journal, out: Path) -> None:
     """Remove what the output has replaced."""
-    for key in journal.keys(OUTSIDE):
-        what, _, name = key.removeprefix(OUTSIDE).partition(" ")
-        if what == "drop":
-            _remove(Path(name), out)
+    for folder in _recorded(journal, "drop"):
+        _remove(folder, out)
 
 
 def _remove(folder: Path, out: Path) -> None:
     # A kill may come between the directory and the file in it that says whose it is.
-    if folder.is_dir() and (claimed(folder, out) or {each.name for each in folder.iterdir()} <= {OWNER}):
+    if folder.is_dir() and (claimed(folder, out) or {file.name for file in folder.iterdir()} <= {OWNER}):
         shutil.rmtree(folder)
         fsync_directory(folder.parent)

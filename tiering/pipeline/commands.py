@@ -1,15 +1,21 @@
-"""One function per command: opens what it is given and calls the stages. No algorithms here."""
+"""One function per command, which opens what it is given and calls its stage: the public API beside `open`, `check`.
+
+Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
+`threads` is a number or ``auto``; `memory` is what to stay within, such as ``8GiB``, ``50%`` or ``auto``, and never
+changes the result; `force` replaces what is at `out`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
@@ -20,22 +26,38 @@ from tiering.formats.train_set import Train
 from tiering.memory import Budget, parse_memory
 
 if TYPE_CHECKING:
+    from tiering.evaluation import Evaluation
     from tiering.layout import LayoutOptions
+    from tiering.loader import TieredLayout
+    from tiering.sampling import Fanout
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"
 """Option of an import that is not the source's."""
 Pathlike = str | os.PathLike[str]
+Memory = str | int | Budget | None
+Threads = int | str | None
 
 
-def import_dataset(
+def generate_dataset(out: Pathlike, *, nodes: int, edges: int, **options: Any) -> Path:
+    """Generate a dataset in IGB's form; returns its directory, for `import_graph`.
+
+    Options: see `tiering.datasets.synthetic.generate` (``dim``, ``classes``, ``seed``, ``hetero``...).
+    """
+    from tiering.datasets.synthetic import generate
+
+    generate(out, nodes=nodes, edges=edges, **options)
+    return Path(out)
+
+
+def import_graph(
     source: Pathlike,
     out: Pathlike,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     edge_ids: bool = False,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
     force: bool = False,
     **options: Any,
 ) -> Graph:
@@ -49,8 +71,6 @@ def import_dataset(
         ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
     edge_ids
         Keep each edge's position in the input.
-    memory
-        What to stay within; see `tiering.graph.build_graph`.
     **options
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
@@ -60,26 +80,20 @@ def import_dataset(
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    budget = parse_memory(memory)
-    with dataset_for(source, Path(out), format, budget, options) as dataset:
+    with open_source(source, Path(out), format, memory, options) as dataset:
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=seed, threads=threads, memory=budget, force=force,
+            seed=seed, threads=threads, memory=memory, force=force,
         )  # fmt: skip
 
 
-def dataset_for(source: Pathlike, out: Path, format: str, budget: Budget, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
+def open_source(source: Pathlike, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
     """The dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets import open_dataset
 
-    scratch = {"work_dir": _existing_parent(out), **options}
-    scratch.pop(CHECKSUM_FEATURES, None)
-    return open_dataset(source, format=format, memory=budget, **scratch)
-
-
-def _existing_parent(path: Path) -> Path:
-    parents = path.absolute().parents  # none for the root, which is refused as an output later
-    return next((folder for folder in parents if folder.is_dir()), Path(path.absolute().anchor))
+    given = {"work_dir": nearest_folder(out.absolute().parent), **options}
+    given.pop(CHECKSUM_FEATURES, None)
+    return open_dataset(source, format=format, memory=memory, **given)
 
 
 def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
@@ -105,74 +119,117 @@ def _listing(path: Path) -> str:
         if "manifest.json" in files:
             folders.clear()
             continue
-        folders[:] = sorted(each for each in folders if not each.startswith("."))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         own = [name for name in files if Path(name).suffix not in ("", ".toml", ".json", ".png", ".md")]
         names += [os.path.relpath(Path(folder) / name, path) for name in sorted(own) if not name.startswith(".")]
     return digest_bytes(os.fsencode("\n".join(names)))
 
 
-def transpose(
+def transpose_graph(
     graph: Graph | Pathlike,
     out: Pathlike,
     *,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
     force: bool = False,
     verify: bool = True,
 ) -> Graph:
     """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
-    from tiering.graph import transpose_graph
+    from tiering.graph import transpose_graph as transpose
 
     with reading(graph := opened(graph, Graph, verify)):
-        return transpose_graph(graph, out, threads=threads, memory=memory, force=force)
+        return transpose(graph, out, threads=threads, memory=memory, force=force)
 
 
-def score(
+def score_graph(
     graph: Graph | Pathlike,
     out: Pathlike,
     method: str = "auto",
     *,
     train: Train = None,
     seed: int | None = None,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
     force: bool = False,
     verify: bool = True,
     **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; methods, memory and options: see `tiering.scores.score_graph`.
-
-    Here and in the other stages, what is read of an artifact is compared with its checksums unless `verify` is off.
-    """
-    from tiering.scores import score_graph
+    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`."""
+    from tiering.scores import score_graph as score
 
     with reading(graph := opened(graph, Graph, verify)):
-        return score_graph(
-            graph, method, out, train=train, seed=seed, threads=threads, memory=memory, force=force, **options
-        )
+        return score(graph, method, out, train=train, seed=seed, threads=threads, memory=memory, force=force, **options)
 
 
-def reorder(
+def evaluate_scores(
+    graph: Graph | Pathlike,
+    scores: Sequence[Scores | Pathlike] = (),
+    *,
+    fanouts: Sequence[Fanout] = (10, 10, 10),
+    verify: bool = True,
+    **options: Any,
+) -> Evaluation:
+    """Count the reads of sampled epochs: what share would caches filled by each score have served?
+
+    Parameters
+    ----------
+    scores
+        Scores of the graph; the oracle, which knows the reads, is always there.
+    fanouts
+        From the seeds outwards.
+    **options
+        Of `tiering.evaluation.evaluate`: ``epochs``, ``tiers``, ``shares``..., and of the sampler (``batch_size``,
+        ``seed``...).
+    """
+    from tiering.evaluation import evaluate, named_scores
+
+    judged = [opened(one, Scores, verify) for one in scores]
+    with reading(graph := opened(graph, Graph, verify), *judged):
+        result = evaluate(graph, named_scores(graph, judged), fanouts, **options)
+        for artifact in (graph, *judged):
+            artifact.finish_reads()
+    return result
+
+
+def reorder_graph(
     graph: Graph | Pathlike,
     scores: Scores | Pathlike,
     out: Pathlike,
     *,
     features: bool = False,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
     force: bool = False,
     verify: bool = True,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
-    from tiering.reorder import expected_memory, order_nodes, reorder_graph
+    from tiering.reorder import expected_memory, order_nodes
+    from tiering.reorder import reorder_graph as reorder
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
+    refuse_reordered(graph)
+    with reading(graph, scores):
+        budget = parse_memory(memory).expecting(expected_memory(GraphShape.of(graph), features))
+        order = order_nodes(graph, scores, threads, budget)
+        return reorder(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
+
+
+def refuse_reordered(graph: Graph) -> None:
+    """Refuse to reorder a graph again."""
     if graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
-    with reading(graph, scores):
-        budget = parse_memory(memory).expecting(expected_memory(GraphShape.of_graph(graph), features))
-        order = order_nodes(graph, scores, threads, budget)
-        return reorder_graph(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
+
+
+def write_layout(reordered: Graph | Pathlike, out: Pathlike, **options: Any) -> TieredLayout:
+    """Place the feature rows of a reordered graph in tiers; returns the layout, ready to read.
+
+    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
+    which there are. With an adjacency cache, ``scores`` are those that the graph was ordered by.
+    """
+    import tiering
+
+    made: TieredLayout = tiering.open(layout(reordered, out, **options).path)
+    return made
 
 
 def layout(
@@ -181,34 +238,25 @@ def layout(
     options: LayoutOptions | None = None,
     *,
     scores: Scores | Pathlike | None = None,
-    threads: int | str | None = None,
-    memory: str | int | Budget | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
     force: bool = False,
     verify: bool = True,
     **given: Any,
 ) -> Layout:
-    """Place the feature rows of a reordered graph in tiers; see `tiering.layout.write_layout`.
-
-    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
-    which there are.
-    """
-    from tiering.layout import LayoutOptions, write_layout
+    """The artifact of `write_layout`, which takes the same."""
+    from tiering.layout import LayoutOptions
+    from tiering.layout import write_layout as write
 
     asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
-        return write_layout(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
+        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
 
 
 @contextmanager
 def reading(*artifacts: Artifact) -> Iterator[None]:
-    """Say which of these is damaged where the core refuses what was read of them.
-
-    Raises
-    ------
-    FormatError
-        Instead of `RefusedError`.
-    """
+    """Say which of these is damaged where the core refuses what was read of them: `FormatError`, not `RefusedError`."""
     try:
         yield
     except RefusedError as error:
@@ -220,7 +268,7 @@ def reading(*artifacts: Artifact) -> Iterator[None]:
 
 def opened(artifact: A | Pathlike, kind: type[A], verify: bool = False) -> A:
     """An artifact, opened if it is a path; with `verify`, what is read of it is compared with its checksums."""
-    found = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
+    one = artifact if isinstance(artifact, kind) else kind.open(artifact)  # type: ignore[arg-type]
     if verify:
-        found.verify_reads()
-    return found
+        one.verify_reads()
+    return one

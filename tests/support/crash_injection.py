@@ -1,7 +1,7 @@
 """Runs commands in processes that die, fail or are interrupted at a chosen call of the operating system.
 
-Started as a server (``python mortal.py``) that has everything imported and forks a process for each command, so that a
-trial costs milliseconds. It reads one JSON document per line and answers with one:
+Started as a server (``python crash_injection.py``) that has everything imported and forks a process for each command,
+so that a trial costs milliseconds. It reads one JSON document per line and answers with one:
 
 ``argv``     arguments of `tiering`
 ``program``  another than `tiering`, see `PROGRAMS`
@@ -55,7 +55,7 @@ NAMES = (*CALLS["os"], "write", "exchange", "_append")
 MOST_CALLS = 1 << 16
 
 
-class Mortal:
+class CrashInjection:
     """The server, seen from a test; a context manager.
 
     Parameters
@@ -67,7 +67,7 @@ class Mortal:
     def __init__(self, library: Path | None = None) -> None:
         self._environment = {**os.environ, **({} if library is None else {"LD_PRELOAD": str(library)})}
 
-    def __enter__(self) -> Mortal:
+    def __enter__(self) -> CrashInjection:
         self._server = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -84,7 +84,7 @@ class Mortal:
         self._server.stdin.write(json.dumps(order) + "\n")
         self._server.stdin.flush()
         answer = self._server.stdout.readline()
-        assert answer, "the server of mortal processes ended"
+        assert answer, "the server of processes that crash ended"
         found: dict[str, Any] = json.loads(answer)
         return found
 
@@ -105,7 +105,7 @@ def _serve() -> None:
     import tiering.datasets
     import tiering.graph
     import tiering.layout
-    import tiering.pipeline.run
+    import tiering.pipeline.chain
     import tiering.reorder
     import tiering.scores
     from tiering.cli.commands import app

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.artifacts import streaming
+from tiering.artifacts import reader
 from tiering.artifacts.direct_io import aligned_bytes
-from tiering.artifacts.streaming import Streamed, buffer_bytes
+from tiering.artifacts.reader import buffer_bytes, chunks
 from tiering.errors import StorageError
 
 ENGINES = ["threads", *([] if native.uring_unavailable() else ["io_uring"])]
@@ -30,14 +30,14 @@ def saved(path: Path, values: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(streaming, "direct_engine", lambda: request.param)
+    monkeypatch.setattr(reader, "direct_engine", lambda: request.param)
     return str(request.param)
 
 
 @pytest.fixture
 def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read from disk even what is in the page cache."""
-    monkeypatch.setattr(streaming, "_cached", lambda region, size: False)
+    monkeypatch.setattr(reader, "_cached", lambda region, size: False)
 
 
 @pytest.mark.usefixtures("uncached")
@@ -47,13 +47,12 @@ def test_chunks_are_the_array(tmp_path: Path, engine: str, step: int) -> None:
     edges = np.random.default_rng(1).integers(0, 1 << 40, (2, size))
     whole = saved(tmp_path / "edges.npy", edges)
     memory = np.arange(size, dtype=np.int32)
-    with Streamed([whole[0], memory, whole[1]], step) as stream:
-        ends = []
-        for first, end, (src, own, dst) in stream:
-            np.testing.assert_array_equal(src, edges[0, first:end])
-            np.testing.assert_array_equal(own, memory[first:end])
-            np.testing.assert_array_equal(dst, edges[1, first:end])
-            ends.append((first, end))
+    ends = []
+    for first, end, (src, own, dst) in chunks([whole[0], memory, whole[1]], step):
+        np.testing.assert_array_equal(src, edges[0, first:end])
+        np.testing.assert_array_equal(own, memory[first:end])
+        np.testing.assert_array_equal(dst, edges[1, first:end])
+        ends.append((first, end))
     assert ends == [(first, min(size, first + step)) for first in range(0, size, step)]
 
 
@@ -63,18 +62,16 @@ def test_columns_of_one_table_are_read_once(tmp_path: Path, engine: str) -> None
     mapped = saved(tmp_path / "table.npy", table)
     columns = [mapped[:, 2], mapped[:, 0]]
     assert buffer_bytes(columns) == 2 * 24
-    with Streamed(columns, 999) as stream:
-        for first, end, (last, zeroth) in stream:
-            np.testing.assert_array_equal(last, table[first:end, 2])
-            np.testing.assert_array_equal(zeroth, table[first:end, 0])
+    for first, end, (last, zeroth) in chunks(columns, 999):
+        np.testing.assert_array_equal(last, table[first:end, 2])
+        np.testing.assert_array_equal(zeroth, table[first:end, 0])
 
 
 @pytest.mark.usefixtures("uncached")
 def test_rows_that_do_not_divide_a_page(tmp_path: Path, engine: str) -> None:
     rows = np.random.default_rng(2).integers(0, 255, (5_000, 601), np.uint8)
     mapped = saved(tmp_path / "rows.npy", rows)
-    with Streamed([mapped[10:]], 777) as stream:
-        got = np.concatenate([part.copy() for _, _, (part,) in stream])
+    got = np.concatenate([part.copy() for _, _, (part,) in chunks([mapped[10:]], 777)])
     np.testing.assert_array_equal(got, rows[10:])
 
 
@@ -90,8 +87,7 @@ def test_any_offset_and_step(
     values = np.random.default_rng(size).integers(0, 100, size + offset).astype(f"int{8 * width}")
     path.write_bytes(b"x" * 3 + values.tobytes())
     mapped = np.memmap(path, f"int{8 * width}", "r", 3, (size + offset,))[offset:] if size + offset else values
-    with Streamed([mapped], step) as stream:
-        parts = [part.copy() for _, _, (part,) in stream]
+    parts = [part.copy() for _, _, (part,) in chunks([mapped], step)]
     np.testing.assert_array_equal(np.concatenate([values[:0], *parts]), values[offset:])
 
 
@@ -106,39 +102,37 @@ def test_direct_reads_leave_the_page_cache_alone(tmp_path: Path) -> None:
     mapped = saved(tmp_path / "values.npy", np.arange(1 << 20))
     if buffer_bytes([mapped]) == 0:
         pytest.skip("this file system keeps files in the page cache")
-    with Streamed([mapped], 1 << 16) as stream:
-        for _, _, (part,) in stream:
-            assert part.size
+    for _, _, (part,) in chunks([mapped], 1 << 16):
+        assert part.size
     assert buffer_bytes([mapped]) == 16  # still not cached
 
 
 @pytest.mark.usefixtures("uncached")
 def test_a_file_that_shrank_is_named(tmp_path: Path, engine: str) -> None:
     mapped = saved(tmp_path / "values.npy", np.arange(1 << 16))
-    with Streamed([mapped], 1 << 12) as stream:
-        parts = iter(stream)
-        next(parts)
-        os.truncate(tmp_path / "values.npy", 8192)
-        with pytest.raises(StorageError, match=r"values\.npy.*truncated"):
-            list(parts)
+    parts = chunks([mapped], 1 << 12)
+    next(parts)
+    os.truncate(tmp_path / "values.npy", 8192)
+    with pytest.raises(StorageError, match=r"values\.npy.*truncated"):
+        list(parts)
 
 
 def test_reader_checks_its_buffers(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
-    reader = native.StreamReader([str(path)], [aligned_bytes(8192)], "threads")
+    stream = native.StreamReader([str(path)], [aligned_bytes(8192)], "threads")
     with pytest.raises(ValueError, match="too small: expected 12288 bytes, found 8192"):
-        reader.start([(0, 4095, 8192, 0, 0)])
+        stream.start([(0, 4095, 8192, 0, 0)])
     with pytest.raises(ValueError, match="no buffer has the number 1"):
-        reader.start([(0, 0, 1, 1, 0)])
+        stream.start([(0, 0, 1, 1, 0)])
     with pytest.raises(ValueError, match="multiple of 4096 within its buffer"):
-        reader.start([(0, 0, 1, 0, 100)])
+        stream.start([(0, 0, 1, 0, 100)])
     with pytest.raises(ValueError, match="nothing is being read"):
-        reader.finish()
-    reader.start([(0, 4000, 4000, 0, 0)])
+        stream.finish()
+    stream.start([(0, 4000, 4000, 0, 0)])
     with pytest.raises(ValueError, match="being read already"):
-        reader.start([(0, 0, 1, 0, 0)])
-    assert reader.finish() == [4000]
+        stream.start([(0, 0, 1, 0, 0)])
+    assert stream.finish() == [4000]
     with pytest.raises(ValueError, match="expected io_uring or threads"):
         native.StreamReader([str(path)], [], "mmap")
 
@@ -149,8 +143,8 @@ def test_buffers_are_registered_where_the_limit_allows_it(tmp_path: Path) -> Non
     data = np.random.default_rng(3).integers(0, 255, 3 << 20, np.uint8)
     path.write_bytes(data.tobytes())
     buffer = aligned_bytes((3 << 20) + 8192)
-    reader = native.StreamReader([str(path)], [buffer], "io_uring")
-    reader.start([(0, 100, data.size - 100, 0, 0)])
-    (at,) = reader.finish()
+    stream = native.StreamReader([str(path)], [buffer], "io_uring")
+    stream.start([(0, 100, data.size - 100, 0, 0)])
+    (at,) = stream.finish()
     np.testing.assert_array_equal(buffer[at : at + data.size - 100], data[100:])
-    assert reader.registered or os.geteuid() != 0
+    assert stream.registered or os.geteuid() != 0

@@ -1,0 +1,240 @@
+"""A whole chain from one file: run, going on where an earlier run stopped, or planned before anything exists."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.checksum import sampled_digest
+from tiering.artifacts.document import KINDS, open_directory, read_document
+from tiering.errors import ExistsError, TieringError
+from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
+from tiering.formats.scores import Scores
+from tiering.formats.shape import GraphShape, SizedGraph
+from tiering.memory import parse_memory
+from tiering.pipeline.commands import Memory, Threads, import_graph, import_options, layout, reorder_graph, score_graph
+from tiering.pipeline.config import ChainConfig, read_config
+from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
+from tiering.plan import Forecast, StagePlan, held_memory
+from tiering.progress import kept, note
+from tiering.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from tiering.loader import TieredLayout
+
+A = TypeVar("A", bound=Artifact)
+FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout": "layout"}
+"""Directory of each stage's artifact, stages in the order in which they run."""
+
+
+def run_chain(config: str | os.PathLike[str], **options: Any) -> TieredLayout:
+    """Run the whole chain that a TOML file describes; options: see `run_config`. Returns the layout, ready to read."""
+    import tiering
+
+    made: TieredLayout = tiering.open(run_config(config, **options)[-1]["path"])
+    return made
+
+
+def run_config(
+    path: str | os.PathLike[str],
+    *,
+    threads: Threads = None,
+    memory: Memory = None,
+    force: bool = False,
+    verify: bool = True,
+) -> list[dict[str, Any]]:
+    """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
+
+    A stage is skipped if its output is valid and records the same options and the same inputs as would be used now.
+
+    Parameters
+    ----------
+    path
+        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
+        options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
+        access_costs; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside the file),
+        ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered``
+        and ``layout`` in the output directory.
+    memory
+        What every stage stays within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
+    force
+        Redo every stage.
+    verify
+        Compare what the stages read of artifacts with its checksums.
+
+    Returns
+    -------
+    list of dict
+        Per stage ``stage``, ``done`` (``False``: skipped), ``seconds``, ``path``.
+
+    Raises
+    ------
+    InputError
+        If the file is no TOML or has unknown keys; or as the stages do.
+    ExistsError
+        If something that is no artifact stands where one would be written.
+
+    Notes
+    -----
+    Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
+    finished when the same chain is run again.
+    """
+    config = read_config(Path(path))
+    chain, report = _Chain(config, force), list[dict[str, Any]]()
+    common = {"threads": threads, "memory": config.memory if memory is None else memory}
+
+    def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
+        """The artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""
+        begun, target = time.perf_counter(), chain.target(name)
+        place = f"[{len(report) + 1}/{len(FOLDERS)}] {name}"
+        OutputDirectory.recover(target)
+        artifact = was_there = current()
+        if artifact is None:
+            note(f"{place}: making {target}")
+            # What an unfinished run has made of older artifacts of the chain is not worth a question, its dataset is.
+            artifact = make(out=target, force=replaceable(target) or bool(report), **common)
+        seconds = time.perf_counter() - begun
+        note(f"{place}: {_made(artifact, seconds) if was_there is None else f'{target} was there'}")
+        kept.append(str(target))
+        report.append({"stage": name, "done": was_there is None, "seconds": round(seconds, 3), "path": str(target)})
+        return artifact
+
+    imported = partial(import_graph, config.source, format=config.format, edge_ids=config.edge_ids, **config.dataset)
+    graph = stage("import", chain.graph, imported)
+    scored = partial(score_graph, graph, verify=verify, **config.score)
+    scores = stage("score", partial(chain.scores, graph), scored)
+    ranked = partial(reorder_graph, graph, scores, features=config.features, verify=verify)
+    reordered = stage("reorder", partial(chain.reordered, graph, scores), ranked)
+    known = scores if config.layout.cache is not None else None
+    placed = partial(layout, reordered, options=config.layout, scores=known, verify=verify)
+    stage("layout", partial(chain.layout, reordered, known), placed)
+    return report
+
+
+def predict_run(
+    path: str | os.PathLike[str], *, threads: Threads = None, memory: Memory = None, force: bool = False
+) -> Forecast:
+    """What `run_config` would take; a stage that would be skipped has no steps.
+
+    Each stage is planned from what is there and current, or from the sizes that the one before will leave. Raises what
+    `run_config` does before its first stage, and `BudgetError` where a stage would.
+    """
+    config = read_config(Path(path))
+    chain = _Chain(config, force)
+    common: dict[str, Any] = {"threads": threads, "memory": config.memory if memory is None else memory}
+    out = {name: chain.target(name) for name in FOLDERS}
+    for target in out.values():
+        replaceable(target)
+    held = held_memory(parse_memory(common["memory"]))
+    plans = {name: StagePlan(name, target, (), {}, held) for name, target in out.items()}
+
+    graph: SizedGraph | None = chain.graph()
+    if graph is None:
+        plans["import"], graph = import_plan(
+            config.source, out["import"], config.format, edge_ids=config.edge_ids, **common, **config.dataset
+        )
+    scores = chain.scores(graph) if isinstance(graph, Graph) else None
+    if scores is None:
+        (plans["score"],) = predict_score(graph, out["score"], **common, **config.score).plans
+    reordered: SizedGraph | None = None
+    if isinstance(graph, Graph) and scores is not None:
+        reordered = chain.reordered(graph, scores)
+    known = scores if config.layout.cache is not None else None
+    if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
+        return Forecast(tuple(plans.values()))
+    if reordered is None:
+        (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], features=config.features, **common).plans
+        reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
+    (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
+    return Forecast(tuple(plans.values()))
+
+
+class _Chain:
+    """The artifacts of a chain that are there, valid, and what would be made now; ``None`` for others."""
+
+    def __init__(self, config: ChainConfig, force: bool) -> None:
+        self._config, self._force = config, force
+
+    def target(self, stage: str) -> Path:
+        """Where a stage's artifact lies."""
+        return self._config.out / FOLDERS[stage]
+
+    def graph(self) -> Graph | None:
+        """The import's."""
+        config = self._config
+        options = import_options(config.source, config.format, config.edge_ids, config.dataset)
+
+        def same(graph: Graph) -> bool:
+            recorded, files = _recorded(graph, "import")
+            if any(recorded.get(key) != value for key, value in options.items()):
+                return False
+            return all(Path(file).is_file() and sampled_digest(Path(file)) == digest for file, digest in files.items())
+
+        return self._current("import", Graph, same)
+
+    def scores(self, graph: Graph) -> Scores | None:
+        """Of this graph."""
+        from tiering.scores import plan_score
+
+        def same(scores: Scores) -> bool:
+            plan, (recorded, inputs) = plan_score(graph, **self._config.score), _recorded(scores, "score")
+            asked = {key: value for key, value in recorded.items() if key != "reached"}
+            return (asked, inputs, scores.manifest.provenance.get("seed")) == (plan.options, plan.inputs, plan.seed)
+
+        return self._current("score", Scores, same)
+
+    def reordered(self, graph: Graph, scores: Scores) -> Graph | None:
+        """This graph by these scores."""
+        asked = {"features": self._config.features}, {"graph": graph.digest, "scores": scores.digest}
+        return self._current("reorder", Graph, lambda graph: _recorded(graph, "reorder") == asked)
+
+    def layout(self, graph: Graph, scores: Scores | None) -> Layout | None:
+        """Of this reordered graph, with an adjacency cache by these scores."""
+        inputs = {"graph": graph.digest, **({} if scores is None else {"scores": scores.digest})}
+        asked = self._config.layout.recorded, inputs
+        return self._current("layout", Layout, lambda layout: _recorded(layout, "layout") == asked)
+
+    def _current(self, stage: str, kind: type[A], same: Callable[[A], bool]) -> A | None:
+        if self._force:
+            return None
+        try:
+            artifact = kind.open(self.target(stage))
+            return artifact if not artifact.problems("structure") and same(artifact) else None
+        except (TieringError, OSError):
+            return None
+
+
+def _recorded(artifact: Artifact, stage: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options and inputs of an artifact made by `stage`; empty ones if another stage made it."""
+    provenance = artifact.manifest.provenance
+    if provenance["stage"] != stage:
+        return {}, {}
+    return provenance.get("options", {}), provenance.get("inputs", {})
+
+
+def _made(artifact: Artifact, seconds: float) -> str:
+    manifest = artifact.manifest
+    nbytes = sum(file.bytes for file in manifest.files.values())
+    nbytes += sum(file.bytes for file in manifest.external.values())
+    return f"done in {format_seconds(seconds)}, {format_bytes(nbytes)}, {format_bytes(nbytes / seconds)}/s"
+
+
+def replaceable(target: Path) -> bool:
+    """Whether there is something at `target` that may be replaced; `ExistsError` unless it is an artifact."""
+    if not target.exists():
+        return False
+    try:
+        document, _ = read_document(open_directory(target))
+        ours = str(document["format"]).removeprefix("tiering.") in KINDS
+    except (TieringError, OSError, KeyError, TypeError):
+        ours = False
+    if not ours:
+        raise ExistsError(f"{target}: exists and is no artifact of this package; move it away, or set [output] dir")
+    return True
