@@ -2,8 +2,7 @@
 // so that neither torch nor any other array library is linked.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -334,13 +333,10 @@ void bind_sampler(nb::module_& m) {
           "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
       .def("finish",
            [](BoundSampler& self) {
-             GpuBatchSizes sizes;
-             {
-               const nb::gil_scoped_release release;
-               sizes = self.sampler->finish();
-             }
-             return nb::make_tuple(sizes.num_nodes, sizes.num_edges);
-           })
+             GpuBatchSizes sizes = self.sampler->finish();
+             return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
+           },
+           Release())
       .def(
           "write_nodes",
           [](const BoundSampler& self, int type, Address out, Address stream) {
@@ -375,7 +371,7 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
       .def_ro("pci_bus", &DeviceInfo::pci_bus);
-  m.def("versions", [] { return nb::make_tuple(driver_version(), runtime_version()); });
+  m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());
   m.def("device_info", &device_info, "device"_a, Release());
   m.def("free_bytes", &free_bytes, "device"_a, Release());
