@@ -49,9 +49,9 @@ void scatter_edges(const Source& src, const Destination& dst,
 }
 
 void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Matrix, "places">& places,
-               const Argument<Matrix, "counts">& counts, const std::vector<int64_t>& item_bytes,
-               int64_t num_columns, int shift, int64_t num_src, int64_t first_entry,
-               const Values<int64_t, "indptr">& indptr, const std::vector<Bytes>& outs, Threads threads) {
+               const Argument<Matrix, "counts">& counts, const std::vector<int64_t>& item_bytes, int64_t num_columns,
+               int shift, int64_t num_src, int64_t first_entry, const Values<int64_t, "indptr">& indptr,
+               const std::vector<Bytes>& outs, Threads threads) {
   for (const int64_t item : item_bytes) TIERING_EXPECT(item > 0, "a value has no bytes");
   const auto grid = grid_of(num_columns, shift);
   const tiering::ScatteredRuns runs{memory, with_columns(places, static_cast<int64_t>(item_bytes.size()) + 1),
@@ -64,15 +64,13 @@ void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Matrix,
 void bind_graph(nb::module_& m) {
   m.def(
       "coo_to_csc",
-      [](const Source& src, const Destination& dst, int64_t num_src, int64_t num_dst, Threads threads,
-         bool positions) {
+      [](const Source& src, const Destination& dst, int64_t num_src, int64_t num_dst, Threads threads, bool positions) {
         return arrays(tiering::coo_to_csc(src, dst, num_src, num_dst, threads, positions), positions);
       },
       "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1, "want_positions"_a = false, Release());
   m.def(
       "transpose",
-      [](const Offsets& indptr, const Ids<"indices">& indices, int64_t num_rows, Threads threads,
-         bool positions) {
+      [](const Offsets& indptr, const Ids<"indices">& indices, int64_t num_rows, Threads threads, bool positions) {
         return arrays(tiering::transpose(csc_view(indptr, indices), num_rows, threads, positions), positions);
       },
       "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1, "want_positions"_a = false, Release());
@@ -114,8 +112,8 @@ void bind_graph(nb::module_& m) {
             {static_cast<size_t>(threads.count), static_cast<size_t>(grid.num_buckets())}};
       },
       "dst"_a, "first_edge"_a, "num_dst"_a, "shift"_a, "threads"_a = 1, Release());
-  m.def("scatter_edges", &scatter_edges, "src"_a, "dst"_a, "values"_a, "first_edge"_a, "num_src"_a,
-        "num_dst"_a, "shift"_a, "counts"_a, "first"_a, "parts"_a, Release());
-  m.def("sort_runs", &sort_runs, "memory"_a, "places"_a, "counts"_a, "item_bytes"_a, "num_columns"_a,
-        "shift"_a, "num_src"_a, "first_entry"_a, "indptr"_a, "outs"_a, "threads"_a = 1, Release());
+  m.def("scatter_edges", &scatter_edges, "src"_a, "dst"_a, "values"_a, "first_edge"_a, "num_src"_a, "num_dst"_a,
+        "shift"_a, "counts"_a, "first"_a, "parts"_a, Release());
+  m.def("sort_runs", &sort_runs, "memory"_a, "places"_a, "counts"_a, "item_bytes"_a, "num_columns"_a, "shift"_a,
+        "num_src"_a, "first_entry"_a, "indptr"_a, "outs"_a, "threads"_a = 1, Release());
 }

@@ -34,14 +34,13 @@ DirectMode parse_direct(const std::string& text) {
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
                                        const std::string& engine, int depth, const std::string& direct) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
-  TIERING_EXPECT(
-      page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
-      "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
+  TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
+                 "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
   // A mapping always goes through the page cache.
   auto images = ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
   // A page rounded to sectors at both ends must fit one read.
-  const EngineOptions options{
-      .depth = depth, .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
+  const EngineOptions options{.depth = depth,
+                              .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
   return std::make_unique<SsdReader>(std::move(images), options, engine);
 }
 
@@ -61,8 +60,7 @@ struct BoundTable {
 };
 
 /// Where `rows` rows begin that an array holds.
-const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes,
-                         const char* what) {
+const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes, const char* what) {
   TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes,
                  std::string(what) + ": expected " + std::to_string(rows * row_bytes) + " bytes (" +
                      std::to_string(rows) + " rows of " + std::to_string(row_bytes) + "), found " +
@@ -76,15 +74,14 @@ void expect_checksums(const TieredTable& table) {
   if (table.checksums.empty() || rows == 0) return;
   const SsdGeometry& ssd = table.ssd;
   TIERING_EXPECT(static_cast<int64_t>(table.checksums.size()) == ssd.num_images,
-                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) +
-                     " images, found " + std::to_string(table.checksums.size()));
+                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) + " images, found " +
+                     std::to_string(table.checksums.size()));
   const int64_t pages = (ssd.address(rows - 1) + table.row_bytes - 1) / ssd.page_bytes + 1;
   for (int64_t page = std::max(pages - ssd.num_images, int64_t{0}); page < pages; ++page) {
     const auto found = static_cast<int64_t>(table.checksums[size_t(ssd.image_of(page))].size());
-    TIERING_EXPECT(page / ssd.num_images < found, "checksums: expected one for page " +
-                                                      std::to_string(page / ssd.num_images) + " of image " +
-                                                      std::to_string(ssd.image_of(page)) + ", found " +
-                                                      std::to_string(found));
+    TIERING_EXPECT(page / ssd.num_images < found,
+                   "checksums: expected one for page " + std::to_string(page / ssd.num_images) + " of image " +
+                       std::to_string(ssd.image_of(page)) + ", found " + std::to_string(found));
   }
 }
 
@@ -108,13 +105,12 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   const int64_t peer_rows = ends[1] - ends[0], num_peers = static_cast<int64_t>(peers.size());
   TIERING_EXPECT(peer_rows == 0 || num_peers > 0, "peers: expected at least one array, found none");
   for (int64_t k = 0; k < num_peers; ++k)
-    table.memory.peers.push_back(rows_of(peers[static_cast<size_t>(k)],
-                                         (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers"));
+    table.memory.peers.push_back(
+        rows_of(peers[static_cast<size_t>(k)], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers"));
   if (ends[3] > ends[2]) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
-    TIERING_EXPECT(
-        first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
-        "ssd rows: stride, rows per page and page size do not fit together");
+    TIERING_EXPECT(first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
+                   "ssd rows: stride, rows per page and page size do not fit together");
   }
   expect_checksums(table);
   new (self) BoundTable{std::move(table), gpu, peers, cpu, nb::find(reader), checksums};
@@ -127,9 +123,9 @@ GatherStats gather_into(const BoundTable& self, const Values<const int64_t, "ids
   const auto row_bytes = static_cast<int64_t>(out.array.shape(1));
   TIERING_EXPECT(rows.num_rows == static_cast<int64_t>(wanted.size()) && row_bytes == self.table.row_bytes &&
                      (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
-                 "out: expected shape (" + std::to_string(wanted.size()) + ", " +
-                     std::to_string(self.table.row_bytes) + ") in bytes, contiguous, found (" +
-                     std::to_string(rows.num_rows) + ", " + std::to_string(row_bytes) + ")");
+                 "out: expected shape (" + std::to_string(wanted.size()) + ", " + std::to_string(self.table.row_bytes) +
+                     ") in bytes, contiguous, found (" + std::to_string(rows.num_rows) + ", " +
+                     std::to_string(row_bytes) + ")");
   return gather(self.table, wanted, rows.data, threads);
 }
 
@@ -186,9 +182,9 @@ void bind_io(nb::module_& m) {
       [](const Bytes<"data">& data, int64_t page_bytes) {
         const std::span<const std::byte> bytes = data;
         const auto size = static_cast<int64_t>(bytes.size());
-        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0,
-                       "data: expected whole pages of " + std::to_string(page_bytes) + " bytes, found " +
-                           std::to_string(size) + " bytes");
+        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of " +
+                                                                      std::to_string(page_bytes) + " bytes, found " +
+                                                                      std::to_string(size) + " bytes");
         tiering::Buffer<uint32_t> hashes(size / page_bytes);
         page_hashes(bytes, static_cast<size_t>(page_bytes), hashes.span());
         return hashes;
@@ -196,8 +192,7 @@ void bind_io(nb::module_& m) {
       "data"_a, "page_bytes"_a, Release());
 
   nb::class_<SsdReader>(m, "SsdReader")
-      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
-           Release())
+      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto", Release())
       .def_prop_ro("engine", [](const SsdReader& r) { return std::string(r.engine_name()); })
       .def_prop_ro("fallback", &fallback_of, Release())
       .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })

@@ -1,4 +1,6 @@
 // Bindings of ext/src/reorder.
+#include <nanobind/stl/unique_ptr.h>
+
 #include <tiering/reorder.hpp>
 
 #include "ndarray_types.hpp"
@@ -21,34 +23,32 @@ using Target = Argument<tiering::RowsTarget, "out">;
 tiering::RelabelWindow window_of(int64_t first, int64_t first_column, std::span<const int64_t> starts,
                                  std::span<std::byte> out, int64_t item_bytes) {
   const auto bytes = static_cast<int64_t>(out.size());
-  TIERING_EXPECT(bytes % item_bytes == 0, "out: expected contiguous uint8 array of whole items, found " +
-                                              std::to_string(bytes) + " bytes");
+  TIERING_EXPECT(bytes % item_bytes == 0,
+                 "out: expected contiguous uint8 array of whole items, found " + std::to_string(bytes) + " bytes");
   return {first, first + bytes / item_bytes, first_column, starts, out.data()};
 }
 
 int64_t id_bytes(int64_t num_src) { return tiering::needs_wide_ids(num_src) ? 8 : 4; }
 
-void place_indices(const Ids<"indices">& indices, int64_t first_entry, const Offsets& indptr,
-                   const Columns& columns, int64_t num_src, int64_t first, int64_t first_column,
-                   const Starts& starts, const Values<std::byte, "out">& out, Threads threads) {
+void place_indices(const Ids<"indices">& indices, int64_t first_entry, const Offsets& indptr, const Columns& columns,
+                   int64_t num_src, int64_t first, int64_t first_column, const Starts& starts,
+                   const Values<std::byte, "out">& out, Threads threads) {
   const tiering::IdSpan ids = indices;
   const tiering::OldEntries chunk{indptr, columns, first_entry, first_entry + ids.size};
-  tiering::place_indices(ids, num_src, chunk, window_of(first, first_column, starts, out, id_bytes(num_src)),
-                         threads);
+  tiering::place_indices(ids, num_src, chunk, window_of(first, first_column, starts, out, id_bytes(num_src)), threads);
 }
 
-void place_values(const Argument<tiering::RowsView, "values">& values, int64_t first_entry,
-                  const Offsets& indptr, const Columns& columns, int64_t first, int64_t first_column,
-                  const Starts& starts, const Values<std::byte, "out">& out, Threads threads) {
+void place_values(const Argument<tiering::RowsView, "values">& values, int64_t first_entry, const Offsets& indptr,
+                  const Columns& columns, int64_t first, int64_t first_column, const Starts& starts,
+                  const Values<std::byte, "out">& out, Threads threads) {
   const auto [data, count, item_bytes] = values.get();
   TIERING_EXPECT(item_bytes > 0, "values: expected values of a byte or more");
   const tiering::OldEntries chunk{indptr, columns, first_entry, first_entry + count};
-  tiering::place_values(data, item_bytes, chunk, window_of(first, first_column, starts, out, item_bytes),
-                        threads);
+  tiering::place_values(data, item_bytes, chunk, window_of(first, first_column, starts, out, item_bytes), threads);
 }
 
-void rename_sources(const Values<std::byte, "entries">& entries, const Sources& src_old_to_new,
-                    int64_t first_source, int64_t num_src, Threads threads) {
+void rename_sources(const Values<std::byte, "entries">& entries, const Sources& src_old_to_new, int64_t first_source,
+                    int64_t num_src, Threads threads) {
   const tiering::SourceMap sources{src_old_to_new, first_source, num_src};
   TIERING_EXPECT(first_source >= 0 && first_source <= num_src - sources.old_to_new.size,
                  "src_old_to_new: expected new ids of sources below num_src, " + std::to_string(num_src));
@@ -81,29 +81,22 @@ void bind_reorder(nb::module_& m) {
         return tiering::relabel_indptr(indptr, columns, threads);
       },
       "indptr"_a, "dst_old_to_new"_a, "threads"_a = 1, Release());
-  m.def("place_indices", &place_indices, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a,
-        "num_src"_a, "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1, Release());
+  m.def("place_indices", &place_indices, "indices"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a, "num_src"_a,
+        "first"_a, "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1, Release());
   m.def("place_values", &place_values, "values"_a, "first_entry"_a, "indptr"_a, "dst_old_to_new"_a, "first"_a,
         "first_column"_a, "starts"_a, "out"_a, "threads"_a = 1, Release());
   m.def("rename_sources", &rename_sources, "entries"_a, "src_old_to_new"_a, "first_source"_a, "num_src"_a,
         "threads"_a = 1, Release());
   m.def(
-      "sort_by_score",
-      [](const Scores& scores, Threads threads) { return tiering::sort_by_score(scores, threads); },
+      "sort_by_score", [](const Scores& scores, Threads threads) { return tiering::sort_by_score(scores, threads); },
       "scores"_a, "threads"_a = 1, Release());
   nb::class_<tiering::ScoreSorter>(m, "ScoreSorter")
+      .def(nb::new_([](int64_t size, Threads threads) { return tiering::ScoreSorter::make(size, threads); }), "size"_a,
+           "threads"_a = 1)
       .def(
-          "__init__",
-          [](tiering::ScoreSorter* self, int64_t size, Threads threads) {
-            new (self) tiering::ScoreSorter(size, threads);
-          },
-          "size"_a, "threads"_a = 1)
+          "count", [](tiering::ScoreSorter& self, const Scores& scores) { self.count(scores); }, "scores"_a, Release())
       .def(
-          "count", [](tiering::ScoreSorter& self, const Scores& scores) { self.count(scores); }, "scores"_a,
-          Release())
-      .def(
-          "place", [](tiering::ScoreSorter& self, const Scores& scores) { self.place(scores); }, "scores"_a,
-          Release())
+          "place", [](tiering::ScoreSorter& self, const Scores& scores) { self.place(scores); }, "scores"_a, Release())
       .def("finish", &tiering::ScoreSorter::finish, Release());
   m.def(
       "scatter_rows",

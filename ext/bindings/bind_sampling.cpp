@@ -15,8 +15,7 @@ namespace {
 using Offsets = Values<const int64_t, "indptr">;
 using Weights = Argument<WeightArray, "weights">;
 using Keys = Argument<IdArray, "node_keys">;
-using Relation =
-    std::tuple<std::string, int, int, Offsets, Argument<IdArray, "indices">, std::optional<Weights>>;
+using Relation = std::tuple<std::string, int, int, Offsets, Argument<IdArray, "indices">, std::optional<Weights>>;
 using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
 using Seeds = std::vector<Values<const int64_t, "seeds">>;
 using Epoch = std::vector<std::tuple<Values<const int64_t, "seeds">, Values<const int64_t, "offsets">>>;
@@ -25,8 +24,8 @@ using Marks = std::vector<std::vector<std::optional<Values<const uint8_t, "marks
 
 using Edges = std::tuple<GrowingArray<int32_t>, GrowingArray<int32_t>, std::optional<GrowingArray<int64_t>>,
                          std::optional<GrowingArray<float>>>;
-using Batch = std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>,
-                         std::vector<std::vector<Edges>>>;
+using Batch =
+    std::tuple<std::vector<GrowingArray<int64_t>>, std::vector<std::vector<int64_t>>, std::vector<std::vector<Edges>>>;
 
 Rule parse_rule(const std::string& name) {
   if (name == "uniform") return Rule::uniform;
@@ -57,8 +56,7 @@ class BoundSampler {
     config.num_nodes = std::move(num_nodes);
     config.fanouts = std::move(fanouts);
     config.seed = seed;
-    TIERING_EXPECT(frontier == "all" || frontier == "new",
-                   "frontier: expected all or new, found " + frontier);
+    TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
     config.frontier = frontier == "all" ? Frontier::all : Frontier::only_new;
     config.rule = parse_rule(rule);
     if (walks) config.walks = parse_walks(*walks);
@@ -67,10 +65,8 @@ class BoundSampler {
       TIERING_EXPECT(
           dst >= 0 && static_cast<size_t>(dst) < config.num_nodes.size() &&
               static_cast<int64_t>(offsets.size()) - 1 == config.num_nodes[static_cast<size_t>(dst)],
-          "indptr: expected one entry per destination node and one more, found " +
-              std::to_string(offsets.size()));
-      config.relations.push_back(
-          {src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, name});
+          "indptr: expected one entry per destination node and one more, found " + std::to_string(offsets.size()));
+      config.relations.push_back({src, dst, offsets.data(), indices, weights ? weights->get() : WeightArray{}, name});
     }
     for (const auto& keys : node_keys_) config.node_keys.push_back(keys ? keys->get() : IdArray{});
     sampler_ = std::make_unique<Sampler>(std::move(config), threads);
@@ -78,15 +74,13 @@ class BoundSampler {
 
   Batch sample(const Seeds& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
     std::vector<SeedView> views;
-    for (const std::span<const int64_t> list : seeds)
-      views.push_back({list.data(), static_cast<int64_t>(list.size())});
+    for (const std::span<const int64_t> list : seeds) views.push_back({list.data(), static_cast<int64_t>(list.size())});
     SampledBatch sampled = sampler_->sample(views, epoch, batch, want_positions);
     std::vector<std::vector<Edges>> hops;
     for (auto& hop : sampled.hops) {
       auto& groups = hops.emplace_back();
       for (auto& edges : hop) {
-        auto& group =
-            groups.emplace_back(std::move(edges.src), std::move(edges.dst), std::nullopt, std::nullopt);
+        auto& group = groups.emplace_back(std::move(edges.src), std::move(edges.dst), std::nullopt, std::nullopt);
         if (want_positions) std::get<2>(group) = std::move(edges.positions);
         if (sampler_->config().weighs_edges()) std::get<3>(group) = std::move(edges.weights);
       }
@@ -94,17 +88,15 @@ class BoundSampler {
     return {std::move(sampled.nodes), std::move(sampled.num_nodes), std::move(hops)};
   }
 
-  void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
-                      const Counters& features, const Counters& adjacency, Threads threads) {
-    sampler_->count_accesses(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency),
-                             threads);
+  void count_accesses(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last, const Counters& features,
+                      const Counters& adjacency, Threads threads) {
+    sampler_->count_accesses(view_epoch(seeds), epoch, first, last, view_counts(features, adjacency), threads);
   }
 
   /// Shape (maps, batches, marks).
-  Shaped<GrowingArray<int64_t>, 3> count_marks(const Epoch& seeds, uint64_t epoch, int64_t first,
-                                               int64_t last, const Marks& maps, int64_t num_marks,
-                                               const Counters& features, const Counters& adjacency,
-                                               Threads threads) {
+  Shaped<GrowingArray<int64_t>, 3> count_marks(const Epoch& seeds, uint64_t epoch, int64_t first, int64_t last,
+                                               const Marks& maps, int64_t num_marks, const Counters& features,
+                                               const Counters& adjacency, Threads threads) {
     TIERING_EXPECT(num_marks >= 1 && num_marks <= 256, "num_marks: expected 1 to 256");
     TIERING_EXPECT(first <= last, "last: expected " + std::to_string(first) + " or more");
     const std::vector<int64_t>& num_nodes = sampler_->config().num_nodes;
@@ -133,11 +125,9 @@ class BoundSampler {
     EpochSeeds views;
     for (const auto& [seeds, of_batches] : epoch) {
       const auto ids = seeds.get(), offsets = of_batches.get();
-      TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0,
-                     "offsets: expected at least one entry, the first 0");
+      TIERING_EXPECT(!offsets.empty() && offsets[0] >= 0, "offsets: expected at least one entry, the first 0");
       for (size_t i = 0; i + 1 < offsets.size(); ++i)
-        TIERING_EXPECT(offsets[i] <= offsets[i + 1],
-                       "offsets: entry " + std::to_string(i + 1) + " decreases");
+        TIERING_EXPECT(offsets[i] <= offsets[i + 1], "offsets: entry " + std::to_string(i + 1) + " decreases");
       TIERING_EXPECT(offsets.back() <= static_cast<int64_t>(ids.size()),
                      "offsets: the last entry is beyond the " + std::to_string(ids.size()) + " seeds");
       views.ids.push_back(ids.data());
@@ -152,8 +142,7 @@ class BoundSampler {
     std::vector<int64_t> destinations;
     for (const auto& relation : config.relations)
       destinations.push_back(config.num_nodes[static_cast<size_t>(relation.dst_type)]);
-    return {view_counters(features, config.num_nodes, "features"),
-            view_counters(adjacency, destinations, "adjacency")};
+    return {view_counters(features, config.num_nodes, "features"), view_counters(adjacency, destinations, "adjacency")};
   }
 
   static std::vector<int64_t*> view_counters(const Counters& counters, const std::vector<int64_t>& sizes,
@@ -180,15 +169,13 @@ void bind_sampling(nb::module_& m) {
   m.attr("MOST_VISITS") = WalkRule::kMostVisits;
   nb::class_<BoundSampler>(m, "Sampler")
       .def(nb::init<std::vector<std::string>, std::vector<int64_t>, const std::vector<Relation>&,
-                    std::vector<std::vector<int64_t>>, const std::string&,
-                    const std::vector<std::optional<Keys>>&, uint64_t, const std::string&,
-                    const std::optional<Walks>&, Threads>(),
+                    std::vector<std::vector<int64_t>>, const std::string&, const std::vector<std::optional<Keys>>&,
+                    uint64_t, const std::string&, const std::optional<Walks>&, Threads>(),
            "type_names"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "frontier"_a, "node_keys"_a, "seed"_a,
            "rule"_a = "uniform", "walks"_a = nb::none(), "threads"_a = 1, Release())
-      .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false,
-           Release())
-      .def("count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a,
-           "features"_a, "adjacency"_a, "threads"_a, Release())
+      .def("sample", &BoundSampler::sample, "seeds"_a, "epoch"_a, "batch"_a, "want_positions"_a = false, Release())
+      .def("count_accesses", &BoundSampler::count_accesses, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "features"_a,
+           "adjacency"_a, "threads"_a, Release())
       .def("count_marks", &BoundSampler::count_marks, "seeds"_a, "epoch"_a, "first"_a, "last"_a, "maps"_a,
            "num_marks"_a, "features"_a, "adjacency"_a, "threads"_a, Release());
   m.def(
@@ -197,8 +184,7 @@ void bind_sampling(nb::module_& m) {
         const std::span<const int64_t> offsets = indptr;
         TIERING_EXPECT(!offsets.empty(), "indptr: expected at least one entry");
         const WeightArray weights = given;
-        const RelationView relation{
-            .indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
+        const RelationView relation{.indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
         return CumulativeWeights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads).take();
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());

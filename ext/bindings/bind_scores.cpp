@@ -34,8 +34,7 @@ using File = std::tuple<std::string, std::optional<Reader>>;
 
 /// Values of nodes: an array of all, or (rest, chosen, ids).
 template <Name kName>
-using Nodes =
-    std::variant<Values<const double, kName>, std::tuple<double, double, Values<const int64_t, kName>>>;
+using Nodes = std::variant<Values<const double, kName>, std::tuple<double, double, Values<const int64_t, kName>>>;
 
 template <Name kName>
 std::vector<tiering::NodeValues> all_values(const std::vector<Nodes<kName>>& given,
@@ -44,9 +43,8 @@ std::vector<tiering::NodeValues> all_values(const std::vector<Nodes<kName>>& giv
   for (size_t t = 0; t < given.size(); ++t) {
     if (const auto* each = std::get_if<0>(&given[t])) {
       values.push_back({each->get()});
-      TIERING_EXPECT(
-          !values.back().each.empty() || t >= num_nodes.size() || num_nodes[t] == 0,
-          std::string(kName.text) + ": need " + std::to_string(num_nodes[t]) + " values, found none");
+      TIERING_EXPECT(!values.back().each.empty() || t >= num_nodes.size() || num_nodes[t] == 0,
+                     std::string(kName.text) + ": need " + std::to_string(num_nodes[t]) + " values, found none");
     } else {
       const auto& [rest, chosen, ids] = std::get<1>(given[t]);
       values.push_back({{}, rest, chosen, ids});
@@ -69,8 +67,7 @@ tiering::ScoreMemory memory_of(std::optional<int64_t> bytes, const std::string& 
 
 std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& relations,
                                                    const std::vector<File>& files) {
-  TIERING_EXPECT(files.empty() || files.size() == relations.size(),
-                 "files: expected one per relation, or none");
+  TIERING_EXPECT(files.empty() || files.size() == relations.size(), "files: expected one per relation, or none");
   std::vector<tiering::ScoreRelation> views;
   for (const auto& [src_type, dst_type, indptr, indices] : relations)
     views.push_back({src_type, dst_type, csc_view(indptr, indices), {}});
@@ -78,63 +75,55 @@ std::vector<tiering::ScoreRelation> relation_views(const std::vector<Relation>& 
     const auto& [path, reader] = files[r];
     views[r].file.path = path;
     if (!reader) continue;
-    views[r].file.passed = [call = nb::handle(reader->call)](int64_t offset,
-                                                             std::span<const std::byte> bytes) {
+    views[r].file.passed = [call = nb::handle(reader->call)](int64_t offset, std::span<const std::byte> bytes) {
       const nb::gil_scoped_acquire held;
       auto* const data = reinterpret_cast<char*>(const_cast<std::byte*>(bytes.data()));
-      call(offset,
-           nb::steal(PyMemoryView_FromMemory(data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ)));
+      call(offset, nb::steal(PyMemoryView_FromMemory(data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_READ)));
     };
   }
   return views;
 }
 
 /// A relation is (nodes of the source type, of the destination type, edges, in-degrees of some columns).
-auto plan_sweeps(
-    const std::vector<std::tuple<int64_t, int64_t, int64_t, Values<const int64_t, "degrees">>>& relations,
-    Threads threads, std::optional<int64_t> memory, bool from_files) {
+auto plan_sweeps(const std::vector<std::tuple<int64_t, int64_t, int64_t, Values<const int64_t, "degrees">>>& relations,
+                 Threads threads, std::optional<int64_t> memory, bool from_files) {
   std::vector<tiering::SweepRelation> sizes;
-  for (const auto& [sources, columns, edges, degrees] : relations)
-    sizes.push_back({sources, columns, edges, degrees});
+  for (const auto& [sources, columns, edges, degrees] : relations) sizes.push_back({sources, columns, edges, degrees});
   const auto need =
       tiering::plan_sweeps(sizes, threads, memory.value_or(std::numeric_limits<int64_t>::max()), from_files);
   return std::tuple(need.minimum, need.sufficient, need.scratch);
 }
 
 auto reverse_pagerank(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
-                      const std::vector<Nodes<"start">>& start,
-                      const std::vector<Nodes<"teleport">>& teleport, double damping, int max_sweeps,
-                      double tolerance, Threads threads, std::optional<int64_t> memory,
+                      const std::vector<Nodes<"start">>& start, const std::vector<Nodes<"teleport">>& teleport,
+                      double damping, int max_sweeps, double tolerance, Threads threads, std::optional<int64_t> memory,
                       const std::string& scratch, const std::vector<File>& files) {
   const tiering::PagerankOptions options{damping, max_sweeps, tolerance, threads, memory_of(memory, scratch)};
-  auto result =
-      tiering::reverse_pagerank(relation_views(relations, files), num_nodes, all_values(start, num_nodes),
-                                all_values(teleport, num_nodes), options);
+  auto result = tiering::reverse_pagerank(relation_views(relations, files), num_nodes, all_values(start, num_nodes),
+                                          all_values(teleport, num_nodes), options);
   return std::tuple(std::move(result.scores), result.sweeps, result.residual);
 }
 
 auto inclusion_probability(const std::vector<Relation>& relations, const std::vector<int64_t>& num_nodes,
-                           const std::vector<Nodes<"p0">>& p0,
-                           const std::vector<std::vector<int64_t>>& fanouts, const std::string& frontier,
-                           bool replacement, Threads threads, std::optional<int64_t> memory,
-                           const std::string& scratch, const std::vector<File>& files) {
+                           const std::vector<Nodes<"p0">>& p0, const std::vector<std::vector<int64_t>>& fanouts,
+                           const std::string& frontier, bool replacement, Threads threads,
+                           std::optional<int64_t> memory, const std::string& scratch, const std::vector<File>& files) {
   TIERING_EXPECT(frontier == "all" || frontier == "new", "frontier: expected all or new, found " + frontier);
-  const tiering::InclusionOptions options{frontier == "new", replacement, threads,
-                                          memory_of(memory, scratch)};
-  auto result = tiering::inclusion_probability(relation_views(relations, files), num_nodes,
-                                               all_values(p0, num_nodes), fanouts, options);
+  const tiering::InclusionOptions options{frontier == "new", replacement, threads, memory_of(memory, scratch)};
+  auto result = tiering::inclusion_probability(relation_views(relations, files), num_nodes, all_values(p0, num_nodes),
+                                               fanouts, options);
   return std::tuple(std::move(result.found), std::move(result.reads));
 }
 
 }  // namespace
 
 void bind_scores(nb::module_& m) {
-  m.def("plan_sweeps", &plan_sweeps, "relations"_a, "threads"_a, "memory"_a = nb::none(),
-        "from_files"_a = false, Release());
+  m.def("plan_sweeps", &plan_sweeps, "relations"_a, "threads"_a, "memory"_a = nb::none(), "from_files"_a = false,
+        Release());
   m.def("reverse_pagerank", &reverse_pagerank, "relations"_a, "num_nodes"_a, "start"_a, "teleport"_a,
         "damping"_a = 0.85, "max_sweeps"_a = 5, "tolerance"_a = 0.0, "threads"_a = 1, "memory"_a = nb::none(),
         "scratch"_a = ".", "files"_a = nb::make_tuple(), Release());
   m.def("inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
-        "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(),
-        "scratch"_a = ".", "files"_a = nb::make_tuple(), Release());
+        "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(), "scratch"_a = ".",
+        "files"_a = nb::make_tuple(), Release());
 }

@@ -222,9 +222,7 @@ struct type_caster<tiering::bind::Shaped<Memory, kDimensions>> {
   using Given = tiering::bind::Shaped<Memory, kDimensions>;
   NB_TYPE_CASTER(Given, tiering::bind::array_name<tiering::bind::ItemOf<Memory>>())
 
-  static handle from_cpp(Given&& given, rv_policy, cleanup_list*) {
-    return tiering::bind::to_numpy(std::move(given));
-  }
+  static handle from_cpp(Given&& given, rv_policy, cleanup_list*) { return tiering::bind::to_numpy(std::move(given)); }
 };
 
 }  // namespace nanobind::detail

@@ -10,9 +10,7 @@ inline constexpr int kStreamAheadBytes = 2048;
 
 /// For a loop that reads memory upwards and stands at `at`: asks for what it will need in a while. The address
 /// may lie behind the end.
-inline void prefetch_stream(const void* at) {
-  __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes);
-}
+inline void prefetch_stream(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes); }
 
 /// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.
 template <typename Ahead, typename Body>

@@ -24,8 +24,7 @@ void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F
   }
 }
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id,
-                                                                      int64_t count) {
+[[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id, int64_t count) {
   throw InputError("indices[" + std::to_string(position) + "] is " + std::to_string(id) + ", outside 0.." +
                    std::to_string(count - 1) + " (" + std::to_string(count) + " nodes)");
 }

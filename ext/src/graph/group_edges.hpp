@@ -63,13 +63,12 @@ void sort_bucket(const Partition<EdgeRecord<Id, kPositions>>& partition, int64_t
 /// Groups num_edges edges by key. keys(begin, end, f) calls f(key) and records(begin, end, f) calls
 /// f(key, id, position) for the edges [begin, end) in order.
 template <typename Id, bool kPositions, typename ScanKeys, typename ScanRecords>
-CscArrays group_edges(int64_t num_edges, int64_t num_keys, int threads, ScanKeys&& keys,
-                      ScanRecords&& records) {
+CscArrays group_edges(int64_t num_edges, int64_t num_keys, int threads, ScanKeys&& keys, ScanRecords&& records) {
   using Record = EdgeRecord<Id, kPositions>;
   const BucketGrid grid = edge_grid(num_keys, num_edges);
   const uint32_t local_mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
-  const auto partition = partition_by_key<Record>(
-      num_edges, grid, threads, keys, [&](int, int64_t begin, int64_t end, auto& writer) {
+  const auto partition =
+      partition_by_key<Record>(num_edges, grid, threads, keys, [&](int, int64_t begin, int64_t end, auto& writer) {
         records(begin, end, [&](int64_t key, int64_t id, [[maybe_unused]] int64_t position) {
           const uint32_t local = static_cast<uint32_t>(key) & local_mask;
           if constexpr (kPositions)
@@ -87,8 +86,7 @@ CscArrays group_edges(int64_t num_edges, int64_t num_keys, int threads, ScanKeys
   const auto offsets = partition.bucket_offsets();
   for_blocks(threads, grid.num_buckets(), [&](int64_t bucket) {
     thread_local std::vector<int64_t> cursors;
-    sort_bucket<Id, kPositions>(partition, bucket, offsets[static_cast<size_t>(bucket)], out, indices.data(),
-                                cursors);
+    sort_bucket<Id, kPositions>(partition, bucket, offsets[static_cast<size_t>(bucket)], out, indices.data(), cursors);
   });
   out.indices = std::move(indices);
   return out;

@@ -52,8 +52,7 @@ bool probe_read(const ImageFile& file, int64_t size) {
     if (got >= 0) return true;
     if (errno == EINTR) continue;
     if (errno == EINVAL) return false;
-    throw IoError(errno,
-                  file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
+    throw IoError(errno, file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
   }
 }
 

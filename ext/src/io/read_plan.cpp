@@ -86,8 +86,7 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   const Piece& head = pieces_[range.begin];
   std::byte* into = out_ + head.target;
   if (head.offset != read.offset || read.need != read.bytes) return nullptr;
-  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0)
-    return nullptr;
+  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0) return nullptr;
   int64_t covered = 0;
   for (size_t p = range.begin; p < range.end; ++p) {
     const int64_t at = pieces_[p].offset - read.offset;

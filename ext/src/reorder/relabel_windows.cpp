@@ -67,13 +67,13 @@ void for_entries(int64_t first, int64_t end, int threads, Body&& body) {
 
 /// Calls copy(run) for every run of the chunk's entries, and before(begin, end) for each block of them.
 template <typename Before, typename Copy>
-void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t item_bytes, int threads,
-                Before&& before, Copy&& copy) {
+void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t item_bytes, int threads, Before&& before,
+                Copy&& copy) {
   const auto columns = static_cast<int64_t>(chunk.indptr.size()) - 1;
   TIERING_EXPECT(columns >= 0 && chunk.indptr[0] == 0, "indptr: expected offsets that begin with 0");
-  TIERING_EXPECT(chunk.dst_old_to_new.size == columns,
-                 "dst_old_to_new has " + std::to_string(chunk.dst_old_to_new.size) + " entries for " +
-                     std::to_string(columns) + " columns");
+  TIERING_EXPECT(chunk.dst_old_to_new.size == columns, "dst_old_to_new has " +
+                                                           std::to_string(chunk.dst_old_to_new.size) + " entries for " +
+                                                           std::to_string(columns) + " columns");
   TIERING_EXPECT(0 <= chunk.first && chunk.end <= chunk.indptr.back(),
                  "the chunk ends at entry " + std::to_string(chunk.end) + ", but indptr at " +
                      std::to_string(chunk.indptr.back()));
@@ -114,14 +114,13 @@ bool all_below(const Id* ids, int64_t begin, int64_t end, int64_t count) {
   using Bits = std::make_unsigned_t<Id>;
   const auto largest = static_cast<Bits>(std::min<int64_t>(count - 1, std::numeric_limits<Id>::max()));
   Bits signs = 0;
-  for (int64_t i = begin; i < end; ++i)
-    signs |= static_cast<Bits>(ids[i]) | (largest - static_cast<Bits>(ids[i]));
+  for (int64_t i = begin; i < end; ++i) signs |= static_cast<Bits>(ids[i]) | (largest - static_cast<Bits>(ids[i]));
   return count > 0 ? static_cast<Id>(signs) >= 0 : begin == end;
 }
 
 template <typename Out, typename Index>
-void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries& chunk,
-               const RelabelWindow& window, int threads) {
+void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries& chunk, const RelabelWindow& window,
+               int threads) {
   const Index* const from = indices.data();
   auto* const out = static_cast<Out*>(window.out);
   std::atomic<bool> good{true};
@@ -164,8 +163,8 @@ void rename_part(Id* ids, int64_t begin, int64_t end, std::span<const SrcMap> ma
 
 }  // namespace
 
-void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk,
-                   const RelabelWindow& window, int threads) {
+void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk, const RelabelWindow& window,
+                   int threads) {
   indices.visit([&](const auto& ids) {
     if (needs_wide_ids(num_src))
       place_ids<int64_t>(ids, num_src, chunk, window, threads);
@@ -174,8 +173,8 @@ void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chu
   });
 }
 
-void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk,
-                  const RelabelWindow& window, int threads) {
+void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
+                  int threads) {
   if (item_bytes == 4)
     place_items<uint32_t>(values, chunk, window, threads);
   else if (item_bytes == 8)

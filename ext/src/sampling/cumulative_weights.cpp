@@ -17,8 +17,7 @@ bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
 
 [[noreturn]] void bad_weight(const std::string& what, int64_t edge, double weight) {
   std::ostringstream text;
-  text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge "
-       << edge;
+  text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge " << edge;
   throw InputError(text.str(), InputError::Subject::weights);
 }
 
@@ -34,8 +33,7 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
   uint64_t sum = 0;
   for (int64_t e = begin; e < end; ++e) {
     const double weight = weights[e];
-    if (weight > 0)
-      sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
+    if (weight > 0) sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
     sums[e] = sum;
   }
   return true;
@@ -43,8 +41,8 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
 
 }  // namespace
 
-CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_columns,
-                                     const std::string& what, int threads) {
+CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_columns, const std::string& what,
+                                     int threads) {
   const WeightArray& weights = relation.weights;
   const int64_t edges = relation.indices.size;
   const auto expect = [&what](bool fits, const std::string& text) {
@@ -54,8 +52,7 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
   expect(weights.size == edges,
          "expected " + std::to_string(edges) + ", one per edge, found " + std::to_string(weights.size));
   try {
-    check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what,
-                 threads);
+    check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what, threads);
   } catch (const InputError& error) {
     throw InputError(error.what(), InputError::Subject::adjacency);
   }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <tiering/graph.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/prefetch.hpp>
-#include <tiering/read_ahead.hpp>
 
 namespace tiering {
 namespace {

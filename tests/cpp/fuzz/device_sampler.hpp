@@ -33,13 +33,12 @@ class DeviceCopies {
 
 /// All columns in host memory, and those below local_end on the device too.
 template <typename Index>
-AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& r,
-                                   const std::vector<Index>& indices, const uint64_t* sums,
-                                   int64_t local_end) {
+AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& r, const std::vector<Index>& indices,
+                                   const uint64_t* sums, int64_t local_end) {
   AdjacencyTable<Index> table;
   table.local_end = table.peer_end = local_end;
-  table.host = {copies.of(r.indptr), copies.of(indices),
-                sums == nullptr ? nullptr : copies.of(sums, r.num_edges()), nullptr, r.num_edges()};
+  table.host = {copies.of(r.indptr), copies.of(indices), sums == nullptr ? nullptr : copies.of(sums, r.num_edges()),
+                nullptr, r.num_edges()};
   table.local = table.host;
   return table;
 }
@@ -73,8 +72,8 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
 }
 
 inline void sample_on_device(Referee& referee, const DamagedGraph& graph, Luck& luck) {
-  const auto rule = luck.of<cuda::DrawRule>(
-      {cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
+  const auto rule =
+      luck.of<cuda::DrawRule>({cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
   const bool sound = graph.sound() && (rule != cuda::DrawRule::weighted || graph.weights_sound());
   const SamplerConfig config = random_config(graph, Rule::uniform, luck);
   const Seeds seeds(graph, 1, luck);

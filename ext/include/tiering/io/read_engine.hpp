@@ -72,8 +72,7 @@ std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const Engi
 std::string uring_unavailable();
 
 /// Picks a factory by name: "io_uring", "threads", "mmap".
-std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images,
-                                        const EngineOptions& options);
+std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Page-aligned anonymous memory.
 class AlignedBuffer {

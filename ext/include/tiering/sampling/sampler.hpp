@@ -8,7 +8,6 @@
 
 #include "tiering/fork_mutex.hpp"
 #include "tiering/sampling/growing_array.hpp"
-#include "tiering/sampling/walk_rule.hpp"
 
 namespace tiering {
 
@@ -50,9 +49,7 @@ struct RelationView {
   std::string name = {};            // for messages
 
   /// What messages call the relation, whose number is `place`.
-  std::string label(size_t place) const {
-    return "relation " + (name.empty() ? std::to_string(place) : name);
-  }
+  std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
 };
 
 /// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1
@@ -63,6 +60,19 @@ enum class Frontier { all, only_new };
 /// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
 /// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
 enum class Rule { uniform, replacement, weighted, pinsage, ladies };
+
+/// Random walks with restart (PinSAGE): every frontier node starts `num_walks` walks of at most `walk_length`
+/// rounds over the metapath. After each round but the last a walk ends with probability restart / 2^53, and at
+/// once where a list is empty.
+struct WalkRule {
+  static constexpr int64_t kMostVisits = int64_t{1} << 24;  // exact in the float32 of the weights
+  static constexpr uint64_t kCertain = uint64_t{1} << 53;
+
+  int64_t num_walks = 0;
+  int64_t walk_length = 0;
+  uint64_t restart = 0;                     // in 2^-53
+  std::vector<std::vector<int>> metapaths;  // relations, in the order walked
+};
 
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
@@ -101,6 +111,23 @@ struct SampledEdges {
   GrowingArray<int32_t> dst;        // place in nodes[dst_type]
   GrowingArray<int64_t> positions;  // place in the relation's indices; filled on request
   GrowingArray<float> weights;      // filled by rules that weigh their edges
+
+  void make_room(int64_t extra, bool with_positions, bool with_weights) {
+    src.make_room(extra);
+    dst.make_room(extra);
+    if (with_positions) positions.make_room(extra);
+    if (with_weights) weights.make_room(extra);
+  }
+  /// Adds edges that are not set yet; returns the place of the first.
+  int64_t extend(int64_t extra, bool with_positions, bool with_weights) {
+    make_room(extra, with_positions, with_weights);
+    const int64_t at = src.size();
+    src.set_size(at + extra);
+    dst.set_size(at + extra);
+    if (with_positions) positions.set_size(at + extra);
+    if (with_weights) weights.set_size(at + extra);
+    return at;
+  }
 };
 
 struct SampledBatch {
@@ -142,19 +169,18 @@ class Sampler {
 
   /// Samples one batch. A seed that comes twice counts once, where it came first.
   /// Safe to call from many threads at once: each call takes a workspace of its own.
-  SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
-                      bool want_positions);
+  SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
 
   /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in
   /// parallel.
-  void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                      const AccessCounts& counts, int threads);
+  void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
+                      int threads);
 
   /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
   /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
   void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
-                   const AccessCounts* counts, int threads);
+                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, const AccessCounts* counts,
+                   int threads);
 
   const SamplerConfig& config() const { return config_; }
 
@@ -167,8 +193,8 @@ class Sampler {
   /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
   /// visit(workspace, batch) for each; whole batches in parallel.
   template <typename Visit>
-  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const AccessCounts* counts, int threads, Visit&& visit);
+  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts* counts,
+                   int threads, Visit&& visit);
 
   SamplerConfig config_;
   std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
