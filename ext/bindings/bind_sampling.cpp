@@ -1,6 +1,5 @@
 // Bindings of ext/src/sampling.
 #include <memory>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <tiering/sampling/sampler.hpp>
 
 #include "ndarray_types.hpp"
@@ -185,7 +184,7 @@ void bind_sampling(nb::module_& m) {
         TIERING_EXPECT(!offsets.empty(), "indptr: expected at least one entry");
         const WeightArray weights = given;
         const RelationView relation{.indptr = offsets.data(), .indices = {.size = weights.size}, .weights = weights};
-        return CumulativeWeights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads).take();
+        return cumulative_weights(relation, static_cast<int64_t>(offsets.size()) - 1, what, threads);
       },
       "indptr"_a, "weights"_a, "what"_a, "threads"_a = 1, Release());
   m.def(

@@ -15,7 +15,6 @@
 
 #include "check.hpp"
 #include "graphs.hpp"
-#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
 
 using namespace tiering;
@@ -50,7 +49,7 @@ struct Columns {
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
 
   Sums sums(int threads = 1) const {
-    const CumulativeWeights made(view(), static_cast<int64_t>(indptr.size()) - 1, "relation 0", threads);
+    const auto made = cumulative_weights(view(), static_cast<int64_t>(indptr.size()) - 1, "relation 0", threads);
     return {made.data(), made.data() + size()};
   }
 };
@@ -142,11 +141,11 @@ void test_weights_that_are_refused() {
   RelationView view = columns.view();
   view.weights = {};
   check_refused("weights of relation 0: expected one per edge, found none",
-                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+                [&] { cumulative_weights(view, 1, "relation 0", 1); });
   view = columns.view();
   view.weights.size = 2;
   check_refused("weights of relation 0: expected 1, one per edge, found 2",
-                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+                [&] { cumulative_weights(view, 1, "relation 0", 1); });
 }
 
 /// Offsets that lead outside must be refused before anything there is read: run under the address sanitizer.

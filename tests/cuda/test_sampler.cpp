@@ -9,7 +9,6 @@
 #include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <tiering/sampling/sampler.hpp>
 #include <vector>
 
@@ -148,7 +147,8 @@ cuda::GpuSamplerConfig device_config(const Graph& graph, const Case& c, Device& 
     const Csc& csc = graph.csc[r];
     std::vector<uint64_t> sums;
     if (c.rule == Rule::weighted) {
-      const CumulativeWeights made(graph.view(r, true), static_cast<int64_t>(csc.indptr.size()) - 1, "relation", 1);
+      const auto made =
+          cumulative_weights(graph.view(r, true), static_cast<int64_t>(csc.indptr.size()) - 1, "relation", 1);
       sums.assign(made.data(), made.data() + csc.wide.size());
     }
     cuda::GpuRelation relation{graph.ends[r].first, graph.ends[r].second, {}};

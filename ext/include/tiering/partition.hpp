@@ -68,9 +68,6 @@ class Partition {
     return {records_.data() + begins_[r], static_cast<size_t>(counts_[r])};
   }
 
-  /// Records and padding.
-  int64_t num_places() const { return num_places_; }
-
   /// Number of records in each bucket, summed up: entry b = records before bucket b.
   std::vector<int64_t> bucket_offsets() const {
     std::vector<int64_t> offsets(static_cast<size_t>(grid_.num_buckets()) + 1, 0);
@@ -84,30 +81,25 @@ class Partition {
   int64_t count(int64_t bucket, int chunk) const { return counts_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
   int64_t& begin(int64_t bucket, int chunk) { return begins_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
   int64_t begin(int64_t bucket, int chunk) const { return begins_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
-  void place_runs();
-  void allocate() { records_ = Buffer<Record>(num_places_); }
+  /// Gives every run its place; runs begin at multiples of a line.
+  void allocate() {
+    constexpr int64_t kAlignment = kLineRecords<Record>;
+    int64_t places = 0;
+    for (size_t r = 0; r < counts_.size(); ++r) {
+      begins_[r] = places;
+      places += (counts_[r] + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    records_ = Buffer<Record>(places);
+  }
   Record* data() { return records_.data(); }
-  const Record* data() const { return records_.data(); }
 
  private:
   BucketGrid grid_;
   int chunks_;
   std::vector<int64_t> counts_;
   std::vector<int64_t> begins_;
-  int64_t num_places_ = 0;
   Buffer<Record> records_;
 };
-
-/// Gives every run its place; runs begin at multiples of a line.
-template <typename Record>
-void Partition<Record>::place_runs() {
-  constexpr int64_t kAlignment = kLineRecords<Record>;
-  num_places_ = 0;
-  for (size_t r = 0; r < counts_.size(); ++r) {
-    begins_[r] = num_places_;
-    num_places_ += (counts_[r] + kAlignment - 1) / kAlignment * kAlignment;
-  }
-}
 
 /// Where a chunk's records go: to memory.
 template <typename Record>
@@ -191,7 +183,6 @@ Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threa
                                    ScanRecords&& records) {
   Partition<Record> partition(grid, threads);
   count_by_key(partition, num_items, keys);
-  partition.place_runs();
   partition.allocate();
   run_team(threads, [&](int chunk) {
     const auto [begin, end] = even_cut(num_items, threads, chunk);

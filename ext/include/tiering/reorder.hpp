@@ -84,12 +84,10 @@ struct RowsTarget {
   int64_t stride_bytes = 0;
 };
 
-/// out row i = table row ids[i]. Throws InputError naming the first id that is out of range; `out` is then
-/// undefined.
+/// out row i = table row ids[i]. Throws InputError naming the first id that is out of range; `out` is then undefined.
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads);
 
-/// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come
-/// twice.
+/// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come twice.
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads);
 
 }  // namespace tiering

@@ -77,8 +77,7 @@ struct PagerankResult {
   double residual = 0;                 ///< L1 change of the last sweep, over all types
 };
 
-/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold the values of each node
-/// type.
+/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold the values of each node type.
 PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
                                 const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
                                 const PagerankOptions& options);

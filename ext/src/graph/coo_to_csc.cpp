@@ -1,11 +1,9 @@
 // Edge list to CSC.
 //
-// Returns:    indptr (num_dst + 1), the sources of each column in input order, and where each edge stood
-//             if asked.
-// Approach:   two reads of the edge list: count per bucket of destinations (checking them), then
-//             distribute (checking the sources); then a counting sort per bucket. See group_edges.hpp.
-// Input:      src and dst with any stride and of either width, so (2, E) and (E, 2) files are read where
-//             they lie.
+// Returns:    indptr (num_dst + 1), the sources of each column in input order, and where each edge stood if asked.
+// Approach:   two reads of the edge list: count per bucket of destinations (checking them), then distribute (checking
+//             the sources); then a counting sort per bucket. See group_edges.hpp.
+// Input:      src and dst with any stride and of either width, so (2, E) and (E, 2) files are read where they lie.
 // Memory, parallelism, determinism: group_edges.hpp.
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>

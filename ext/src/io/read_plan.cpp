@@ -97,8 +97,7 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   return covered == read.bytes ? into : nullptr;
 }
 
-/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the
-/// time.
+/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the time.
 void ReadPlan::interleave_images() {
   std::vector<size_t> at(images_.images.size() + 1, reads_.size());
   for (size_t r = reads_.size(); r-- > 0;) at[reads_[r].image] = r;

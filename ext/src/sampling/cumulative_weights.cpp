@@ -1,5 +1,3 @@
-#include "tiering/sampling/cumulative_weights.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include "tiering/errors.hpp"
 #include "tiering/graph.hpp"
 #include "tiering/parallel.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 namespace tiering {
 
@@ -41,8 +40,8 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
 
 }  // namespace
 
-CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_columns, const std::string& what,
-                                     int threads) {
+Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_columns, const std::string& what,
+                                    int threads) {
   const WeightArray& weights = relation.weights;
   const int64_t edges = relation.indices.size;
   const auto expect = [&what](bool fits, const std::string& text) {
@@ -56,7 +55,7 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
   } catch (const InputError& error) {
     throw InputError(error.what(), InputError::Subject::adjacency);
   }
-  sums_ = Buffer<uint64_t>(edges);
+  Buffer<uint64_t> sums(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
   run_team(threads, [&](int t) {
@@ -74,11 +73,12 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
     const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
     for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
-      if (begin < column_end) any |= sum_column(weights, begin, column_end, sums_.data());
+      if (begin < column_end) any |= sum_column(weights, begin, column_end, sums.data());
     }
     if (any) positive = true;
   });
   expect(edges == 0 || positive, "all " + std::to_string(edges) + " are 0, so no edge can be drawn");
+  return sums;
 }
 
 }  // namespace tiering

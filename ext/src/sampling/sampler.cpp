@@ -1,18 +1,17 @@
 // Sampling, hop by hop.
 //
-// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in
-//            local ids.
-// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type
-//            chooses as the rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a
-//            hash table per type (node_table.hpp).
-// Frontier   a range of the destination type's list: everything known before the hop (all), or what the
-//            previous hop added (only_new). Nodes that this hop finds never sample in this hop.
+// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in local
+//            ids.
+// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type chooses as the
+//            rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a hash table per type
+//            (node_table.hpp).
+// Frontier   a range of the destination type's list: everything known before the hop (all), or what the previous hop
+//            added (only_new). Nodes that this hop finds never sample in this hop.
 // Random     a pure function of (seed, epoch, batch, hop, edge group, node key, draw): random.hpp.
-// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with
-//            weights; nothing per graph node.
-// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results
-//            cannot depend on the number of threads: no batch sees another, and the access counts are sums of
-//            whole numbers.
+// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with weights;
+//            nothing per graph node.
+// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results cannot
+//            depend on the number of threads: no batch sees another, and the access counts are sums of whole numbers.
 #include "tiering/sampling/sampler.hpp"
 
 #include <algorithm>
@@ -24,7 +23,6 @@
 #include "relation_hop.hpp"
 #include "tiering/errors.hpp"
 #include "tiering/parallel.hpp"
-#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/layer_hop.hpp"
 #include "tiering/sampling/walk_hop.hpp"
@@ -90,7 +88,7 @@ void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, in
 
 /// Everything one batch in the making needs; reused from batch to batch.
 struct Sampler::Workspace {
-  Workspace(const SamplerConfig& c, const std::vector<CumulativeWeights>& s)
+  Workspace(const SamplerConfig& c, const std::vector<Buffer<uint64_t>>& s)
       : config(c), sums(s), tables(c.num_nodes.size()) {
     edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.num_groups(), 0));
   }
@@ -105,7 +103,7 @@ struct Sampler::Workspace {
   void add_counts(const AccessCounts& counts, bool shared) const;
 
   const SamplerConfig& config;
-  const std::vector<CumulativeWeights>& sums;
+  const std::vector<Buffer<uint64_t>>& sums;
   std::vector<NodeTable> tables;                 // per type
   std::vector<std::vector<int64_t>> num_nodes;   // sizes after 0, 1, ... hops
   std::vector<Frontiers> frontiers;              // per hop
@@ -258,7 +256,8 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
-    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)], relation.label(r), threads);
+    const int64_t columns = config_.num_nodes[static_cast<size_t>(relation.dst_type)];
+    sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
-#include <tiering/prefetch.hpp>
 #include <tiering/scan_columns.hpp>
 #include <utility>
 

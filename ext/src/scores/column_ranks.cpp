@@ -4,7 +4,7 @@
 #include <atomic>
 #include <tiering/graph.hpp>
 #include <tiering/io/stream.hpp>
-#include <tiering/prefetch.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {

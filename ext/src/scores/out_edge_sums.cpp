@@ -4,7 +4,7 @@
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
-#include <tiering/prefetch.hpp>
+#include <tiering/scan_columns.hpp>
 #include <utility>
 
 namespace tiering {

@@ -5,7 +5,6 @@
 #include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <vector>
 
 #include "samplers.hpp"
@@ -60,7 +59,7 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
   for (const auto& r : graph.relations) {
     const auto columns = size_of(r.indptr) - 1, local_end = luck.below(columns + 1);
     Buffer<uint64_t> sums;
-    if (rule == cuda::DrawRule::weighted) sums = CumulativeWeights(r.view(), columns, "relation", 1).take();
+    if (rule == cuda::DrawRule::weighted) sums = cumulative_weights(r.view(), columns, "relation", 1);
     cuda::GpuRelation relation{r.src, r.dst, {}};
     if (r.is_wide)
       relation.table = device_table(copies, r, r.wide, sums.data(), local_end);

@@ -7,7 +7,6 @@
 #include <set>
 #include <tiering/graph.hpp>
 #include <tiering/reorder.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <tiering/scores.hpp>
 #include <variant>
 #include <vector>
@@ -47,7 +46,7 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
   referee.run("coo_to_csc", exactly(indices),
               [&] { coo_to_csc(view_of(csc.indices), view_of(csc.indices), num_src, num_src, threads, true); });
   referee.run("cumulative weights", exactly(offsets && r.weights_sound()), [&] {
-    const CumulativeWeights made(r.view(), csc.num_columns(), "relation 0", threads);
+    const auto made = cumulative_weights(r.view(), csc.num_columns(), "relation 0", threads);
     for (int64_t v = 0; v < csc.num_columns(); ++v)
       for (int64_t e = r.indptr[static_cast<size_t>(v)] + 1; e < r.indptr[static_cast<size_t>(v) + 1]; ++e)
         referee.require(made.data()[e - 1] <= made.data()[e], "cumulative weights fall");

@@ -44,7 +44,7 @@ constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Strea
     out[i] = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
 }
 
-/// A list's weights as running sums in whole numbers (CumulativeWeights), from its first place on.
+/// A list's weights as running sums in whole numbers (cumulative_weights), from its first place on.
 struct ListWeights {
   const uint64_t* sums;
 

@@ -1,6 +1,5 @@
-// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index
-// arithmetic, constexpr and free of the standard library's containers, so that a device build can use the
-// same header.
+// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index arithmetic,
+// constexpr and free of the standard library's containers, so that a device build can use the same header.
 #pragma once
 
 #include <cstdint>

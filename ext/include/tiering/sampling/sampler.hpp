@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tiering/buffer.hpp"
 #include "tiering/fork_mutex.hpp"
 #include "tiering/sampling/growing_array.hpp"
 
@@ -52,8 +53,7 @@ struct RelationView {
   std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
 };
 
-/// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1
-/// (PyG).
+/// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1 (PyG).
 enum class Frontier { all, only_new };
 
 /// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
@@ -159,7 +159,15 @@ struct MarkMap {
   std::vector<const uint8_t*> marks;  // per type; null: its nodes are not counted
 };
 
-class CumulativeWeights;
+/// Edge weights as running sums in whole numbers, ready for exact draws. Per column, in fixed point: the heaviest edge of
+/// a column of d edges counts 2^(62 - bits of d), so that a column sums to less than 2^62; positive weights count at least
+/// 1, 0 counts 0. So no rounding can take an edge of weight 0 or one that is taken already, on any processor.
+/// Cost: one pass over the weights, 8 bytes per edge.
+///
+/// Throws where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr
+/// leads outside. `what` names the relation in messages.
+Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_columns, const std::string& what,
+                                    int threads);
 
 class Sampler {
  public:
@@ -171,8 +179,7 @@ class Sampler {
   /// Safe to call from many threads at once: each call takes a workspace of its own.
   SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
 
-  /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in
-  /// parallel.
+  /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in parallel.
   void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
                       int threads);
 
@@ -197,7 +204,7 @@ class Sampler {
                    int threads, Visit&& visit);
 
   SamplerConfig config_;
-  std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
+  std::vector<Buffer<uint64_t>> sums_;  // per relation; empty unless the rule is weighted
   ForkMutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };
