@@ -16,6 +16,7 @@
 #include "check.hpp"
 #include "graphs.hpp"
 #include "tiering/sampling/draw.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 using namespace tiering;
 using tiering::test::kThreads;

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
 
 namespace tiering {
@@ -14,6 +15,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
     throw IoError(
         errno, "cannot get " + std::to_string(bytes) + " bytes of buffer: " + std::generic_category().message(errno));
   data_ = static_cast<std::byte*>(mapped);
+  if (bytes >= 2 * kHugePageBytes) madvise(mapped, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
 }
 
 AlignedBuffer::~AlignedBuffer() {

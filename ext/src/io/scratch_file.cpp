@@ -83,13 +83,13 @@ WriteBehind::~WriteBehind() {
     stopped_ = true;
     tasks_.clear();
   }
-  changed_.notify_all();
+  wanted_.notify_all();
   for (auto& worker : workers_) worker.join();
 }
 
 std::byte* WriteBehind::take() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return error_ || !free_.empty(); });
+  freed_.wait(lock, [this] { return error_ || !free_.empty(); });
   if (error_) std::rethrow_exception(error_);
   std::byte* const buffer = free_.back();
   free_.pop_back();
@@ -102,12 +102,12 @@ void WriteBehind::write(std::byte* buffer, int64_t offset, int64_t bytes) {
     tasks_.push_back({buffer, offset, bytes});
     ++under_way_;
   }
-  changed_.notify_all();
+  wanted_.notify_one();
 }
 
 void WriteBehind::work() {
   for (std::unique_lock lock(mutex_);;) {
-    changed_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
+    wanted_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     const Task task = tasks_.front();
     tasks_.pop_front();
@@ -122,13 +122,13 @@ void WriteBehind::work() {
     if (!error_) error_ = error;
     free_.push_back(task.buffer);
     --under_way_;
-    changed_.notify_all();
+    freed_.notify_all();
   }
 }
 
 void WriteBehind::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return under_way_ == 0; });
+  freed_.wait(lock, [this] { return under_way_ == 0; });
   if (error_) std::rethrow_exception(error_);
 }
 

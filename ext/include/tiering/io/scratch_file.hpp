@@ -72,7 +72,7 @@ class WriteBehind {
   int64_t buffer_bytes_;
   AlignedBuffer memory_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable wanted_, freed_;
   std::vector<std::byte*> free_;
   std::deque<Task> tasks_;
   int64_t under_way_ = 0;  ///< buffers handed back and not yet free
