@@ -1,8 +1,8 @@
 """The door to the CUDA part: the only module that imports ``tiering._cuda``.
 
 The CUDA part is built where nvcc and a GPU are found, or on request. Everything here says in one sentence why it cannot
-be used; nothing imports torch. Memory crosses as addresses, streams as handles (both whole numbers; 0: none). Signatures:
-``tiering/_cuda.pyi``, which the build makes; meaning: ``ext/cuda/include``.
+be used; nothing imports torch. Memory crosses as addresses, streams as handles (both whole numbers; 0: none).
+Signatures: ``tiering/_cuda.pyi``, which the build makes; meaning: ``ext/cuda/include``.
 """
 
 from __future__ import annotations
