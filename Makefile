@@ -128,7 +128,7 @@ $(VENV)/.base:
 	@$(SYSTEM_PACKAGES)
 	@echo "creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja </dev/null
+	@$(PIP) --no-compile "scikit-build-core>=0.10" "nanobind>=2.4" typing_extensions cmake ninja </dev/null
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.base

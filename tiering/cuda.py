@@ -1,6 +1,7 @@
-"""The door to the CUDA part, which is built where nvcc and a GPU are found, or on request.
+"""The door to the CUDA part: the only module that imports ``tiering._cuda``.
 
-The only module that imports ``tiering._cuda``. Signatures and meaning: ``tiering/_cuda.pyi``.
+Memory crosses as addresses, streams as handles (both whole numbers; 0: none). Signatures: ``tiering/_cuda.pyi``, which
+the build makes; meaning: ``ext/cuda/include``.
 """
 
 from __future__ import annotations
@@ -8,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tiering.errors import BudgetError, CapabilityError, DeviceError
 from tiering.units import format_bytes
 
 if TYPE_CHECKING:
     from tiering._cuda import (  # noqa: I001
-        Adjacency as Adjacency,
         DeviceMemory as DeviceMemory,
         Event as Event,
-        Keys as Keys,
-        Part as Part,
         PeerMemory as PeerMemory,
         PinnedMemory as PinnedMemory,
         Registration as Registration,
@@ -36,6 +34,13 @@ if TYPE_CHECKING:
         free_bytes as free_bytes,
         wait_event as wait_event,
     )
+
+Part: TypeAlias = tuple[int, int, int, int, int]
+"""(begins, indices, sums, firsts, edges)."""
+Adjacency: TypeAlias = tuple[int, int, bool, int, int, Part, list[Part], Part]
+"""(source type, destination type, int64 ids, local columns, end of the peers' columns, local, peers, host)."""
+Keys: TypeAlias = tuple[int, int, int, bool]
+"""(local keys, how many, all keys in host memory, int64)."""
 
 try:
     import tiering._cuda as _cuda

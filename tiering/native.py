@@ -4,7 +4,7 @@ Everything takes and returns numpy arrays, releases the GIL, and gives the same 
 functions check types, shapes and ranges and raise `tiering.errors.RefusedError` (a failed system call: ``OSError``)
 with the argument's name; callers that know the file behind an argument add its path.
 
-Signatures and meaning: ``tiering/_native.pyi``.
+Signatures: ``tiering/_native.pyi``, which the build makes; meaning: ``ext/include/tiering``.
 """
 
 from __future__ import annotations

@@ -9,66 +9,111 @@ using namespace tiering::bind;
 
 namespace {
 
-nb::tuple csc_tuple(tiering::CscArrays&& arrays, bool with_positions) {
-  nb::object positions = nb::none();
-  if (with_positions) positions = to_numpy(std::move(arrays.positions));
-  return nb::make_tuple(to_numpy(std::move(arrays.indptr)), to_numpy(std::move(arrays.indices)), positions);
+using Offsets = Values<const int64_t, "indptr">;
+using Source = Argument<tiering::IdView, "src">;
+using Destination = Argument<tiering::IdView, "dst">;
+using Bytes = Values<std::byte, "parts">;
+using Csc = std::tuple<tiering::Buffer<int64_t>, tiering::IdBuffer, std::optional<tiering::Buffer<int64_t>>>;
+
+Csc arrays(tiering::CscArrays&& csc, bool with_positions) {
+  std::optional<tiering::Buffer<int64_t>> positions;
+  if (with_positions) positions = std::move(csc.positions);
+  return {std::move(csc.indptr), std::move(csc.indices), std::move(positions)};
 }
 
-nb::tuple coo_to_csc(const AnyArray& src, const AnyArray& dst, int64_t num_src, int64_t num_dst, int threads,
-                     bool want_positions) {
-  check_threads(threads);
-  const auto s = id_view(src, "src"), d = id_view(dst, "dst");
-  return csc_tuple(
-      without_gil([&] { return tiering::coo_to_csc(s, d, num_src, num_dst, threads, want_positions); }),
-      want_positions);
+tiering::BucketGrid grid_of(int64_t num_keys, int shift) {
+  TIERING_EXPECT(num_keys > 0 && shift >= 0 && shift < 32,
+                 "a grid needs columns, and at most 2^31 of them in a bucket");
+  return {num_keys, shift};
 }
 
-nb::tuple transpose(const AnyArray& indptr, const AnyArray& indices, int64_t num_rows, int threads,
-                    bool want_positions) {
-  check_threads(threads);
-  const auto csc = csc_view(indptr, indices);
-  return csc_tuple(without_gil([&] { return tiering::transpose(csc, num_rows, threads, want_positions); }),
-                   want_positions);
+std::span<const int64_t> with_columns(const Matrix& matrix, int64_t columns) {
+  TIERING_EXPECT(matrix.columns == columns, "a run needs one column for each bucket and each value");
+  return matrix.entries;
 }
 
-void check_indptr(const AnyArray& indptr, int64_t num_indices, int threads) {
-  check_threads(threads);
-  const auto offsets = value_span<int64_t>(indptr, "indptr", "contiguous 1-D int64 array");
-  without_gil([&] { tiering::check_indptr(offsets, num_indices, "indptr", threads); });
+void scatter_edges(const Source& src, const Destination& dst,
+                   const std::vector<std::optional<Argument<tiering::EdgeValues, "values">>>& values,
+                   int64_t first_edge, int64_t num_src, int64_t num_dst, int shift,
+                   const Argument<Matrix, "counts">& counts, int64_t first, const std::vector<Bytes>& parts) {
+  tiering::EdgeChunk chunk{src, dst, first_edge, {}};
+  for (const auto& each : values) {
+    chunk.values.push_back(each ? each->get() : tiering::EdgeValues{});
+    TIERING_EXPECT(!each || static_cast<int64_t>(each->array.shape(0)) == chunk.dst.size,
+                   "values: expected one per edge, " + std::to_string(chunk.dst.size));
+  }
+  const auto grid = grid_of(num_dst, shift);
+  const Matrix by_thread = counts;
+  tiering::scatter_edges(chunk, num_src, grid, with_columns(by_thread, grid.num_buckets()), first, all(parts),
+                         static_cast<int>(by_thread.rows));
 }
 
-void check_csc(const AnyArray& indptr, const AnyArray& indices, int64_t num_src, int threads) {
-  check_threads(threads);
-  const auto csc = csc_view(indptr, indices);
-  without_gil([&] { tiering::check_csc(csc, num_src, threads); });
-}
-
-nb::object out_degrees(const AnyArray& indices, int64_t num_src, int threads) {
-  check_threads(threads);
-  const auto ids = id_span(indices, "indices");
-  return to_numpy(without_gil([&] { return tiering::out_degrees(ids, num_src, threads); }));
-}
-
-nb::tuple rmat_edges(int scale, int64_t num_edges, uint64_t seed, int threads, bool scramble) {
-  check_threads(threads);
-  if (num_edges < 0)
-    throw tiering::InputError("num_edges: expected 0 or more, found " + std::to_string(num_edges));
-  tiering::Buffer<int32_t> src(num_edges), dst(num_edges);
-  without_gil([&] { tiering::rmat_edges(scale, seed, scramble, src.span(), dst.span(), threads); });
-  return nb::make_tuple(to_numpy(std::move(src)), to_numpy(std::move(dst)));
+void sort_runs(const Values<std::byte, "memory">& memory, const Argument<Matrix, "places">& places,
+               const Argument<Matrix, "counts">& counts, const std::vector<int64_t>& item_bytes, int64_t num_columns,
+               int shift, int64_t num_src, int64_t first_entry, const Values<int64_t, "indptr">& indptr,
+               const std::vector<Bytes>& outs, Threads threads) {
+  for (const int64_t item : item_bytes) TIERING_EXPECT(item > 0, "a value has no bytes");
+  const auto grid = grid_of(num_columns, shift);
+  const tiering::ScatteredRuns runs{memory, with_columns(places, static_cast<int64_t>(item_bytes.size()) + 1),
+                                    with_columns(counts, grid.num_buckets()), item_bytes};
+  tiering::sort_runs(runs, grid, num_src, first_entry, indptr, all(outs), threads);
 }
 
 }  // namespace
 
 void bind_graph(nb::module_& m) {
-  m.def("coo_to_csc", &coo_to_csc, "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1,
-        "want_positions"_a = false);
-  m.def("transpose", &transpose, "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1,
-        "want_positions"_a = false);
-  m.def("check_indptr", &check_indptr, "indptr"_a, "num_indices"_a, "threads"_a = 1);
-  m.def("check_csc", &check_csc, "indptr"_a, "indices"_a, "num_src"_a, "threads"_a = 1);
-  m.def("out_degrees", &out_degrees, "indices"_a, "num_src"_a, "threads"_a = 1);
-  m.def("rmat_edges", &rmat_edges, "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1,
-        "scramble"_a = false);
+  m.def(
+      "coo_to_csc",
+      [](const Source& src, const Destination& dst, int64_t num_src, int64_t num_dst, Threads threads, bool positions) {
+        return arrays(tiering::coo_to_csc(src, dst, num_src, num_dst, threads, positions), positions);
+      },
+      "src"_a, "dst"_a, "num_src"_a, "num_dst"_a, "threads"_a = 1, "want_positions"_a = false, Release());
+  m.def(
+      "transpose",
+      [](const Offsets& indptr, const Ids<"indices">& indices, int64_t num_rows, Threads threads, bool positions) {
+        return arrays(tiering::transpose(csc_view(indptr, indices), num_rows, threads, positions), positions);
+      },
+      "indptr"_a, "indices"_a, "num_rows"_a, "threads"_a = 1, "want_positions"_a = false, Release());
+  m.def(
+      "check_indptr",
+      [](const Offsets& indptr, int64_t num_indices, Threads threads) {
+        tiering::check_indptr(indptr, num_indices, "indptr", threads);
+      },
+      "indptr"_a, "num_indices"_a, "threads"_a = 1, Release());
+  m.def(
+      "check_csc",
+      [](const Offsets& indptr, const Ids<"indices">& indices, int64_t num_src, Threads threads) {
+        tiering::check_csc(csc_view(indptr, indices), num_src, threads);
+      },
+      "indptr"_a, "indices"_a, "num_src"_a, "threads"_a = 1, Release());
+  m.def(
+      "out_degrees",
+      [](const Ids<"indices">& indices, int64_t num_src, Threads threads) {
+        return tiering::out_degrees(indices, num_src, threads);
+      },
+      "indices"_a, "num_src"_a, "threads"_a = 1, Release());
+  m.def(
+      "rmat_edges",
+      [](int scale, int64_t num_edges, uint64_t seed, Threads threads, bool scramble) {
+        TIERING_EXPECT(num_edges >= 0, "num_edges: expected 0 or more, found " + std::to_string(num_edges));
+        std::pair<tiering::Buffer<int32_t>, tiering::Buffer<int32_t>> edges(num_edges, num_edges);
+        tiering::rmat_edges(scale, seed, scramble, edges.first.span(), edges.second.span(), threads);
+        return edges;
+      },
+      "scale"_a, "num_edges"_a, "seed"_a = 0, "threads"_a = 1, "scramble"_a = false, Release());
+
+  m.def("scattered_bytes", &tiering::scattered_bytes, "num_src"_a);
+  m.def(
+      "count_buckets",
+      [](const Destination& dst, int64_t first_edge, int64_t num_dst, int shift, Threads threads) {
+        const auto grid = grid_of(num_dst, shift);
+        return Shaped<std::vector<int64_t>, 2>{
+            tiering::count_buckets(dst, first_edge, grid, threads),
+            {static_cast<size_t>(threads.count), static_cast<size_t>(grid.num_buckets())}};
+      },
+      "dst"_a, "first_edge"_a, "num_dst"_a, "shift"_a, "threads"_a = 1, Release());
+  m.def("scatter_edges", &scatter_edges, "src"_a, "dst"_a, "values"_a, "first_edge"_a, "num_src"_a, "num_dst"_a,
+        "shift"_a, "counts"_a, "first"_a, "parts"_a, Release());
+  m.def("sort_runs", &sort_runs, "memory"_a, "places"_a, "counts"_a, "item_bytes"_a, "num_columns"_a, "shift"_a,
+        "num_src"_a, "first_entry"_a, "indptr"_a, "outs"_a, "threads"_a = 1, Release());
 }

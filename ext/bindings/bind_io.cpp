@@ -1,37 +1,25 @@
-// Bindings of ext/src/io: readers of SSD images and the tiered gather.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+// Bindings of ext/src/io: readers of files, the tiered gather, checksums of pages.
 #include <nanobind/stl/array.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <tiering/io/gather.hpp>
+#include <tiering/io/page_hash.hpp>
 #include <tiering/io/stream_reader.hpp>
-#include <utility>
-#include <vector>
 
 #include "ndarray_types.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
+using namespace tiering;
+using namespace tiering::bind;
 
 namespace {
 
-using tiering::DirectMode;
-using tiering::Tier;
-
-using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Ids = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Checksums = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Rows = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <Name kName>
+using Bytes = Values<const std::byte, kName>;
+using Checksums = std::vector<Values<const uint32_t, "checksums">>;
 
 constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
 constexpr int64_t kSector = 4096;
@@ -43,219 +31,200 @@ DirectMode parse_direct(const std::string& text) {
   return DirectMode::off;
 }
 
-std::unique_ptr<tiering::SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
-                                                const std::string& engine, int depth,
-                                                const std::string& direct) {
+std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
+                                       const std::string& engine, int depth, const std::string& direct) {
   TIERING_EXPECT(!paths.empty(), "paths: expected at least one image");
-  TIERING_EXPECT(
-      page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
-      "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
+  TIERING_EXPECT(page_bytes >= 512 && page_bytes <= (64 << 20) && (page_bytes & (page_bytes - 1)) == 0,
+                 "page_bytes: expected a power of two from 512 to 64 Mi, found " + std::to_string(page_bytes));
   // A mapping always goes through the page cache.
-  auto images = tiering::ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
+  auto images = ImageSet::open(paths, engine == "mmap" ? DirectMode::off : parse_direct(direct));
   // A page rounded to sectors at both ends must fit one read.
-  const tiering::EngineOptions options{
-      .depth = depth, .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
-  return std::make_unique<tiering::SsdReader>(std::move(images), options, engine);
+  const EngineOptions options{.depth = depth,
+                              .max_read = static_cast<uint32_t>(std::max(kMaxRead, page_bytes + 2 * kSector))};
+  return std::make_unique<SsdReader>(std::move(images), options, engine);
 }
 
-std::string fallback_of(tiering::SsdReader& reader) {
-  nb::gil_scoped_release release;
+std::string fallback_of(SsdReader& reader) {
   const std::lock_guard turn(reader.turn);
   return reader.fallback();
 }
 
 /// A tiered table together with the arrays and the reader it points to.
 struct BoundTable {
-  tiering::TieredTable table;
-  std::optional<Bytes> gpu;
-  std::vector<Bytes> peers;
-  std::optional<Bytes> cpu;
+  TieredTable table;
+  std::optional<Bytes<"gpu">> gpu;
+  std::vector<Bytes<"peers">> peers;
+  std::optional<Bytes<"cpu">> cpu;
   nb::object reader;
-  std::vector<Checksums> checksums;
+  Checksums checksums;
 };
 
-void expect_bytes(const std::optional<Bytes>& array, int64_t rows, int64_t row_bytes, const char* what) {
-  const auto found = array ? static_cast<int64_t>(array->size()) : 0;
-  TIERING_EXPECT(found >= rows * row_bytes,
+/// Where `rows` rows begin that an array holds.
+const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes, const char* what) {
+  TIERING_EXPECT(static_cast<int64_t>(array.size()) >= rows * row_bytes,
                  std::string(what) + ": expected " + std::to_string(rows * row_bytes) + " bytes (" +
                      std::to_string(rows) + " rows of " + std::to_string(row_bytes) + "), found " +
-                     std::to_string(found));
-}
-
-const std::byte* address(const std::optional<Bytes>& array) {
-  return array ? reinterpret_cast<const std::byte*>(array->data()) : nullptr;
+                     std::to_string(array.size()));
+  return array.data();
 }
 
 /// Every page of the table has a checksum, where there are any.
-void expect_checksums(const tiering::TieredTable& table) {
+void expect_checksums(const TieredTable& table) {
   const int64_t rows = table.ranges.num_rows - table.ranges.cpu_end;
   if (table.checksums.empty() || rows == 0) return;
-  const tiering::SsdGeometry& ssd = table.ssd;
+  const SsdGeometry& ssd = table.ssd;
   TIERING_EXPECT(static_cast<int64_t>(table.checksums.size()) == ssd.num_images,
-                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) +
-                     " images, found " + std::to_string(table.checksums.size()));
+                 "checksums: expected an array for each of " + std::to_string(ssd.num_images) + " images, found " +
+                     std::to_string(table.checksums.size()));
   const int64_t pages = (ssd.address(rows - 1) + table.row_bytes - 1) / ssd.page_bytes + 1;
   for (int64_t page = std::max(pages - ssd.num_images, int64_t{0}); page < pages; ++page) {
     const auto found = static_cast<int64_t>(table.checksums[size_t(ssd.image_of(page))].size());
-    TIERING_EXPECT(page / ssd.num_images < found, "checksums: expected one for page " +
-                                                      std::to_string(page / ssd.num_images) + " of image " +
-                                                      std::to_string(ssd.image_of(page)) + ", found " +
-                                                      std::to_string(found));
+    TIERING_EXPECT(page / ssd.num_images < found,
+                   "checksums: expected one for page " + std::to_string(page / ssd.num_images) + " of image " +
+                       std::to_string(ssd.image_of(page)) + ", found " + std::to_string(found));
   }
 }
 
 void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
-                std::optional<Bytes> gpu, std::vector<Bytes> peers, std::optional<Bytes> cpu,
-                tiering::SsdReader* reader, nb::object owner, const tiering::SsdGeometry& ssd,
-                std::vector<Checksums> checksums) {
+                const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
+                const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_page, int64_t stride,
+                int64_t rows_per_page, int64_t page_bytes, const Checksums& checksums) {
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
-  tiering::TieredTable table;
-  table.row_bytes = row_bytes;
-  table.ranges = {ends[0], ends[1], ends[2], ends[3]};
-  expect_bytes(gpu, ends[0], row_bytes, "gpu");
-  expect_bytes(cpu, ends[2] - ends[1], row_bytes, "cpu");
+  const int64_t images = reader == nullptr ? 1 : static_cast<int64_t>(reader->images.images.size());
+  TieredTable table{.row_bytes = row_bytes,
+                    .ranges = {ends[0], ends[1], ends[2], ends[3]},
+                    .memory = {},
+                    .ssd = {first_page, stride, rows_per_page, page_bytes, images},
+                    .reader = reader,
+                    .checksums = all(checksums)};
+  const std::span<const std::byte> none;
+  table.memory.gpu = rows_of(gpu ? gpu->get() : none, ends[0], row_bytes, "gpu");
+  table.memory.cpu = rows_of(cpu ? cpu->get() : none, ends[2] - ends[1], row_bytes, "cpu");
   const int64_t peer_rows = ends[1] - ends[0], num_peers = static_cast<int64_t>(peers.size());
   TIERING_EXPECT(peer_rows == 0 || num_peers > 0, "peers: expected at least one array, found none");
   for (int64_t k = 0; k < num_peers; ++k)
-    expect_bytes(peers[k], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers");
+    table.memory.peers.push_back(
+        rows_of(peers[static_cast<size_t>(k)], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers"));
   if (ends[3] > ends[2]) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
-    TIERING_EXPECT(ssd.first_page >= 0 && ssd.stride >= row_bytes && ssd.rows_per_page >= 0 &&
-                       ssd.rows_per_page * ssd.stride <= ssd.page_bytes &&
-                       ssd.num_images == static_cast<int64_t>(reader->images.images.size()),
+    TIERING_EXPECT(first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
                    "ssd rows: stride, rows per page and page size do not fit together");
   }
-  table.memory.gpu = address(gpu);
-  table.memory.cpu = address(cpu);
-  for (const auto& peer : peers) table.memory.peers.push_back(address(peer));
-  table.ssd = ssd;
-  table.reader = reader;
-  for (const auto& each : checksums) table.checksums.emplace_back(each.data(), each.size());
   expect_checksums(table);
-  new (self) BoundTable{std::move(table), std::move(gpu),   std::move(peers),
-                        std::move(cpu),   std::move(owner), std::move(checksums)};
+  new (self) BoundTable{std::move(table), gpu, peers, cpu, nb::find(reader), checksums};
 }
 
-tiering::GatherStats gather(const BoundTable& self, const Ids& ids, const Rows& out, int threads) {
-  TIERING_EXPECT(threads >= 1, "threads: expected at least 1, found " + std::to_string(threads));
-  TIERING_EXPECT(out.shape(0) == ids.shape(0) && static_cast<int64_t>(out.shape(1)) == self.table.row_bytes,
-                 "out: expected shape (" + std::to_string(ids.shape(0)) + ", " +
-                     std::to_string(self.table.row_bytes) + ") in bytes, found (" +
-                     std::to_string(out.shape(0)) + ", " + std::to_string(out.shape(1)) + ")");
-  const std::span<const int64_t> wanted(ids.data(), ids.shape(0));
-  auto* target = reinterpret_cast<std::byte*>(out.data());
-  nb::gil_scoped_release release;
-  return tiering::gather(self.table, wanted, target, threads);
+GatherStats gather_into(const BoundTable& self, const Values<const int64_t, "ids">& ids,
+                        const Argument<RowsTarget, "out">& out, Threads threads) {
+  const std::span<const int64_t> wanted = ids;
+  const RowsTarget rows = out;
+  const auto row_bytes = static_cast<int64_t>(out.array.shape(1));
+  TIERING_EXPECT(rows.num_rows == static_cast<int64_t>(wanted.size()) && row_bytes == self.table.row_bytes &&
+                     (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
+                 "out: expected shape (" + std::to_string(wanted.size()) + ", " + std::to_string(self.table.row_bytes) +
+                     ") in bytes, contiguous, found (" + std::to_string(rows.num_rows) + ", " +
+                     std::to_string(row_bytes) + ")");
+  return gather(self.table, wanted, rows.data, threads);
 }
 
-using Buffer = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Wanted = std::vector<std::array<int64_t, 5>>;  ///< ranges: file, offset, bytes, buffer, place in it
+using Wanted = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
 
 /// A reader together with the buffers that it reads into.
 struct BoundStream {
-  std::vector<Buffer> buffers;
-  tiering::StreamReader reader;
+  std::vector<Values<std::byte, "buffers">> arrays;
+  std::vector<std::span<std::byte>> buffers;
+  StreamReader reader;
   bool registered = false;
-  Wanted started;
+  std::vector<const std::byte*> begins;  ///< per range that is read, of its buffer
 
-  BoundStream(const std::vector<std::string>& paths, std::vector<Buffer> into, const std::string& engine,
-              const std::string& direct)
-      : buffers(std::move(into)), reader(paths, engine, parse_direct(direct)) {
-    std::vector<std::span<std::byte>> memory;
-    for (const auto& buffer : buffers) memory.push_back(bytes(buffer));
-    registered = reader.register_buffers(memory);
+  BoundStream(const std::vector<std::string>& paths, const std::vector<Values<std::byte, "buffers">>& into,
+              const std::string& engine, const std::string& direct)
+      : arrays(into), buffers(all(into)), reader(paths, engine, parse_direct(direct)) {
+    registered = reader.register_buffers(buffers);
   }
 
-  static std::span<std::byte> bytes(const Buffer& buffer) {
-    return {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()};
-  }
-
+  /// A range: file, offset, bytes, buffer, place in it.
   void start(const Wanted& wanted) {
-    std::vector<tiering::StreamRange> ranges;
+    std::vector<StreamRange> ranges;
+    std::vector<const std::byte*> memories;
     for (const auto& [file, offset, size, buffer, place] : wanted) {
       TIERING_EXPECT(buffer >= 0 && buffer < static_cast<int64_t>(buffers.size()),
                      "no buffer has the number " + std::to_string(buffer));
-      auto memory = bytes(buffers[static_cast<size_t>(buffer)]);
-      TIERING_EXPECT(place >= 0 && place <= static_cast<int64_t>(memory.size()) &&
-                         place % tiering::StreamReader::kAlignment == 0,
+      const auto memory = buffers[static_cast<size_t>(buffer)];
+      const int64_t room = static_cast<int64_t>(memory.size()) - place;
+      TIERING_EXPECT(place >= 0 && room >= 0 && place % StreamReader::kAlignment == 0,
                      "a range begins at a multiple of 4096 within its buffer");
-      memory = memory.subspan(static_cast<size_t>(place));
-      ranges.push_back(
-          {static_cast<uint32_t>(file), offset, size, memory.data(), static_cast<int64_t>(memory.size())});
+      memories.push_back(memory.data());
+      ranges.push_back({static_cast<uint32_t>(file), offset, size, memory.data() + place, room});
     }
     reader.start(ranges);
-    started = wanted;
+    begins = std::move(memories);
   }
 
   std::vector<int64_t> finish() {
-    const auto begins = reader.finish();
+    const auto read = reader.finish();
     std::vector<int64_t> places;
-    for (size_t i = 0; i < begins.size(); ++i)
-      places.push_back(begins[i] - bytes(buffers[static_cast<size_t>(started[i][3])]).data());
+    for (size_t i = 0; i < read.size(); ++i) places.push_back(read[i] - begins[i]);
     return places;
   }
 };
-
-template <size_t N>
-std::vector<int64_t> listed(const std::array<int64_t, N>& values) {
-  return {values.begin(), values.end()};
-}
 
 }  // namespace
 
 void bind_io(nb::module_& m) {
   m.attr("ALIGNMENT") = kSector;
-  m.attr("DEFAULT_DEPTH") = tiering::EngineOptions{}.depth;
-  m.def("uring_unavailable", &tiering::uring_unavailable, nb::call_guard<nb::gil_scoped_release>());
+  m.attr("DEFAULT_DEPTH") = EngineOptions{}.depth;
+  m.def("uring_unavailable", &uring_unavailable, Release());
+  m.def(
+      "page_hashes",
+      [](const Bytes<"data">& data, int64_t page_bytes) {
+        const std::span<const std::byte> bytes = data;
+        const auto size = static_cast<int64_t>(bytes.size());
+        TIERING_EXPECT(page_bytes >= 1 && size % page_bytes == 0, "data: expected whole pages of " +
+                                                                      std::to_string(page_bytes) + " bytes, found " +
+                                                                      std::to_string(size) + " bytes");
+        tiering::Buffer<uint32_t> hashes(size / page_bytes);
+        page_hashes(bytes, static_cast<size_t>(page_bytes), hashes.span());
+        return hashes;
+      },
+      "data"_a, "page_bytes"_a, Release());
 
-  nb::class_<tiering::SsdReader>(m, "SsdReader")
-      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto",
-           nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("engine", [](const tiering::SsdReader& r) { return std::string(r.engine_name()); })
-      .def_prop_ro("fallback", &fallback_of)
-      .def_prop_ro("depth", [](const tiering::SsdReader& r) { return r.options.depth; })
-      .def_prop_ro("direct", [](const tiering::SsdReader& r) { return r.images.direct(); })
-      .def_prop_ro("note", [](const tiering::SsdReader& r) { return r.images.note(); })
-      .def_prop_ro("offset_alignment", [](const tiering::SsdReader& r) { return r.images.offset_alignment; })
-      .def_prop_ro("memory_alignment", [](const tiering::SsdReader& r) { return r.images.memory_alignment; });
+  nb::class_<SsdReader>(m, "SsdReader")
+      .def(nb::new_(&open_reader), "paths"_a, "page_bytes"_a, "engine"_a, "depth"_a, "direct"_a = "auto", Release())
+      .def_prop_ro("engine", [](const SsdReader& r) { return std::string(r.engine_name()); })
+      .def_prop_ro("fallback", &fallback_of, Release())
+      .def_prop_ro("depth", [](const SsdReader& r) { return r.options.depth; })
+      .def_prop_ro("direct", [](const SsdReader& r) { return r.images.direct(); })
+      .def_prop_ro("note", [](const SsdReader& r) { return r.images.note(); })
+      .def_prop_ro("offset_alignment", [](const SsdReader& r) { return r.images.offset_alignment; })
+      .def_prop_ro("memory_alignment", [](const SsdReader& r) { return r.images.memory_alignment; });
 
   nb::class_<BoundStream>(m, "StreamReader")
-      .def(nb::init<const std::vector<std::string>&, std::vector<Buffer>, const std::string&,
-                    const std::string&>(),
+      .def(nb::init<const std::vector<std::string>&, const std::vector<Values<std::byte, "buffers">>&,
+                    const std::string&, const std::string&>(),
            "paths"_a, "buffers"_a, "engine"_a, "direct"_a = "auto")
-      .def("start", &BoundStream::start, "ranges"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def("finish", &BoundStream::finish, nb::call_guard<nb::gil_scoped_release>())
+      .def("start", &BoundStream::start, "ranges"_a, Release())
+      .def("finish", &BoundStream::finish, Release())
       .def_ro("registered", &BoundStream::registered)
       .def_prop_ro("engine", [](const BoundStream& s) { return std::string(s.reader.engine()); })
       .def_prop_ro("direct", [](const BoundStream& s) { return s.reader.files().direct(); })
       .def_prop_ro("note", [](const BoundStream& s) { return s.reader.files().note(); });
 
-  nb::class_<tiering::GatherStats>(m, "GatherStats")
-      .def_prop_ro("rows", [](const tiering::GatherStats& s) { return listed(s.rows); })
-      .def_prop_ro("bytes", [](const tiering::GatherStats& s) { return listed(s.bytes); })
-      .def_prop_ro("nanoseconds", [](const tiering::GatherStats& s) { return listed(s.nanoseconds); })
-      .def_ro("reads", &tiering::GatherStats::reads)
-      .def_ro("read_bytes", &tiering::GatherStats::read_bytes)
-      .def_ro("direct_reads", &tiering::GatherStats::direct_reads)
-      .def_ro("bad_page", &tiering::GatherStats::bad_page)
-      .def_ro("fallback", &tiering::GatherStats::fallback);
+  nb::class_<GatherStats>(m, "GatherStats")
+      .def_ro("rows", &GatherStats::rows)
+      .def_ro("bytes", &GatherStats::bytes)
+      .def_ro("nanoseconds", &GatherStats::nanoseconds)
+      .def_ro("reads", &GatherStats::reads)
+      .def_ro("read_bytes", &GatherStats::read_bytes)
+      .def_ro("direct_reads", &GatherStats::direct_reads)
+      .def_ro("bad_page", &GatherStats::bad_page)
+      .def_ro("fallback", &GatherStats::fallback);
 
   nb::class_<BoundTable>(m, "TieredTable")
-      .def(
-          "__init__",
-          [](BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends, std::optional<Bytes> gpu,
-             std::vector<Bytes> peers, std::optional<Bytes> cpu, nb::object reader, int64_t first_page,
-             int64_t stride, int64_t rows_per_page, int64_t page_bytes, std::vector<Checksums> checksums) {
-            auto* ssd = reader.is_none() ? nullptr : nb::cast<tiering::SsdReader*>(reader);
-            const int64_t images = ssd == nullptr ? 1 : static_cast<int64_t>(ssd->images.images.size());
-            init_table(self, row_bytes, ends, std::move(gpu), std::move(peers), std::move(cpu), ssd,
-                       std::move(reader), {first_page, stride, rows_per_page, page_bytes, images},
-                       std::move(checksums));
-          },
-          "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(), "reader"_a.none(),
-          "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0,
-          "checksums"_a = std::vector<Checksums>())
-      .def("gather", &gather, "ids"_a, "out"_a, "threads"_a = 1);
+      .def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
+           "reader"_a.none(), "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0,
+           "checksums"_a = nb::make_tuple())
+      .def("gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1, Release());
 }

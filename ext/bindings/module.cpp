@@ -10,12 +10,10 @@ namespace nb = nanobind;
 
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
-void bind_bucket_sort(nb::module_& m);
 void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
-void bind_hashes(nb::module_& m);
 
 NB_MODULE(_native, m) {
   m.def("build_info", [] {
@@ -28,10 +26,8 @@ NB_MODULE(_native, m) {
   });
   bind_errors(m);
   bind_graph(m);
-  bind_bucket_sort(m);
   bind_scores(m);
   bind_reorder(m);
   bind_sampling(m);
   bind_io(m);
-  bind_hashes(m);
 }

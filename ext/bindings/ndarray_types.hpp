@@ -1,104 +1,228 @@
-// Between numpy and the core: arrays in as views (nothing is copied or cast silently), buffers out as numpy
-// arrays. Every check here names the argument, what was expected and what was found.
+// Between numpy and the core: arrays in as views (nothing is copied or cast silently), memory out as numpy arrays. The
+// types below carry what Python's stubs say (build/.../_native.pyi); views.cpp holds the checks.
 #pragma once
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
 #include <string>
 #include <tiering/buffer.hpp>
 #include <tiering/errors.hpp>
+#include <tiering/graph.hpp>
+#include <tiering/reorder.hpp>
+#include <tiering/sampling/growing_array.hpp>
+#include <tiering/sampling/sampler.hpp>
 #include <tiering/views.hpp>
+#include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace tiering::bind {
 
 namespace nb = nanobind;
+using Release = nb::call_guard<nb::gil_scoped_release>;
 
-/// Any array in host memory that may be read.
+/// Any array in host memory that may be read, or written.
 using AnyArray = nb::ndarray<nb::ro, nb::device::cpu>;
-/// Any array in host memory that may be written.
 using AnyMutableArray = nb::ndarray<nb::device::cpu>;
 
-template <typename Array>
-std::string describe(const Array& a) {
-  static constexpr const char* kNames[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
-  const auto dtype = a.dtype();
-  std::string text = dtype.code < 7 ? kNames[dtype.code] : "unknown";
-  if (dtype.code != 6) text += std::to_string(dtype.bits);
-  text += " array of shape (";
-  for (size_t i = 0; i < a.ndim(); ++i) text += std::to_string(a.shape(i)) + (i + 1 < a.ndim() ? ", " : "");
-  return text + (a.ndim() == 1 ? ",)" : ")");
+/// An int64 matrix without gaps.
+struct Matrix {
+  std::span<const int64_t> entries;
+  int64_t rows, columns;
+};
+
+/// Dtypes of Python's stubs.
+template <typename... T>
+constexpr auto array_name() {
+  using nb::detail::const_name;
+  if constexpr (sizeof...(T) > 1) {
+    return nb::detail::union_name(array_name<T>()...);
+  } else {
+    using Item = std::remove_const_t<std::tuple_element_t<0, std::tuple<T...>>>;
+    constexpr auto kWhole = [] {
+      if constexpr (std::is_same_v<Item, float>) return const_name("numpy.float32");
+      if constexpr (std::is_same_v<Item, double>) return const_name("numpy.float64");
+      if constexpr (sizeof(Item) == 1) return const_name("numpy.uint8");
+      if constexpr (std::is_same_v<Item, int32_t>) return const_name("numpy.int32");
+      if constexpr (std::is_same_v<Item, int64_t>) return const_name("numpy.int64");
+      if constexpr (std::is_same_v<Item, uint32_t>) return const_name("numpy.uint32");
+      if constexpr (std::is_same_v<Item, uint64_t>) return const_name("numpy.uint64");
+    };
+    return const_name("numpy.typing.NDArray[") + kWhole() + const_name("]");
+  }
 }
 
-template <typename Array>
-[[noreturn]] void mismatch(const char* name, const char* expected, const Array& a) {
-  throw InputError(std::string(name) + ": expected " + expected + ", found " + describe(a));
-}
+/// What an argument called `name` must be to be viewed so; throws InputError with what was expected and found.
+void view(const AnyArray& a, const char* name, IdView& out);
+void view(const AnyArray& a, const char* name, IdSpan& out);
+void view(const AnyArray& a, const char* name, IdArray& out);
+void view(const AnyArray& a, const char* name, WeightArray& out);
+void view(const AnyArray& a, const char* name, Matrix& out);
+void view(const AnyArray& a, const char* name, RowsView& out);
+void view(const AnyArray& a, const char* name, EdgeValues& out);
+void view(const AnyArray& a, const char* name, RowsTarget& out);
+void check_items(const AnyArray& a, const char* name, nb::dlpack::dtype dtype);
 
-template <typename Array>
-bool contiguous_1d(const Array& a) {
-  return a.ndim() == 1 && (a.shape(0) <= 1 || a.stride(0) == 1);
-}
-
-template <typename Array>
-bool is_ids(const Array& a) {
-  return a.dtype() == nb::dtype<int32_t>() || a.dtype() == nb::dtype<int64_t>();
-}
-
-/// 1-D ids with any stride.
-inline IdView id_view(const AnyArray& a, const char* name) {
-  if (a.ndim() != 1 || !is_ids(a)) mismatch(name, "1-D int32 or int64 array", a);
-  const bool wide = a.dtype() == nb::dtype<int64_t>();
-  return {a.data(), static_cast<int64_t>(a.shape(0)), a.stride(0) * (wide ? 8 : 4), wide};
-}
-
-/// 1-D contiguous ids.
-inline IdSpan id_span(const AnyArray& a, const char* name) {
-  if (!contiguous_1d(a) || !is_ids(a)) mismatch(name, "contiguous 1-D int32 or int64 array", a);
-  return {a.data(), static_cast<int64_t>(a.shape(0)), a.dtype() == nb::dtype<int64_t>()};
-}
-
-/// 1-D contiguous values of exactly type T.
 template <typename T>
-std::span<const T> value_span(const AnyArray& a, const char* name, const char* expected) {
-  if (!contiguous_1d(a) || a.dtype() != nb::dtype<T>()) mismatch(name, expected, a);
-  return {static_cast<const T*>(a.data()), a.shape(0)};
+void view(const AnyArray& a, const char* name, std::span<T>& out) {
+  using Item = std::conditional_t<sizeof(T) == 1, uint8_t, std::remove_const_t<T>>;
+  check_items(a, name, nb::dtype<Item>());
+  out = {static_cast<T*>(const_cast<void*>(a.data())), a.shape(0)};
 }
 
-inline std::span<const double> score_span(const AnyArray& a, const char* name) {
-  return value_span<double>(a, name, "contiguous 1-D float64 array");
-}
-
-inline CscView csc_view(const AnyArray& indptr, const AnyArray& indices) {
-  const auto offsets = value_span<int64_t>(indptr, "indptr", "contiguous 1-D int64 array");
-  if (offsets.empty()) throw InputError("indptr: expected one entry more than there are columns, found none");
-  return {offsets, id_span(indices, "indices")};
-}
-
-inline void check_threads(int threads) {
-  if (threads < 1) throw InputError("threads: expected at least 1, found " + std::to_string(threads));
-}
-
-/// Hands a buffer to numpy, which frees it with its last reference.
+/// What Python's stubs call the array of each view, and whether it is written.
+template <typename View>
+struct Form {
+  static constexpr auto kName = array_name<std::byte>();
+  static constexpr bool kWritten = std::is_same_v<View, RowsTarget>;
+};
+template <typename View>
+  requires(std::is_same_v<View, IdView> || std::is_same_v<View, IdSpan> || std::is_same_v<View, IdArray>)
+struct Form<View> {
+  static constexpr auto kName = array_name<int32_t, int64_t>();
+  static constexpr bool kWritten = false;
+};
+template <>
+struct Form<WeightArray> {
+  static constexpr auto kName = array_name<float, double>();
+  static constexpr bool kWritten = false;
+};
 template <typename T>
-nb::object to_numpy(Buffer<T>&& buffer) {
-  auto* owned = new Buffer<T>(std::move(buffer));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Buffer<T>*>(p); });
-  const size_t shape[1] = {static_cast<size_t>(owned->size())};
-  return nb::cast(nb::ndarray<nb::numpy, T>(owned->data(), 1, shape, owner));
+struct Form<std::span<T>> {
+  static constexpr auto kName = array_name<T>();
+  static constexpr bool kWritten = !std::is_const_v<T>;
+};
+template <>
+struct Form<Matrix> : Form<std::span<const int64_t>> {};
+
+/// The name of an argument, as messages say it.
+template <size_t kSize>
+struct Name {
+  char text[kSize];
+  constexpr Name(const char (&given)[kSize]) { std::copy_n(given, kSize, text); }  // NOLINT: written as text
+};
+
+/// An array that an argument called kName gave. Checked where it is viewed.
+template <typename View, Name kName>
+struct Argument {
+  AnyArray array;
+
+  View get() const {
+    View view{};
+    bind::view(array, kName.text, view);
+    return view;
+  }
+  operator View() const { return get(); }  // NOLINT: callers hand it on as the view
+};
+
+template <Name kName>
+using Ids = Argument<IdSpan, kName>;
+template <typename T, Name kName>
+using Values = Argument<std::span<T>, kName>;
+
+/// The views of arguments that were given as a list.
+template <typename View, Name kName>
+std::vector<View> all(const std::vector<Argument<View, kName>>& arguments) {
+  return {arguments.begin(), arguments.end()};
 }
 
-inline nb::object to_numpy(IdBuffer&& ids) {
-  return std::visit([](auto&& buffer) { return to_numpy(std::move(buffer)); }, std::move(ids));
+/// A number of threads.
+struct Threads {
+  int count = 1;
+  operator int() const {  // NOLINT: callers hand it on as the number
+    TIERING_EXPECT(count >= 1, "threads: expected at least 1, found " + std::to_string(count));
+    return count;
+  }
+};
+
+/// Memory that Python gets as an array of several dimensions.
+template <typename Memory, size_t kDimensions>
+struct Shaped {
+  Memory items;
+  std::array<size_t, kDimensions> shape;
+};
+
+/// Memory that Python gets as an array.
+template <typename T>
+inline constexpr bool kIsMemory = false;
+template <typename T>
+inline constexpr bool kIsMemory<Buffer<T>> = true;
+template <typename T>
+inline constexpr bool kIsMemory<GrowingArray<T>> = true;
+
+inline CscView csc_view(std::span<const int64_t> indptr, const IdSpan& indices) {
+  TIERING_EXPECT(!indptr.empty(), "indptr: expected one entry more than there are columns, found none");
+  return {indptr, indices};
 }
 
-/// Runs f without the GIL.
-template <typename F>
-auto without_gil(F&& f) {
-  nb::gil_scoped_release release;
-  return f();
+template <typename Memory>
+using ItemOf = std::remove_reference_t<decltype(*std::declval<Memory&>().data())>;
+
+/// Hands memory to numpy, which frees it with its last reference.
+template <typename Memory, size_t kDimensions>
+nb::handle to_numpy(Shaped<Memory, kDimensions>&& given) {
+  auto* const memory = new Memory(std::move(given.items));
+  nb::capsule owner(memory, [](void* p) noexcept { delete static_cast<Memory*>(p); });
+  return nb::ndarray<nb::numpy, ItemOf<Memory>>(memory->data(), kDimensions, given.shape.data(), owner)
+      .cast()
+      .release();
 }
 
 }  // namespace tiering::bind
+
+namespace nanobind::detail {
+
+template <typename View, tiering::bind::Name kName>
+struct type_caster<tiering::bind::Argument<View, kName>> {
+  using Given = tiering::bind::Argument<View, kName>;
+  NB_TYPE_CASTER(Given, tiering::bind::Form<View>::kName)
+
+  bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
+    using namespace tiering::bind;
+    make_caster<std::conditional_t<Form<View>::kWritten, AnyMutableArray, AnyArray>> caster;
+    if (!caster.from_python(source, flags, cleanup)) return false;
+    value.array = AnyArray(caster.value);
+    return true;
+  }
+};
+
+template <>
+struct type_caster<tiering::bind::Threads> {
+  NB_TYPE_CASTER(tiering::bind::Threads, const_name("int"))
+
+  bool from_python(handle source, auto flags, cleanup_list* cleanup) noexcept {
+    make_caster<int> caster;
+    if (!caster.from_python(source, flags, cleanup)) return false;
+    value.count = caster.value;
+    return true;
+  }
+};
+
+template <typename Memory>
+  requires tiering::bind::kIsMemory<Memory>
+struct type_caster<Memory, int> {
+  NB_TYPE_CASTER(Memory, tiering::bind::array_name<tiering::bind::ItemOf<Memory>>())
+
+  static handle from_cpp(Memory&& memory, rv_policy, cleanup_list*) {
+    const auto size = static_cast<size_t>(memory.size());
+    return tiering::bind::to_numpy(tiering::bind::Shaped<Memory, 1>{std::move(memory), {size}});
+  }
+};
+
+template <typename Memory, size_t kDimensions>
+struct type_caster<tiering::bind::Shaped<Memory, kDimensions>> {
+  using Given = tiering::bind::Shaped<Memory, kDimensions>;
+  NB_TYPE_CASTER(Given, tiering::bind::array_name<tiering::bind::ItemOf<Memory>>())
+
+  static handle from_cpp(Given&& given, rv_policy, cleanup_list*) { return tiering::bind::to_numpy(std::move(given)); }
+};
+
+}  // namespace nanobind::detail

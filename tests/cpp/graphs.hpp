@@ -62,11 +62,9 @@ inline PlainCsc grouped(const std::vector<int64_t>& keys, const std::vector<int6
   PlainCsc out;
   out.positions.resize(keys.size());
   std::iota(out.positions.begin(), out.positions.end(), 0);
-  std::stable_sort(out.positions.begin(), out.positions.end(), [&](int64_t a, int64_t b) {
-    return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)];
-  });
-  for (const int64_t k : out.positions)
-    out.indices.push_back(static_cast<int32_t>(ids[static_cast<size_t>(k)]));
+  std::stable_sort(out.positions.begin(), out.positions.end(),
+                   [&](int64_t a, int64_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
+  for (const int64_t k : out.positions) out.indices.push_back(static_cast<int32_t>(ids[static_cast<size_t>(k)]));
   out.indptr.push_back(0);
   for (int64_t key = 0, k = 0; key < num_keys; ++key) {
     while (k < static_cast<int64_t>(keys.size()) &&
@@ -81,9 +79,8 @@ inline PlainCsc grouped(const std::vector<int64_t>& keys, const std::vector<int6
 inline std::vector<int64_t> columns_of(const CscView& csc) {
   std::vector<int64_t> columns;
   for (int64_t v = 0; v < csc.num_columns(); ++v)
-    columns.insert(
-        columns.end(),
-        static_cast<size_t>(csc.indptr[static_cast<size_t>(v) + 1] - csc.indptr[static_cast<size_t>(v)]), v);
+    columns.insert(columns.end(),
+                   static_cast<size_t>(csc.indptr[static_cast<size_t>(v) + 1] - csc.indptr[static_cast<size_t>(v)]), v);
   return columns;
 }
 

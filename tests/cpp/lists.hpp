@@ -18,9 +18,7 @@ struct Csc {
   std::vector<int32_t> narrow;
   std::vector<int64_t> wide;
 
-  int64_t degree(int64_t v) const {
-    return indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)];
-  }
+  int64_t degree(int64_t v) const { return indptr[static_cast<size_t>(v) + 1] - indptr[static_cast<size_t>(v)]; }
   int64_t index(int64_t place) const {
     return narrow.empty() ? wide[static_cast<size_t>(place)] : narrow[static_cast<size_t>(place)];
   }
@@ -78,9 +76,7 @@ inline void fill(NodeTable& table, int64_t num_nodes, int64_t count) {
   for (int64_t i = 0; i < count; ++i) table.insert(i * 7 % num_nodes);
 }
 
-inline std::vector<int64_t> list_of(const NodeTable& table) {
-  return {table.nodes().begin(), table.nodes().end()};
-}
+inline std::vector<int64_t> list_of(const NodeTable& table) { return {table.nodes().begin(), table.nodes().end()}; }
 
 /// Place of `id`, which is appended if it is new.
 inline int32_t add(std::vector<int64_t>& known, int64_t id) {
@@ -106,8 +102,7 @@ inline std::vector<int64_t> checked_counts(Sampler& sampler) {
   CHECK(one == count(2) && one == count(7));
   std::vector<int64_t> features(1100, 0);
   for (int64_t b = 0; b < 20; ++b) {
-    const auto batch =
-        sampler.sample({{papers.data() + 30 * b, 30}, {nullptr, 0}}, 2, static_cast<uint64_t>(b), false);
+    const auto batch = sampler.sample({{papers.data() + 30 * b, 30}, {nullptr, 0}}, 2, static_cast<uint64_t>(b), false);
     for (const int64_t v : batch.nodes[0]) ++features[static_cast<size_t>(v)];
     for (const int64_t v : batch.nodes[1]) ++features[static_cast<size_t>(900 + v)];
   }

@@ -35,8 +35,7 @@ void test_scatter(int64_t nodes, int64_t num_edges, int64_t chunk, int shift, in
       const int64_t stop = std::min(num_edges, k + chunk);
       const auto by_thread = count_buckets(part_of(edges.dst, k, stop), k, grid, threads);
       counts.resize(counts.size() + buckets, 0);
-      for (size_t i = 0; i < by_thread.size(); ++i)
-        counts[counts.size() - buckets + i % buckets] += by_thread[i];
+      for (size_t i = 0; i < by_thread.size(); ++i) counts[counts.size() - buckets + i % buckets] += by_thread[i];
       std::vector<std::span<std::byte>> parts;
       for (const int64_t width : widths) {
         const int64_t bytes = ((stop - k) * width + 15) / 16 * 16;
@@ -45,8 +44,8 @@ void test_scatter(int64_t nodes, int64_t num_edges, int64_t chunk, int shift, in
         at += bytes;
       }
       const auto* const values = reinterpret_cast<const std::byte*>(triples.data() + 3 * k);
-      scatter_edges({part_of(edges.src, k, stop), part_of(edges.dst, k, stop), k, {{}, {values, 24, 24}}},
-                    num_src, grid, by_thread, 0, parts, threads);
+      scatter_edges({part_of(edges.src, k, stop), part_of(edges.dst, k, stop), k, {{}, {values, 24, 24}}}, num_src,
+                    grid, by_thread, 0, parts, threads);
     }
     const auto entries = static_cast<size_t>(num_edges);
     std::vector<int64_t> indptr(static_cast<size_t>(nodes)), positions(entries), thrice(entries * 3);
@@ -70,8 +69,7 @@ void test_scatter(int64_t nodes, int64_t num_edges, int64_t chunk, int shift, in
 void test_refusals() {
   const std::vector<int64_t> src{0, 9}, dst{1, 2};
   const BucketGrid grid{3, 0};
-  check_refused("edge 11: destination id 2 is outside 0..1",
-                [&] { count_buckets(view_of(dst), 10, {2, 0}, 2); });
+  check_refused("edge 11: destination id 2 is outside 0..1", [&] { count_buckets(view_of(dst), 10, {2, 0}, 2); });
   const auto counts = count_buckets(view_of(dst), 0, grid, 1);
   Buffer<std::byte> memory(64);
   const std::span<std::byte> whole[] = {memory.span()}, little[] = {memory.span().first(8)};

@@ -15,8 +15,8 @@
 
 #include "check.hpp"
 #include "graphs.hpp"
-#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 using namespace tiering;
 using tiering::test::kThreads;
@@ -50,7 +50,7 @@ struct Columns {
   int64_t size() const { return static_cast<int64_t>(weights.size()); }
 
   Sums sums(int threads = 1) const {
-    const CumulativeWeights made(view(), static_cast<int64_t>(indptr.size()) - 1, "relation 0", threads);
+    const auto made = cumulative_weights(view(), static_cast<int64_t>(indptr.size()) - 1, "relation 0", threads);
     return {made.data(), made.data() + size()};
   }
 };
@@ -135,30 +135,27 @@ void test_weights_that_are_refused() {
       check_refused("at edge 77", [&] { columns.sums(threads); });
       check_refused("expected finite weights of 0 or more", [&] { columns.sums(threads); });
     }
-    check_refused("weights of relation 0: all 3 are 0",
-                  [&] { Columns<float>{{0, 1, 3}, {0, 0, 0}}.sums(threads); });
+    check_refused("weights of relation 0: all 3 are 0", [&] { Columns<float>{{0, 1, 3}, {0, 0, 0}}.sums(threads); });
     CHECK((Columns<double>{{0, 0, 0}, {}}.sums(threads).empty()));
   }
   Columns<double> columns{{0, 1}, {1}};
   RelationView view = columns.view();
   view.weights = {};
   check_refused("weights of relation 0: expected one per edge, found none",
-                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+                [&] { cumulative_weights(view, 1, "relation 0", 1); });
   view = columns.view();
   view.weights.size = 2;
   check_refused("weights of relation 0: expected 1, one per edge, found 2",
-                [&] { CumulativeWeights(view, 1, "relation 0", 1); });
+                [&] { cumulative_weights(view, 1, "relation 0", 1); });
 }
 
 /// Offsets that lead outside must be refused before anything there is read: run under the address sanitizer.
 void test_damaged_offsets() {
-  const std::vector<std::vector<int64_t>> damaged{{0, 1 << 20, 6}, {0, -(1 << 20), 6},     {0, 4, 3, 6},
-                                                  {0, 7, 6},       {0, 5, 1 << 20, -3, 6}, {1, 2, 6},
-                                                  {0, 2, 5}};
+  const std::vector<std::vector<int64_t>> damaged{{0, 1 << 20, 6},        {0, -(1 << 20), 6}, {0, 4, 3, 6}, {0, 7, 6},
+                                                  {0, 5, 1 << 20, -3, 6}, {1, 2, 6},          {0, 2, 5}};
   for (const auto& indptr : damaged)
     for (const int threads : kThreads)
-      check_refused("indptr of relation 0 ",
-                    [&] { Columns<double>{indptr, {1, 2, 3, 4, 5, 6}}.sums(threads); });
+      check_refused("indptr of relation 0 ", [&] { Columns<double>{indptr, {1, 2, 3, 4, 5, 6}}.sums(threads); });
 }
 
 /// Places that `draw` takes; the room is no more than it says it needs, so that the sanitizer sees any overrun.
@@ -190,8 +187,7 @@ void check_chances(const std::map<Places, int>& found, const std::map<Places, do
 template <typename Draw>
 std::map<Places, int> outcomes(Draw& draw, int64_t degree, int64_t fanout, int rounds) {
   std::map<Places, int> found;
-  for (int key = 0; key < rounds; ++key)
-    ++found[taken_by(draw, 0, degree, fanout, static_cast<uint64_t>(key))];
+  for (int key = 0; key < rounds; ++key) ++found[taken_by(draw, 0, degree, fanout, static_cast<uint64_t>(key))];
   return found;
 }
 

@@ -14,11 +14,9 @@ void test_coo_to_csc(int64_t num_src, int64_t num_dst, int64_t num_edges) {
   const auto edges = random_edges<T>(num_src, num_dst, num_edges, 1);
   const PlainCsc expected = grouped(widened(edges.dst), widened(edges.src), num_dst);
   for (const int threads : kThreads) {
-    const auto found =
-        plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, true));
+    const auto found = plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, true));
     CHECK(found == expected);
-    auto without =
-        plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, false));
+    auto without = plain(coo_to_csc(view_of(edges.src), view_of(edges.dst), num_src, num_dst, threads, false));
     CHECK(without.positions.empty());
     without.positions = expected.positions;
     CHECK(without == expected);
@@ -49,9 +47,7 @@ void test_first_bad_edge_is_named() {
   edges.src[4321] = 100;
   edges.src[4500] = -1;
   for (const int threads : kThreads) {
-    auto convert = [&](int64_t n) {
-      coo_to_csc(view_of(edges.src), view_of(edges.dst), n, n, threads, false);
-    };
+    auto convert = [&](int64_t n) { coo_to_csc(view_of(edges.src), view_of(edges.dst), n, n, threads, false); };
     check_refused("edge 4321: source id 100 is outside 0..99", [&] { convert(100); });
     check_refused("edge 0: destination id 50", [&] { convert(0); });
   }
@@ -71,8 +67,7 @@ void test_out_degrees(int64_t num_src, int64_t num_edges) {
   const auto edges = random_edges(num_src, num_src, num_edges, 5);
   std::vector<int64_t> expected(static_cast<size_t>(num_src), 0);
   for (const auto u : edges.src) ++expected[static_cast<size_t>(u)];
-  for (const int threads : kThreads)
-    CHECK(copied(out_degrees(span_of(edges.src), num_src, threads)) == expected);
+  for (const int threads : kThreads) CHECK(copied(out_degrees(span_of(edges.src), num_src, threads)) == expected);
   const int64_t largest = *std::max_element(edges.src.begin(), edges.src.end());
   check_refused("is " + std::to_string(largest) + ", outside 0..",
                 [&] { out_degrees(span_of(edges.src), largest, 2); });

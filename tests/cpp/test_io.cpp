@@ -60,10 +60,9 @@ class Fixture {
     table.ranges = shape.ranges;
     place_memory();
     place_images();
-    reader.emplace(
-        ImageSet::open(paths_, engine == "mmap" ? DirectMode::off : mode),
-        EngineOptions{depth, static_cast<uint32_t>(std::max<int64_t>(64 << 10, shape.page_bytes + 8192))},
-        engine);
+    reader.emplace(ImageSet::open(paths_, engine == "mmap" ? DirectMode::off : mode),
+                   EngineOptions{depth, static_cast<uint32_t>(std::max<int64_t>(64 << 10, shape.page_bytes + 8192))},
+                   engine);
     table.reader = &*reader;
   }
 
@@ -97,21 +96,19 @@ class Fixture {
     table.ssd = {shape_.first_page, stride, per_page, shape_.page_bytes, shape_.images};
     const int64_t rows = shape_.rows - shape_.ranges.cpu_end;
     const int64_t pages =
-        shape_.first_page + (per_page > 0 ? (rows + per_page - 1) / per_page
-                                          : (rows * stride + shape_.page_bytes - 1) / shape_.page_bytes);
+        shape_.first_page +
+        (per_page > 0 ? (rows + per_page - 1) / per_page : (rows * stride + shape_.page_bytes - 1) / shape_.page_bytes);
     Bytes logical(static_cast<size_t>(pages * shape_.page_bytes));
     for (int64_t i = 0; i < rows; ++i) {
-      const int64_t in_space =
-          per_page > 0 ? i / per_page * shape_.page_bytes + i % per_page * stride : i * stride;
-      std::memcpy(logical.data() + shape_.first_page * shape_.page_bytes + in_space,
-                  truth(shape_.ranges.cpu_end + i), static_cast<size_t>(shape_.row_bytes));
+      const int64_t in_space = per_page > 0 ? i / per_page * shape_.page_bytes + i % per_page * stride : i * stride;
+      std::memcpy(logical.data() + shape_.first_page * shape_.page_bytes + in_space, truth(shape_.ranges.cpu_end + i),
+                  static_cast<size_t>(shape_.row_bytes));
     }
     for (int64_t k = 0; k < shape_.images; ++k) {
       paths_.push_back((dir_.path() / ("ssd-" + std::to_string(k))).string());
       std::ofstream file(paths_.back(), std::ios::binary);
       for (int64_t page = k; page < pages; page += shape_.images)
-        file.write(reinterpret_cast<const char*>(logical.data() + page * shape_.page_bytes),
-                   shape_.page_bytes);
+        file.write(reinterpret_cast<const char*>(logical.data() + page * shape_.page_bytes), shape_.page_bytes);
     }
   }
 
@@ -151,8 +148,7 @@ std::string message_of(const std::function<void()>& action) {
 void test_arithmetic() {
   static_assert(peer_slot(7, 3).peer == 1 && peer_slot(7, 3).slot == 2);
   constexpr TierRanges ranges{2, 4, 4, 9};
-  static_assert(ranges.tier_of(1) == Tier::gpu && ranges.tier_of(2) == Tier::peer &&
-                ranges.tier_of(4) == Tier::ssd);
+  static_assert(ranges.tier_of(1) == Tier::gpu && ranges.tier_of(2) == Tier::peer && ranges.tier_of(4) == Tier::ssd);
   constexpr SsdGeometry packed{3, 1536, 2, 4096, 2};
   static_assert(packed.address(3) == 3 * 4096 + 4096 + 1536);
   static_assert(packed.image_of(5) == 1 && packed.image_offset(5) == 2 * 4096);
@@ -165,9 +161,8 @@ void test_rows(const std::string& engine) {
     for (const int64_t images : {1, 3})
       for (const int64_t page_bytes : {512, 4096})
         for (const auto mode : {DirectMode::automatic, DirectMode::off}) {
-          Fixture fixture(
-              {.row_bytes = row_bytes, .page_bytes = page_bytes, .images = images, .first_page = 2}, engine,
-              5, mode);
+          Fixture fixture({.row_bytes = row_bytes, .page_bytes = page_bytes, .images = images, .first_page = 2}, engine,
+                          5, mode);
           const auto ids = random_ids(200, 350, 1);
           const AlignedBuffer out(ids.size() * static_cast<size_t>(row_bytes));
           const GatherStats stats = gather(fixture.table, ids, out.data(), 2);
@@ -272,12 +267,10 @@ void test_short_reads() {
   const Read read{0, 4096, 4000, 0, nullptr};
   CHECK(advance_read(image, read, 0, 100) == 100);
   CHECK(advance_read(image, read, 100, 3900) == 4000);
-  CHECK(message_of([&] {
-          advance_read(image, read, 100, 0);
-        }).find("ends at byte 8192, but bytes 0 to 4000") != std::string::npos);
-  CHECK(message_of([&] {
-          throw read_error(image, read, 512, EIO);
-        }).find(path + ": reading 3584 bytes at byte 512") == 0);
+  CHECK(message_of([&] { advance_read(image, read, 100, 0); }).find("ends at byte 8192, but bytes 0 to 4000") !=
+        std::string::npos);
+  CHECK(message_of([&] { throw read_error(image, read, 512, EIO); }).find(path + ": reading 3584 bytes at byte 512") ==
+        0);
 }
 
 /// Neighbours share a read, duplicates are read once, images take turns.
@@ -294,9 +287,7 @@ void test_plan() {
 }
 
 void test_opening() {
-  CHECK(message_of([] {
-          ImageFile("/nonexistent/image", DirectMode::automatic);
-        }).find("/nonexistent/image: ") == 0);
+  CHECK(message_of([] { ImageFile("/nonexistent/image", DirectMode::automatic); }).find("/nonexistent/image: ") == 0);
   CHECK(message_of([] { ImageFile("/tmp", DirectMode::off); }).find("/tmp: not a file") == 0);
   const ImageSet none;
   CHECK(message_of([&] { make_engine("spdk", none, {}); }).find("engine: expected io_uring") == 0);

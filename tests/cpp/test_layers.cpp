@@ -38,22 +38,19 @@ struct Layer {
   std::vector<double> weights;
 };
 
-Layer layer_plainly(const Csc& csc, const LayerTask& task, const std::vector<int64_t>& frontier_list,
+Layer layer_plainly(const Csc& csc, const HopTask& task, const std::vector<int64_t>& frontier_list,
                     std::vector<int64_t> known) {
   std::vector<int64_t> candidates;
   std::map<int64_t, double> importance;
-  std::vector<int64_t> frontier(frontier_list.begin() + task.frontier_begin,
-                                frontier_list.begin() + task.frontier_end);
+  std::vector<int64_t> frontier(frontier_list.begin() + task.frontier_begin, frontier_list.begin() + task.frontier_end);
   for (const int64_t v : frontier)
     for (int64_t p = csc.indptr[static_cast<size_t>(v)]; p < csc.indptr[static_cast<size_t>(v) + 1]; ++p) {
       add(candidates, csc.index(p));
-      importance[csc.index(p)] +=
-          1.0 / (static_cast<double>(csc.degree(v)) * static_cast<double>(csc.degree(v)));
+      importance[csc.index(p)] += 1.0 / (static_cast<double>(csc.degree(v)) * static_cast<double>(csc.degree(v)));
     }
   std::vector<std::pair<double, int64_t>> clocks;
   for (const int64_t u : candidates)
-    clocks.emplace_back(exponential(Stream(task.stream, task.source_keys.key_of(u)).next()) / importance[u],
-                        u);
+    clocks.emplace_back(exponential(Stream(task.stream, task.source_keys.key_of(u)).next()) / importance[u], u);
   std::sort(clocks.begin(), clocks.end());
   if (task.fanout >= 0 && static_cast<int64_t>(clocks.size()) > task.fanout)
     clocks.resize(static_cast<size_t>(task.fanout));
@@ -89,25 +86,25 @@ void check_layer(const Example& example, size_t relation, int64_t fanout, int64_
   NodeTable& sources = view.src_type == 0 ? papers : authors;
   NodeTable& destinations = view.dst_type == 0 ? papers : authors;
   SampledEdges edges;
-  LayerTask task{.relation = &view,
-                 .num_src = example.num_nodes[static_cast<size_t>(view.src_type)],
-                 .source_keys = view.src_type == 0 ? example.key_array() : IdArray{},
-                 .fanout = fanout,
-                 .stream = 17,
-                 .frontier_begin = 5,
-                 .frontier_end = 20,
-                 .known = known,
-                 .sources = &sources,
-                 .destinations = &destinations,
-                 .edges = &edges,
-                 .want_positions = true};
+  HopTask task{.relation = &view,
+               .num_src = example.num_nodes[static_cast<size_t>(view.src_type)],
+               .source_keys = view.src_type == 0 ? example.key_array() : IdArray{},
+               .fanout = fanout,
+               .stream = 17,
+               .frontier_begin = 5,
+               .frontier_end = 20,
+               .known = known,
+               .sources = &sources,
+               .destinations = &destinations,
+               .edges = &edges,
+               .want_positions = true};
   const Layer expected = layer_plainly(csc, task, list_of(destinations), list_of(sources));
   hop.run(task);
   CHECK(list_of(sources) == expected.known);
   CHECK(std::equal(edges.src.begin(), edges.src.end(), expected.src.begin(), expected.src.end()));
   CHECK(std::equal(edges.dst.begin(), edges.dst.end(), expected.dst.begin(), expected.dst.end()));
-  CHECK(std::equal(edges.positions.begin(), edges.positions.end(), expected.positions.begin(),
-                   expected.positions.end()));
+  CHECK(
+      std::equal(edges.positions.begin(), edges.positions.end(), expected.positions.begin(), expected.positions.end()));
   CHECK(edges.weights.size() == edges.src.size());
   for (int64_t k = 0; k < edges.weights.size(); ++k)
     CHECK(std::abs(edges.weights[k] - expected.weights[static_cast<size_t>(k)]) < 1e-6);
@@ -131,18 +128,18 @@ void test_layer_on_bad_lists() {
   NodeTable table;
   fill(table, 900, 300);
   LayerHop hop;
-  const LayerTask task{.relation = &example.relations[0],
-                       .num_src = 900,
-                       .source_keys = {},
-                       .fanout = 3,
-                       .stream = 1,
-                       .frontier_begin = 0,
-                       .frontier_end = 300,
-                       .known = 300,
-                       .sources = &table,
-                       .destinations = &table,
-                       .edges = nullptr,
-                       .want_positions = false};
+  const HopTask task{.relation = &example.relations[0],
+                     .num_src = 900,
+                     .source_keys = {},
+                     .fanout = 3,
+                     .stream = 1,
+                     .frontier_begin = 0,
+                     .frontier_end = 300,
+                     .known = 300,
+                     .sources = &table,
+                     .destinations = &table,
+                     .edges = nullptr,
+                     .want_positions = false};
   example.csc[0].narrow[10] = -4;
   check_refused("indices[10]: source id -4 is outside 0..899", [&] { hop.run(task); });
   example.csc[0].narrow[10] = 4;
@@ -157,8 +154,7 @@ void test_counts() {
   config.frontier = Frontier::only_new;
   Sampler sampler(config);
   const auto reads = checked_counts(sampler);
-  CHECK(*std::min_element(reads.begin(), reads.end()) == 0 &&
-        *std::max_element(reads.begin(), reads.end()) > 5);
+  CHECK(*std::min_element(reads.begin(), reads.end()) == 0 && *std::max_element(reads.begin(), reads.end()) > 5);
 }
 
 }  // namespace

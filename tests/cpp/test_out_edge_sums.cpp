@@ -43,8 +43,7 @@ void add_relation(Problem& p, int src, int dst, PlainCsc csc, bool wide = false)
 }
 
 void add_random(Problem& p, int src, int dst, int64_t num_edges, bool wide = false) {
-  const int64_t num_src = p.num_nodes[static_cast<size_t>(src)],
-                num_dst = p.num_nodes[static_cast<size_t>(dst)];
+  const int64_t num_src = p.num_nodes[static_cast<size_t>(src)], num_dst = p.num_nodes[static_cast<size_t>(dst)];
   const auto edges = random_edges(num_src, num_dst, num_edges, p.graphs.size());
   add_relation(p, src, dst, grouped(widened(edges.dst), widened(edges.src), num_dst), wide);
 }
@@ -57,8 +56,7 @@ Sums expected_sums(const Problem& p, const std::vector<bool>& active) {
     const auto& g = p.graphs[r];
     for (size_t v = 0; v + 1 < g.indptr.size(); ++v)
       for (int64_t k = g.indptr[v]; k < g.indptr[v + 1]; ++k)
-        sums[static_cast<size_t>(p.src_types[r])][static_cast<size_t>(g.indices[static_cast<size_t>(k)])] +=
-            p.x[r][v];
+        sums[static_cast<size_t>(p.src_types[r])][static_cast<size_t>(g.indices[static_cast<size_t>(k)])] += p.x[r][v];
   }
   Sums rounded;
   for (const auto& values : sums) rounded.emplace_back(values.begin(), values.end());
@@ -79,8 +77,7 @@ Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& activ
   std::vector<int> used(static_cast<size_t>(kernel.num_ranges()), 0);
   kernel.sweep([&](int64_t i, const SumRange& range) {
     ++used[static_cast<size_t>(i)];
-    std::copy(range.sums.begin(), range.sums.end(),
-              sums[static_cast<size_t>(range.type)].begin() + range.first);
+    std::copy(range.sums.begin(), range.sums.end(), sums[static_cast<size_t>(range.type)].begin() + range.first);
   });
   CHECK(std::all_of(used.begin(), used.end(), [](int times) { return times == 1; }));
   return sums;
@@ -122,8 +119,7 @@ int64_t test_sums(const Problem& p, const SumLimits& limits) {
     CHECK(sums == first);
     const Sums fewer = swept(kernel, p, some), truth = expected_sums(p, some);
     for (size_t t = 0; t < sums.size(); ++t)
-      for (size_t u = 0; u < sums[t].size(); ++u)
-        CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
+      for (size_t u = 0; u < sums[t].size(); ++u) CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
     CHECK(swept(kernel, p, all) == first);
   }
   return test_budgets(relations, p, limits, first);
@@ -175,8 +171,7 @@ void test_star() {
   test_sums(p, kFine);
   for (const int threads : kThreads) {
     CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {}, 0, kFine).plan().largest_piece() <= 64);
-    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {}, 0, {1, 8, 0}).plan().largest_piece() <=
-          n * 5 / 4 / 8);
+    CHECK(OutEdgeSums({p.relation(0)}, p.num_nodes, threads, {}, 0, {1, 8, 0}).plan().largest_piece() <= n * 5 / 4 / 8);
   }
 }
 

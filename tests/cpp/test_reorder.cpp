@@ -52,8 +52,7 @@ RelabelWindow window_of(const PlainCsc& result, int64_t first, int64_t end, void
   const auto& indptr = result.indptr;
   const auto low = std::upper_bound(indptr.begin(), indptr.end(), first) - indptr.begin() - 1;
   const auto high = std::lower_bound(indptr.begin(), indptr.end(), end) - indptr.begin();
-  return {first, end, low,
-          std::span(indptr).subspan(static_cast<size_t>(low), static_cast<size_t>(high - low)), out};
+  return {first, end, low, std::span(indptr).subspan(static_cast<size_t>(low), static_cast<size_t>(high - low)), out};
 }
 
 template <typename T>
@@ -64,8 +63,8 @@ SourceMap part_of(const std::vector<T>& map, int64_t first, int64_t count) {
 /// Ids and values of `item` bytes, window by window, chunk by chunk, and new ids a slice of the source map at a time;
 /// nothing beyond a window is written.
 template <typename T>
-void test_windows(int64_t num_src, int64_t num_dst, int64_t num_edges, int64_t window, int64_t chunk,
-                  int64_t item, int64_t slice) {
+void test_windows(int64_t num_src, int64_t num_dst, int64_t num_edges, int64_t window, int64_t chunk, int64_t item,
+                  int64_t slice) {
   const Relabelled<T> graph(num_src, num_dst, num_edges);
   std::vector<char> values(static_cast<size_t>(num_edges * item));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<char>(i * 31 + i / 251);
@@ -78,12 +77,10 @@ void test_windows(int64_t num_src, int64_t num_dst, int64_t num_edges, int64_t w
         const OldEntries part{graph.csc.indptr, span_of(graph.columns), k, std::min(num_edges, k + chunk)};
         place_indices({graph.csc.indices.data() + k, part.end - k, false}, num_src, part,
                       window_of(graph.expected, first, end, ids.data()), threads);
-        place_values(values.data() + k * item, item, part, window_of(graph.expected, first, end, data.data()),
-                     threads);
+        place_values(values.data() + k * item, item, part, window_of(graph.expected, first, end, data.data()), threads);
       }
       for (int64_t source = 0; source < num_src; source += slice)
-        rename_sources(ids.data(), count, part_of(graph.sources, source, std::min(slice, num_src - source)),
-                       threads);
+        rename_sources(ids.data(), count, part_of(graph.sources, source, std::min(slice, num_src - source)), threads);
       for (int64_t i = 0; i < count; ++i) {
         const auto entry = static_cast<size_t>(first + i), at = static_cast<size_t>(i);
         CHECK(ids[at] == graph.expected.indices[entry]);
@@ -110,8 +107,8 @@ void test_relabel_refusals() {
   check_refused("dst_old_to_new has 9 entries for 10 columns", relabel);
   columns = random_permutation<int32_t>(10, 1);
   check_refused("the chunk ends at entry 101, but indptr at 100", [&] {
-    place_indices({csc.indices.data(), 100, false}, 20, {csc.indptr, span_of(columns), 1, 101},
-                  {0, 0, 0, {}, nullptr}, 1);
+    place_indices({csc.indices.data(), 100, false}, 20, {csc.indptr, span_of(columns), 1, 101}, {0, 0, 0, {}, nullptr},
+                  1);
   });
 }
 
@@ -158,9 +155,8 @@ void test_gather(int64_t row_bytes, int64_t stride) {
     for (int64_t i = 0; i < wanted; ++i)
       for (int64_t b = 0; b < stride; ++b) {
         const auto found = out[static_cast<size_t>(i * stride + b)];
-        CHECK(found == (b < row_bytes
-                            ? table[static_cast<size_t>(ids[static_cast<size_t>(i)] * row_bytes + b)]
-                            : std::byte{0xee}));
+        CHECK(found == (b < row_bytes ? table[static_cast<size_t>(ids[static_cast<size_t>(i)] * row_bytes + b)]
+                                      : std::byte{0xee}));
       }
     ids[50] = rows;
     check_refused("ids[50] is 40, outside the table's 40 rows", [&] {

@@ -50,8 +50,7 @@ void test_lines() {
       const RowCopy copy = RowCopy::plan(row_bytes, address);
       const uint64_t end = address + static_cast<uint64_t>(row_bytes);
       const auto lines = static_cast<int64_t>((end + kDeviceLineBytes - 1) / kDeviceLineBytes);
-      const int64_t shifted = requests(copy, address, copy.shift(address)),
-                    plain = requests(copy, address, 0);
+      const int64_t shifted = requests(copy, address, copy.shift(address)), plain = requests(copy, address, 0);
       CHECK(shifted <= lines + 1 && shifted <= plain + 1);
       if (address % 128 == 0) CHECK(shifted == lines);
       if (copy.steps > 4 && address % 128 != 0) CHECK(shifted < plain);
@@ -109,8 +108,7 @@ void test_rows_of_every_tier() {
         staged.insert(staged.end(), all + ids[i] * row_bytes, all + (ids[i] + 1) * row_bytes);
       }
       table.staged = staged.data();
-      const RowCopy copy =
-          RowCopy::plan(row_bytes, table.alignment_bits() | reinterpret_cast<uintptr_t>(out.data()));
+      const RowCopy copy = RowCopy::plan(row_bytes, table.alignment_bits() | reinterpret_cast<uintptr_t>(out.data()));
       for (size_t i = 0; i < ids.size(); ++i) {
         CHECK(table.contains(ids[i]));
         const std::byte* const row = table.row(ids[i], slots[i]);
@@ -118,8 +116,8 @@ void test_rows_of_every_tier() {
         for (int32_t step = 0; step < copy.steps; ++step)
           for (int lane = 0; lane < copy.lanes; ++lane)
             if (const int32_t word = copy.word(step, lane, shift); word >= 0)
-              std::memcpy(out.data() + static_cast<int64_t>(i) * row_bytes + word * copy.width,
-                          row + word * copy.width, static_cast<size_t>(copy.width));
+              std::memcpy(out.data() + static_cast<int64_t>(i) * row_bytes + word * copy.width, row + word * copy.width,
+                          static_cast<size_t>(copy.width));
       }
       for (size_t i = 0; i < ids.size(); ++i)
         CHECK(std::memcmp(out.data() + static_cast<int64_t>(i) * row_bytes, all + ids[i] * row_bytes,

@@ -52,10 +52,9 @@ struct Example {
     const auto size = [](const Csc& c) { return static_cast<int64_t>(c.indices.size()); };
     SamplerConfig config;
     config.num_nodes = num_nodes;
-    config.relations = {
-        {0, 0, cites.indptr.data(), {.narrow = cites.indices.data(), .size = size(cites)}},
-        {1, 0, writes.indptr.data(), {.wide = writes.wide.data(), .size = size(writes)}},
-        {0, 1, written.indptr.data(), {.narrow = written.indices.data(), .size = size(written)}}};
+    config.relations = {{0, 0, cites.indptr.data(), {.narrow = cites.indices.data(), .size = size(cites)}},
+                        {1, 0, writes.indptr.data(), {.wide = writes.wide.data(), .size = size(writes)}},
+                        {0, 1, written.indptr.data(), {.narrow = written.indices.data(), .size = size(written)}}};
     config.fanouts = {{5, 3, 0}, {60, -1, 4}, {2, 2, 2}};
     config.frontier = frontier;
     config.node_keys.resize(2);
@@ -90,8 +89,7 @@ void verify(const SamplerConfig& config, const SampledBatch& batch) {
         for (int64_t n = 0; n < UniformDraw::most(end - begin, fanout); ++n, ++k) {
           const int64_t place = edges.positions[k];
           CHECK(place >= begin && place < end && places.insert(place).second);
-          const int64_t id =
-              relation.indices.narrow ? relation.indices.narrow[place] : relation.indices.wide[place];
+          const int64_t id = relation.indices.narrow ? relation.indices.narrow[place] : relation.indices.wide[place];
           CHECK(edges.dst[k] == i && edges.src[k] == add(src, id));
         }
       }
@@ -135,8 +133,7 @@ void test_many_callers() {
   std::vector<int64_t> papers(1000);
   std::iota(papers.begin(), papers.end(), 0);
   const auto sample = [&](int64_t b) {
-    return flat(
-        sampler.sample({{papers.data() + 50 * b, 50}, {nullptr, 0}}, 1, static_cast<uint64_t>(b), false));
+    return flat(sampler.sample({{papers.data() + 50 * b, 50}, {nullptr, 0}}, 1, static_cast<uint64_t>(b), false));
   };
   std::vector<std::vector<int64_t>> alone, together(20);
   for (int64_t b = 0; b < 20; ++b) alone.push_back(sample(b));
@@ -166,8 +163,7 @@ void test_counts() {
   CHECK(one == count(2) && one == count(7));
   std::vector<int64_t> features(3400, 0);
   for (int64_t b = 3; b < 19; ++b) {
-    const auto batch =
-        sampler.sample({{papers.data() + 50 * b, 50}, {nullptr, 0}}, 2, static_cast<uint64_t>(b), false);
+    const auto batch = sampler.sample({{papers.data() + 50 * b, 50}, {nullptr, 0}}, 2, static_cast<uint64_t>(b), false);
     for (const int64_t v : batch.nodes[0]) ++features[static_cast<size_t>(v)];
     for (const int64_t v : batch.nodes[1]) ++features[static_cast<size_t>(3000 + v)];
   }
@@ -222,9 +218,8 @@ void test_bad_input() {
   Example example;
   Sampler sampler(example.config(Frontier::all));
   const int64_t bad_seed = 3000, seeds[] = {0, 1, 2};
-  CHECK(message_of([&] {
-          sampler.sample({{&bad_seed, 1}, {nullptr, 0}}, 0, 0, false);
-        }).find("id 3000 is outside") != std::string::npos);
+  CHECK(message_of([&] { sampler.sample({{&bad_seed, 1}, {nullptr, 0}}, 0, 0, false); }).find("id 3000 is outside") !=
+        std::string::npos);
   example.cites.indices[0] = 4000;
   CHECK(example.cites.indptr[1] > 60);
   auto config = example.config(Frontier::all);

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <numeric>
 #include <tiering/errors.hpp>
-#include <tiering/io/double_buffer.hpp>
-#include <tiering/scratch_file.hpp>
+#include <tiering/io/scratch_file.hpp>
+#include <tiering/io/stream.hpp>
 
 #include "check.hpp"
 
@@ -31,18 +31,18 @@ void test_written_behind_and_read_back() {
     CHECK(std::filesystem::is_empty(where));
     WriteBehind behind(file, kBlock, 5, 3);
     for (int64_t b = 0; b < kBlocks; ++b) {
-      char* const buffer = behind.take();
-      std::fill_n(buffer, kBlock, static_cast<char>(b * 7));
+      std::byte* const buffer = behind.take();
+      std::fill_n(buffer, kBlock, static_cast<std::byte>(b * 7));
       behind.write(buffer, (kBlocks - 1 - b) * kBlock, kBlock);
     }
     behind.finish();
     DoubleBuffer buffer(file.to_read(), 10 * kBlock);
     buffer.request(0, 10 * kBlock);
     for (int64_t part = 0; part < kBlocks / 10; ++part) {
-      const char* const read = buffer.take();
+      const std::byte* const read = buffer.take();
       if (part + 1 < kBlocks / 10) buffer.request((part + 1) * 10 * kBlock, 10 * kBlock);
       for (int64_t i = 0; i < 10 * kBlock; i += 1111)
-        CHECK(read[i] == static_cast<char>((kBlocks - 1 - part * 10 - i / kBlock) * 7));
+        CHECK(read[i] == static_cast<std::byte>((kBlocks - 1 - part * 10 - i / kBlock) * 7));
     }
   }
   CHECK(rmdir(where.c_str()) == 0);
@@ -89,22 +89,20 @@ void test_stream() {
   CHECK(std::fclose(out) == 0);
   const auto size = static_cast<int64_t>(values.size());
   const bool direct = ImageFile(name, DirectMode::automatic).direct();
-  for (const auto& [begin, end] :
-       std::vector<std::pair<int64_t, int64_t>>{{0, size},
-                                                {1, size - 1},
-                                                {700001, 700002},
-                                                {size - 5, size},
-                                                {0, 0},
-                                                {1100000, std::min<int64_t>(size, 2200000)}})
+  for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, size},
+                                                                           {1, size - 1},
+                                                                           {700001, 700002},
+                                                                           {size - 5, size},
+                                                                           {0, 0},
+                                                                           {1100000, std::min<int64_t>(size, 2200000)}})
     for (const std::string& source : {direct ? name : std::string(), std::string()}) {
       int64_t at = begin, past = -1;  // the byte behind what was seen of the file
-      const DirectFile file{
-          source, [&](int64_t offset, std::span<const std::byte> bytes) {
-            CHECK(past < 0 ? offset <= begin * static_cast<int64_t>(sizeof(T)) : offset == past);
-            const auto* const written = reinterpret_cast<const std::byte*>(values.data());
-            CHECK(std::equal(bytes.begin(), bytes.end(), written + offset));
-            past = offset + static_cast<int64_t>(bytes.size());
-          }};
+      const DirectFile file{source, [&](int64_t offset, std::span<const std::byte> bytes) {
+                              CHECK(past < 0 ? offset <= begin * static_cast<int64_t>(sizeof(T)) : offset == past);
+                              const auto* const written = reinterpret_cast<const std::byte*>(values.data());
+                              CHECK(std::equal(bytes.begin(), bytes.end(), written + offset));
+                              past = offset + static_cast<int64_t>(bytes.size());
+                            }};
       for_steps(file, values.data(), begin, end, [&](const T* read, int64_t from, int64_t to) {
         CHECK(from == at && from < to);
         for (; at < to; ++at) CHECK(read[at] == values[static_cast<size_t>(at)]);

@@ -13,9 +13,7 @@ using namespace tiering;
 
 namespace {
 
-std::byte pattern(size_t file, int64_t at) {
-  return static_cast<std::byte>((at * 31 + at / 4096 + file * 7) & 255);
-}
+std::byte pattern(size_t file, int64_t at) { return static_cast<std::byte>((at * 31 + at / 4096 + file * 7) & 255); }
 
 struct Files {
   Files() {
@@ -24,11 +22,9 @@ struct Files {
     folder = name;
     for (size_t f = 0; f < 2; ++f) {
       std::vector<char> data(3'000'001 + f);
-      for (size_t i = 0; i < data.size(); ++i)
-        data[i] = static_cast<char>(pattern(f, static_cast<int64_t>(i)));
+      for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(pattern(f, static_cast<int64_t>(i)));
       paths.push_back((folder / std::to_string(f)).string());
-      std::ofstream(paths.back(), std::ios::binary)
-          .write(data.data(), static_cast<std::streamsize>(data.size()));
+      std::ofstream(paths.back(), std::ios::binary).write(data.data(), static_cast<std::streamsize>(data.size()));
     }
   }
   ~Files() { fs::remove_all(folder); }
@@ -43,8 +39,7 @@ void test_ranges(const Files& files, const std::string& engine, DirectMode mode,
   if (registered) reader.register_buffers(buffers);
   const struct {
     int64_t offset, bytes;
-  } ranges[] = {{0, 3'000'001}, {1, 3'000'000}, {4095, 2}, {4096, 4096},
-                {1'234'567, 1}, {2'999'999, 2}, {77, 0}};
+  } ranges[] = {{0, 3'000'001}, {1, 3'000'000}, {4095, 2}, {4096, 4096}, {1'234'567, 1}, {2'999'999, 2}, {77, 0}};
   for (const auto& a : ranges)
     for (const auto& b : ranges) {
       const StreamRange wanted[] = {{0, a.offset, a.bytes, first.data(), 4 << 20},
@@ -53,8 +48,7 @@ void test_ranges(const Files& files, const std::string& engine, DirectMode mode,
       const auto begins = reader.finish();
       CHECK(begins.size() == 2);
       for (size_t f = 0; f < 2; ++f)
-        for (int64_t i = 0; i < wanted[f].bytes; i += 97)
-          CHECK(begins[f][i] == pattern(f, wanted[f].offset + i));
+        for (int64_t i = 0; i < wanted[f].bytes; i += 97) CHECK(begins[f][i] == pattern(f, wanted[f].offset + i));
     }
 }
 

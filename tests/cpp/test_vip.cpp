@@ -65,8 +65,8 @@ Expected recursion(const Problem& p, const Fanouts& fanouts, const InclusionOpti
         drawn[i][v] += active * w;
         waiting[i][v] = active * (1 - w);
         for (int64_t k = r.csc.indptr[v]; k < r.csc.indptr[v + 1]; ++k)
-          missed[static_cast<size_t>(r.src_type)]
-                [static_cast<size_t>(r.csc.indices[static_cast<size_t>(k)])] *= 1 - drawn[i][v];
+          missed[static_cast<size_t>(r.src_type)][static_cast<size_t>(r.csc.indices[static_cast<size_t>(k)])] *=
+              1 - drawn[i][v];
       }
     }
     for (size_t t = 0; t < p.num_nodes.size(); ++t)
@@ -96,8 +96,7 @@ Problem random_problem(const std::vector<int64_t>& num_nodes, const std::vector<
   return p;
 }
 
-void check_close(const std::vector<Buffer<double>>& values,
-                 const std::vector<std::vector<long double>>& expected) {
+void check_close(const std::vector<Buffer<double>>& values, const std::vector<std::vector<long double>>& expected) {
   CHECK(values.size() == expected.size());
   for (size_t i = 0; i < values.size(); ++i)
     for (size_t v = 0; v < expected[i].size(); ++v)
@@ -113,10 +112,8 @@ void test_recursion(const Problem& p, const Fanouts& fanouts) {
       check_close(first.reads, expected.reads);
       for (const int threads : kThreads) {
         const auto again = run(p, fanouts, {only_new, replacement, threads});
-        for (size_t t = 0; t < again.found.size(); ++t)
-          CHECK(copied(again.found[t]) == copied(first.found[t]));
-        for (size_t r = 0; r < again.reads.size(); ++r)
-          CHECK(copied(again.reads[r]) == copied(first.reads[r]));
+        for (size_t t = 0; t < again.found.size(); ++t) CHECK(copied(again.found[t]) == copied(first.found[t]));
+        for (size_t r = 0; r < again.reads.size(); ++r) CHECK(copied(again.reads[r]) == copied(first.reads[r]));
       }
     }
 }

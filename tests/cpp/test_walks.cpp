@@ -34,8 +34,7 @@ void test_visit_counter() {
             ids.push_back(static_cast<int64_t>(std::min(random(), random()) % static_cast<uint64_t>(range)));
           for (const int64_t id : ids) ++visits[id];
           std::vector<std::pair<int64_t, int64_t>> expected;  // (-visits, key)
-          for (const auto& [id, n] : visits)
-            expected.emplace_back(-n, keyed ? keys[static_cast<size_t>(id)] : id);
+          for (const auto& [id, n] : visits) expected.emplace_back(-n, keyed ? keys[static_cast<size_t>(id)] : id);
           std::sort(expected.begin(), expected.end());
           if (k >= 0 && k < static_cast<int64_t>(expected.size())) expected.resize(static_cast<size_t>(k));
           counter.run(ids.data(), size, k, keyed ? IdArray{.wide = keys.data(), .size = 1000} : IdArray{});
@@ -55,7 +54,7 @@ struct Walked {
 };
 
 /// One walk after the other.
-Walked walk_plainly(const Example& example, const WalkTask& task, std::vector<int64_t> known) {
+Walked walk_plainly(const Example& example, const HopTask& task, std::vector<int64_t> known) {
   Walked result{.known = {}, .src = {}, .dst = {}, .weights = {}, .reads = {}};
   for (const auto& relation : example.relations)
     result.reads.emplace_back(static_cast<size_t>(example.num_nodes[static_cast<size_t>(relation.dst_type)]));
@@ -64,7 +63,7 @@ Walked walk_plainly(const Example& example, const WalkTask& task, std::vector<in
     const int64_t start = known[static_cast<size_t>(i)];
     std::map<int64_t, int64_t> visits;
     for (int64_t w = 0; w < rule.num_walks; ++w) {
-      Stream random(task.stream, task.start_keys.key_of(start));
+      Stream random(task.stream, task.destination_keys.key_of(start));
       random.skip(static_cast<uint64_t>(w * rule.walk_length) * (task.metapath->size() + 1));
       int64_t at = start;
       for (int64_t round = 0; round < rule.walk_length && at >= 0; ++round) {
@@ -87,7 +86,7 @@ Walked walk_plainly(const Example& example, const WalkTask& task, std::vector<in
     for (const auto& [id, n] : visits) order.emplace_back(n, id);
     std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first
-                                : task.end_keys.key_of(a.second) < task.end_keys.key_of(b.second);
+                                : task.source_keys.key_of(a.second) < task.source_keys.key_of(b.second);
     });
     if (task.fanout >= 0 && static_cast<int64_t>(order.size()) > task.fanout)
       order.resize(static_cast<size_t>(task.fanout));
@@ -108,28 +107,27 @@ void check_walk(const Example& example, const WalkRule& rule, int64_t fanout, Wa
                                           std::vector<int64_t>(200)};
   const std::vector<int64_t*> counters{reads[0].data(), reads[1].data(), reads[2].data()};
   SampledEdges edges;
-  WalkTask task{.relations = &example.relations,
-                .num_nodes = &example.num_nodes,
-                .rule = &rule,
-                .metapath = &rule.metapaths[0],
-                .start_keys = example.key_array(),
-                .end_keys = example.key_array(),
-                .fanout = fanout,
-                .stream = 99,
-                .frontier_begin = 3,
-                .frontier_end = 90,
-                .sources = &table,
-                .destinations = &table,
-                .edges = &edges,
-                .reads = &counters,
-                .shared_reads = true};
+  HopTask task{.relations = &example.relations,
+               .num_nodes = &example.num_nodes,
+               .rule = &rule,
+               .metapath = &rule.metapaths[0],
+               .destination_keys = example.key_array(),
+               .source_keys = example.key_array(),
+               .fanout = fanout,
+               .stream = 99,
+               .frontier_begin = 3,
+               .frontier_end = 90,
+               .sources = &table,
+               .destinations = &table,
+               .edges = &edges,
+               .reads = &counters,
+               .shared_reads = true};
   const Walked expected = walk_plainly(example, task, list_of(table));
   hop.run(task);
   CHECK(list_of(table) == expected.known);
   CHECK(std::equal(edges.src.begin(), edges.src.end(), expected.src.begin(), expected.src.end()));
   CHECK(std::equal(edges.dst.begin(), edges.dst.end(), expected.dst.begin(), expected.dst.end()));
-  CHECK(std::equal(edges.weights.begin(), edges.weights.end(), expected.weights.begin(),
-                   expected.weights.end()));
+  CHECK(std::equal(edges.weights.begin(), edges.weights.end(), expected.weights.begin(), expected.weights.end()));
   CHECK(reads == expected.reads);
   fill(table, 900, 100);  // again, without edges and counters
   task.edges = nullptr;
@@ -172,21 +170,21 @@ void test_walk_on_bad_lists() {
   fill(table, 900, 5);
   const WalkRule rule{3, 2, 0, {{0}}};
   WalkHop hop;
-  const WalkTask task{.relations = &example.relations,
-                      .num_nodes = &example.num_nodes,
-                      .rule = &rule,
-                      .metapath = &rule.metapaths[0],
-                      .start_keys = {},
-                      .end_keys = {},
-                      .fanout = 3,
-                      .stream = 1,
-                      .frontier_begin = 0,
-                      .frontier_end = 5,
-                      .sources = &table,
-                      .destinations = &table,
-                      .edges = nullptr,
-                      .reads = nullptr,
-                      .shared_reads = false};
+  const HopTask task{.relations = &example.relations,
+                     .num_nodes = &example.num_nodes,
+                     .rule = &rule,
+                     .metapath = &rule.metapaths[0],
+                     .destination_keys = {},
+                     .source_keys = {},
+                     .fanout = 3,
+                     .stream = 1,
+                     .frontier_begin = 0,
+                     .frontier_end = 5,
+                     .sources = &table,
+                     .destinations = &table,
+                     .edges = nullptr,
+                     .reads = nullptr,
+                     .shared_reads = false};
   std::fill(example.csc[0].narrow.begin(), example.csc[0].narrow.end(), 900);
   check_refused("source id 900 is outside 0..899", [&] { hop.run(task); });
   std::fill(example.csc[0].narrow.begin(), example.csc[0].narrow.end(), 5);

@@ -27,8 +27,7 @@ class Shared {
       cuda::check(cudaMalloc(&memory, bytes), "memory of the device");
       memory_ = {memory, [](void* p) { cudaFree(p); }};
     } else {
-      cuda::check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
-                  "pinned memory");
+      cuda::check(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "pinned memory");
       memory_ = {memory, [](void* p) { cudaFreeHost(p); }};
     }
     data_ = static_cast<std::byte*>(memory) + offset;
@@ -136,8 +135,7 @@ void test_rows(const Case& c) {
   ids[40] = kAll;
   ids[17] = -1;
   unsigned long long first_bad = ~0ULL;
-  const Shared worse(bytes_of(ids), true), bad(bytes_of(std::vector{first_bad}), true),
-      again(empty, true, c.offset);
+  const Shared worse(bytes_of(ids), true), bad(bytes_of(std::vector{first_bad}), true), again(empty, true, c.offset);
   cuda::gather_rows(table,
                     {.ids = worse.as<int64_t>(),
                      .slots = slots_there.as<int32_t>(),
@@ -149,8 +147,7 @@ void test_rows(const Case& c) {
   cuda::check(cudaMemcpy(&first_bad, bad.data(), sizeof first_bad, cudaMemcpyDefault), "reading the place");
   cuda::check(cudaMemcpy(found.data(), again.data(), found.size(), cudaMemcpyDefault), "reading the rows");
   CHECK(first_bad == 17);
-  for (size_t i : {17, 40})
-    std::fill_n(expected.begin() + static_cast<int64_t>(i * size), size, std::byte{0xee});
+  for (size_t i : {17, 40}) std::fill_n(expected.begin() + static_cast<int64_t>(i * size), size, std::byte{0xee});
   CHECK(found == expected);
 
   // Without slots the rows of the ssd tier are left as they are; with places rows go where these say.
@@ -161,15 +158,12 @@ void test_rows(const Case& c) {
   std::fill(expected.begin(), expected.end(), std::byte{0xee});
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < kCpu)
-      std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes,
-                  expected.begin() + places[i] * c.row_bytes);
+      std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
   const Shared sound(bytes_of(ids), true), places_there(bytes_of(places), true), last(empty, true, c.offset);
-  cuda::gather_rows(table,
-                    {.ids = sound.as<int64_t>(),
-                     .places = places_there.as<int64_t>(),
-                     .count = request.count,
-                     .out = last.data()},
-                    c.max_sms, stream);
+  cuda::gather_rows(
+      table,
+      {.ids = sound.as<int64_t>(), .places = places_there.as<int64_t>(), .count = request.count, .out = last.data()},
+      c.max_sms, stream);
   cuda::check(cudaStreamSynchronize(stream), "gathering");
   cuda::check(cudaMemcpy(found.data(), last.data(), found.size(), cudaMemcpyDefault), "reading the rows");
   CHECK(found == expected);

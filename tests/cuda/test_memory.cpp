@@ -38,14 +38,13 @@ void test_fill() {
   std::vector<std::string> engines{"threads"};
   if (uring_unavailable().empty()) engines.emplace_back("io_uring");
   for (const auto& engine : engines)
-    for (const auto& [offset, bytes] : std::vector<std::pair<int64_t, int64_t>>{
-             {0, 300'001}, {0, 4096}, {4097, 250'000}, {299'999, 2}, {17, 0}})
+    for (const auto& [offset, bytes] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 300'001}, {0, 4096}, {4097, 250'000}, {299'999, 2}, {17, 0}})
       for (const int64_t chunk : {4096, 50'000, 1 << 20}) {
         const cuda::DeviceMemory memory(bytes + 1);
         cuda::fill_device({path, offset, bytes, memory.data()}, engine, DirectMode::automatic, chunk);
         std::vector<std::byte> found(static_cast<size_t>(bytes));
-        cuda::check(cudaMemcpy(found.data(), memory.data(), found.size(), cudaMemcpyDefault),
-                    "reading memory");
+        cuda::check(cudaMemcpy(found.data(), memory.data(), found.size(), cudaMemcpyDefault), "reading memory");
         CHECK(std::equal(found.begin(), found.end(), content.begin() + offset));
       }
   const cuda::DeviceMemory memory(1000);
@@ -110,8 +109,8 @@ void test_pick() {
       picked.push_back(ids[i] - 200);
       places.push_back(static_cast<int64_t>(i));
     }
-    const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()),
-        where(given.size()), number(4);
+    const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()), where(given.size()),
+        number(4);
     std::copy(ids.begin(), ids.end(), given.as<int64_t>());
     compactor.compact({.ids = given.as<int64_t>(),
                        .count = static_cast<int64_t>(count),

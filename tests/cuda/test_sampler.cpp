@@ -9,7 +9,6 @@
 #include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <tiering/sampling/sampler.hpp>
 #include <vector>
 
@@ -26,8 +25,7 @@ namespace {
 template <typename T>
 T* on_device(std::vector<cuda::DeviceMemory>& owners, const std::vector<T>& values) {
   auto& memory = owners.emplace_back(static_cast<int64_t>(std::max<size_t>(values.size(), 1) * sizeof(T)));
-  cuda::check(cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyDefault),
-              "filling memory");
+  cuda::check(cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(T), cudaMemcpyDefault), "filling memory");
   return memory.as<T>();
 }
 
@@ -54,8 +52,8 @@ struct Device {
     const int64_t edges = indptr[static_cast<size_t>(columns)];
     return {on_device(memory, std::vector(indptr.begin(), indptr.begin() + columns + 1)),
             on_device(memory, std::vector(indices.begin(), indices.begin() + edges)),
-            sums.empty() ? nullptr : on_device(memory, std::vector(sums.begin(), sums.begin() + edges)),
-            nullptr, edges};
+            sums.empty() ? nullptr : on_device(memory, std::vector(sums.begin(), sums.begin() + edges)), nullptr,
+            edges};
   }
 
   template <typename Index>
@@ -64,8 +62,7 @@ struct Device {
     AdjacencyTable<Index> table;
     const auto columns = static_cast<int64_t>(indptr.size()) - 1;
     table.local_end = static_cast<int64_t>(shares.local * static_cast<double>(columns));
-    table.peer_end =
-        std::max(table.local_end, static_cast<int64_t>(shares.peer * static_cast<double>(columns)));
+    table.peer_end = std::max(table.local_end, static_cast<int64_t>(shares.peer * static_cast<double>(columns)));
     table.local = prefix(indptr, indices, sums, table.local_end);
     table.num_peers = 3;
     for (int64_t p = 0; p < table.num_peers; ++p) {
@@ -83,8 +80,8 @@ struct Device {
                         sums.empty() ? nullptr : on_device(memory, part_sums), on_device(memory, firsts),
                         static_cast<int64_t>(part.size())};
     }
-    table.host = {pinned(host, indptr), pinned(host, indices), sums.empty() ? nullptr : pinned(host, sums),
-                  nullptr, static_cast<int64_t>(indices.size())};
+    table.host = {pinned(host, indptr), pinned(host, indices), sums.empty() ? nullptr : pinned(host, sums), nullptr,
+                  static_cast<int64_t>(indices.size())};
     return table;
   }
 };
@@ -120,8 +117,7 @@ struct Graph {
 
   RelationView view(size_t r, bool weighted) const {
     RelationView found = csc[r].view(ends[r].first, ends[r].second);
-    if (weighted)
-      found.weights = {.narrow = weights[r].data(), .size = static_cast<int64_t>(weights[r].size())};
+    if (weighted) found.weights = {.narrow = weights[r].data(), .size = static_cast<int64_t>(weights[r].size())};
     return found;
   }
 };
@@ -129,8 +125,7 @@ struct Graph {
 template <typename T>
 std::vector<T> read(const T* there, int64_t count) {
   std::vector<T> values(static_cast<size_t>(count));
-  cuda::check(cudaMemcpy(values.data(), there, values.size() * sizeof(T), cudaMemcpyDefault),
-              "reading memory");
+  cuda::check(cudaMemcpy(values.data(), there, values.size() * sizeof(T), cudaMemcpyDefault), "reading memory");
   return values;
 }
 
@@ -145,16 +140,15 @@ cuda::GpuSamplerConfig device_config(const Graph& graph, const Case& c, Device& 
   config.seed = 11;
   config.positions = true;
   const int64_t local_keys = 300;
-  config.node_keys = {
-      {on_device(device.memory, std::vector(graph.keys.begin(), graph.keys.begin() + local_keys)), local_keys,
-       pinned(device.host, graph.keys), true},
-      {}};
+  config.node_keys = {{on_device(device.memory, std::vector(graph.keys.begin(), graph.keys.begin() + local_keys)),
+                       local_keys, pinned(device.host, graph.keys), true},
+                      {}};
   for (size_t r = 0; r < graph.csc.size(); ++r) {
     const Csc& csc = graph.csc[r];
     std::vector<uint64_t> sums;
     if (c.rule == Rule::weighted) {
-      const CumulativeWeights made(graph.view(r, true), static_cast<int64_t>(csc.indptr.size()) - 1,
-                                   "relation", 1);
+      const auto made =
+          cumulative_weights(graph.view(r, true), static_cast<int64_t>(csc.indptr.size()) - 1, "relation", 1);
       sums.assign(made.data(), made.data() + csc.wide.size());
     }
     cuda::GpuRelation relation{graph.ends[r].first, graph.ends[r].second, {}};
@@ -207,8 +201,7 @@ void test_case(const Case& c) {
   config.rule = c.rule;
   config.seed = 11;
   config.node_keys = {{.wide = graph.keys.data(), .size = 900}, {}};
-  for (size_t r = 0; r < graph.csc.size(); ++r)
-    config.relations.push_back(graph.view(r, c.rule == Rule::weighted));
+  for (size_t r = 0; r < graph.csc.size(); ++r) config.relations.push_back(graph.view(r, c.rule == Rule::weighted));
   Sampler there(config);
   Device device;
   cuda::GpuSampler sampler(device_config(graph, c, device));
@@ -216,13 +209,12 @@ void test_case(const Case& c) {
   std::mt19937_64 random(23);
   for (uint64_t batch = 0; batch < 6; ++batch) {
     std::vector<int64_t> papers, authors;
-    for (uint64_t i = 0; i < 3 + 40 * (batch % 3); ++i)
-      papers.push_back(static_cast<int64_t>(random() % 900));
+    for (uint64_t i = 0; i < 3 + 40 * (batch % 3); ++i) papers.push_back(static_cast<int64_t>(random() % 900));
     if (batch % 2 == 1)
       for (int i = 0; i < 7; ++i) authors.push_back(static_cast<int64_t>(random() % 200));
-    const SampledBatch expected = there.sample({{papers.data(), static_cast<int64_t>(papers.size())},
-                                                {authors.data(), static_cast<int64_t>(authors.size())}},
-                                               4, batch, true);
+    const SampledBatch expected = there.sample(
+        {{papers.data(), static_cast<int64_t>(papers.size())}, {authors.data(), static_cast<int64_t>(authors.size())}},
+        4, batch, true);
     std::vector<cuda::DeviceMemory> owners;
     check_batch(sampler, expected,
                 {{on_device(owners, papers), static_cast<int64_t>(papers.size())},
@@ -258,8 +250,7 @@ void test_faults() {
   graph.csc[0].indptr[6] = 1 << 30;
   Device third;
   auto config = device_config(Graph(), all, third);
-  std::get<AdjacencyTable<int32_t>>(config.relations[0].table).host.begins =
-      pinned(third.host, graph.csc[0].indptr);
+  std::get<AdjacencyTable<int32_t>>(config.relations[0].table).host.begins = pinned(third.host, graph.csc[0].indptr);
   cuda::GpuSampler unsound(std::move(config));
   unsound.start({sound, none}, 0, 0, stream.get());
   check_refused("column 5", [&] { unsound.finish(); });
@@ -284,8 +275,8 @@ void test_no_sources() {
 
 int main() {
   if (no_device("test_sampler")) return kSkipped;
-  const std::vector<std::vector<int64_t>> usual{{5, 3, 4}, {10, 2, 3}, {4, 0, 2}},
-      many{{60, 70, 50}, {2, 2, 2}}, whole{{-1, -1, -1}, {2, -1, 0}};
+  const std::vector<std::vector<int64_t>> usual{{5, 3, 4}, {10, 2, 3}, {4, 0, 2}}, many{{60, 70, 50}, {2, 2, 2}},
+      whole{{-1, -1, -1}, {2, -1, 0}};
   const std::map<Rule, std::string> rules{
       {Rule::uniform, "uniform"}, {Rule::replacement, "replacement"}, {Rule::weighted, "weighted"}};
   for (const auto& [rule, name] : rules)

@@ -2,8 +2,7 @@
 // so that neither torch nor any other array library is linked.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -89,8 +88,7 @@ void bind_memory(nb::module_& m) {
       .def_prop_ro("nbytes", &PinnedMemory::size)
       .def("array", [](nb::handle self) {
         auto& memory = nb::cast<PinnedMemory&>(self);
-        return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory.data(),
-                                                            {static_cast<size_t>(memory.size())}, self);
+        return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory.data(), {static_cast<size_t>(memory.size())}, self);
       });
   nb::class_<Registration>(m, "Registration")
       .def(
@@ -105,9 +103,8 @@ void bind_memory(nb::module_& m) {
           "__init__",
           [](OnDevice<PeerMemory>* self, int device, const nb::bytes& shared) {
             cudaIpcMemHandle_t handle;
-            TIERING_EXPECT(shared.size() == sizeof handle,
-                           "handle: expected " + std::to_string(sizeof handle) + " bytes, found " +
-                               std::to_string(shared.size()));
+            TIERING_EXPECT(shared.size() == sizeof handle, "handle: expected " + std::to_string(sizeof handle) +
+                                                               " bytes, found " + std::to_string(shared.size()));
             std::memcpy(&handle, shared.c_str(), sizeof handle);
             const nb::gil_scoped_release release;
             new (self) OnDevice<PeerMemory>(device, handle);
@@ -116,21 +113,19 @@ void bind_memory(nb::module_& m) {
       .def_prop_ro("address", [](const OnDevice<PeerMemory>& p) { return address(p.held.data()); });
   m.def(
       "fill_device",
-      [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes,
-         const std::string& engine, bool direct, int64_t chunk) {
+      [](int device, Address into, const std::string& path, int64_t offset, int64_t nbytes, const std::string& engine,
+         bool direct, int64_t chunk) {
         const DeviceScope scope(device);
         fill_device({path, offset, nbytes, pointer<std::byte>(into)}, engine,
                     direct ? DirectMode::automatic : DirectMode::off, chunk);
       },
-      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "direct"_a = true,
-      "chunk"_a = 16 << 20, Release());
+      "device"_a, "into"_a, "path"_a, "offset"_a, "nbytes"_a, "engine"_a, "direct"_a = true, "chunk"_a = 16 << 20,
+      Release());
   m.def(
       "copy",
       [](int device, Address into, Address from, int64_t nbytes, Address stream) {
         const DeviceScope scope(device);
-        check(cudaMemcpyAsync(pointer<void>(into), pointer<void>(from), static_cast<size_t>(nbytes),
-                              cudaMemcpyDefault, stream_of(stream)),
-              "copying");
+        copy_async(pointer<void>(into), pointer<void>(from), nbytes, stream_of(stream), "copying");
       },
       "device"_a, "into"_a, "source"_a, "nbytes"_a, "stream"_a, Release());
 }
@@ -175,9 +170,9 @@ void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
-  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: expected at most " +
-                                                           std::to_string(RowTable::kMostPeers) + ", found " +
-                                                           std::to_string(peers.size()));
+  TIERING_EXPECT(
+      peers.size() <= RowTable::kMostPeers,
+      "peers: expected at most " + std::to_string(RowTable::kMostPeers) + ", found " + std::to_string(peers.size()));
   TIERING_EXPECT(ends[0] == ends[1] || !peers.empty(), "peers: expected at least one address, found none");
   RowTable table;
   table.ranges = {ends[0], ends[1], ends[2], ends[3]};
@@ -192,28 +187,25 @@ void init_rows(BoundRows* self, int device, int64_t row_bytes, const std::vector
 
 void bind_rows(nb::module_& m) {
   nb::class_<BoundRows>(m, "RowTable")
-      .def("__init__", &init_rows, "device"_a, "row_bytes"_a, "ends"_a, "gpu"_a, "peers"_a, "cpu"_a,
-           "staged"_a = 0)
+      .def("__init__", &init_rows, "device"_a, "row_bytes"_a, "ends"_a, "gpu"_a, "peers"_a, "cpu"_a, "staged"_a = 0)
       .def(
           "gather",
           [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,
              Address slots, Address first_bad, int max_sms) {
             const DeviceScope scope(rows.device);
-            gather_rows(
-                rows.table,
-                {pointer<const int64_t>(ids), pointer<const int32_t>(slots), pointer<const int64_t>(places),
-                 count, pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
-                max_sms, stream_of(stream));
+            gather_rows(rows.table,
+                        {pointer<const int64_t>(ids), pointer<const int32_t>(slots), pointer<const int64_t>(places),
+                         count, pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
+                        max_sms, stream_of(stream));
           },
-          "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "first_bad"_a = 0,
-          "max_sms"_a = 0, Release());
+          "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "first_bad"_a = 0, "max_sms"_a = 0,
+          Release());
   nb::class_<OnDevice<RequestCompactor>>(m, "RequestCompactor")
       .def(nb::init<int>(), "device"_a)
       .def(
           "compact",
-          [](OnDevice<RequestCompactor>& compactor, Address ids, int64_t count, int64_t first,
-             Address compacted, Address places, Address num_compacted, const std::vector<int64_t>& ends,
-             Address stream) {
+          [](OnDevice<RequestCompactor>& compactor, Address ids, int64_t count, int64_t first, Address compacted,
+             Address places, Address num_compacted, const std::vector<int64_t>& ends, Address stream) {
             TIERING_EXPECT(ends.size() == 4, "ends: expected four ranks");
             const DeviceScope scope(compactor.device);
             compactor.held.compact({pointer<const int64_t>(ids),
@@ -225,8 +217,7 @@ void bind_rows(nb::module_& m) {
                                     pointer<uint32_t>(num_compacted)},
                                    stream_of(stream));
           },
-          "ids"_a, "count"_a, "first"_a, "compacted"_a, "places"_a, "num_compacted"_a, "ends"_a, "stream"_a,
-          Release())
+          "ids"_a, "count"_a, "first"_a, "compacted"_a, "places"_a, "num_compacted"_a, "ends"_a, "stream"_a, Release())
       .def("totals", [](const OnDevice<RequestCompactor>& compactor) {
         const DeviceScope scope(compactor.device);
         const auto totals = compactor.held.totals();
@@ -272,9 +263,8 @@ DrawRule parse_rule(const std::string& name) {
 }
 
 GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
-                             std::vector<std::vector<int64_t>> fanouts, bool only_new,
-                             const std::string& rule, const std::vector<Keys>& node_keys, uint64_t seed,
-                             bool positions) {
+                             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
+                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions) {
   GpuSamplerConfig config;
   config.num_nodes = std::move(num_nodes);
   config.fanouts = std::move(fanouts);
@@ -310,37 +300,33 @@ void bind_sampler(nb::module_& m) {
   nb::class_<BoundSampler>(m, "Sampler")
       .def(
           "__init__",
-          [](BoundSampler* self, int device, std::vector<int64_t> num_nodes,
-             const std::vector<Adjacency>& relations, std::vector<std::vector<int64_t>> fanouts,
-             bool only_new, const std::string& rule, const std::vector<Keys>& node_keys, uint64_t seed,
-             bool positions) {
+          [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
+             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
+             const std::vector<Keys>& node_keys, uint64_t seed, bool positions) {
             const DeviceScope scope(device);
-            auto made =
-                std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
-                                                         only_new, rule, node_keys, seed, positions));
+            auto made = std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
+                                                                 only_new, rule, node_keys, seed, positions));
             new (self) BoundSampler{device, std::move(made)};
           },
-          "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a,
-          "seed"_a, "positions"_a = false, Release())
+          "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
+          "positions"_a = false, Release())
       .def(
           "start",
-          [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch,
-             uint64_t batch, Address stream) {
+          [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,
+             Address stream) {
             std::vector<GpuSeeds> lists;
             for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
             const DeviceScope scope(self.device);
             self.sampler->start(lists, epoch, batch, stream_of(stream));
           },
           "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
-      .def("finish",
-           [](BoundSampler& self) {
-             GpuBatchSizes sizes;
-             {
-               const nb::gil_scoped_release release;
-               sizes = self.sampler->finish();
-             }
-             return nb::make_tuple(sizes.num_nodes, sizes.num_edges);
-           })
+      .def(
+          "finish",
+          [](BoundSampler& self) {
+            GpuBatchSizes sizes = self.sampler->finish();
+            return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
+          },
+          Release())
       .def(
           "write_nodes",
           [](const BoundSampler& self, int type, Address out, Address stream) {
@@ -375,7 +361,7 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
       .def_ro("pci_bus", &DeviceInfo::pci_bus);
-  m.def("versions", [] { return nb::make_tuple(driver_version(), runtime_version()); });
+  m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());
   m.def("device_info", &device_info, "device"_a, Release());
   m.def("free_bytes", &free_bytes, "device"_a, Release());

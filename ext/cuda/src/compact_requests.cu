@@ -41,16 +41,14 @@ void RequestCompactor::compact(const CompactRequest& request, cudaStream_t strea
     check(cudaMemsetAsync(totals_.require(kNumTiers), 0, kNumTiers * sizeof(*totals_.data()), stream),
           "clearing a tally");
   const int64_t blocks = std::min<int64_t>((request.count + kThreads - 1) / kThreads, kMostBlocks);
-  if (blocks > 0)
-    launch("counting rows of tiers", count_tiers, blocks, kThreads, stream, request, totals_.data());
+  if (blocks > 0) launch("counting rows of tiers", count_tiers, blocks, kThreads, stream, request, totals_.data());
   if (request.compacted == nullptr) return;
   uint32_t* const marks = marks_.require(request.count + 1);
   launch_over("marking rows", mark_rows, request.count + 1, stream, request, marks);
   prefix_sums(marks, request.count + 1, sums_, stream);
   launch_over("listing rows", list_rows, request.count, stream, request, static_cast<const uint32_t*>(marks));
-  check(
-      cudaMemcpyAsync(request.num_compacted, marks + request.count, sizeof *marks, cudaMemcpyDefault, stream),
-      "reading how many rows");
+  check(cudaMemcpyAsync(request.num_compacted, marks + request.count, sizeof *marks, cudaMemcpyDefault, stream),
+        "reading how many rows");
 }
 
 std::array<int64_t, kNumTiers> RequestCompactor::totals() const {

@@ -30,8 +30,7 @@ struct Staging {
 void fill_device(const FillRequest& request, const std::string& engine, DirectMode direct, int64_t chunk) {
   if (request.bytes == 0) return;
   chunk = std::min(chunk, request.bytes);
-  std::array<Staging, 2> staging{Staging(chunk + StreamReader::kPadding),
-                                 Staging(chunk + StreamReader::kPadding)};
+  std::array<Staging, 2> staging{Staging(chunk + StreamReader::kPadding), Staging(chunk + StreamReader::kPadding)};
   const GpuStream stream;
   StreamReader reader({request.path}, engine, direct);
   const std::array<std::span<std::byte>, 2> buffers{staging[0].span(), staging[1].span()};
@@ -41,13 +40,10 @@ void fill_device(const FillRequest& request, const std::string& engine, DirectMo
     const auto buffer = buffers[static_cast<size_t>(turn % 2)];
     const int64_t bytes = std::min(chunk, request.bytes - done);
     if (turn >= 2) into.copied.wait();
-    const StreamRange range{0, request.offset + done, bytes, buffer.data(),
-                            static_cast<int64_t>(buffer.size())};
+    const StreamRange range{0, request.offset + done, bytes, buffer.data(), static_cast<int64_t>(buffer.size())};
     reader.start({&range, 1});
     const std::byte* const begin = reader.finish().front();
-    check(cudaMemcpyAsync(request.into + done, begin, static_cast<size_t>(bytes), cudaMemcpyDefault,
-                          stream.get()),
-          "filling a tier");
+    copy_async(request.into + done, begin, bytes, stream.get(), "filling a tier");
     into.copied.record(stream.get());
     done += bytes;
   }

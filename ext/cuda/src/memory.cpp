@@ -36,11 +36,10 @@ bool in_use([[maybe_unused]] int device) {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
 #if CUDART_VERSION >= 12050
-    const cudaError_t code = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000,
-                                                              cudaEnableDefault, &result);
-#else
     const cudaError_t code =
-        cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
+        cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t code = cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
 #endif
     return code == cudaSuccess ? reinterpret_cast<State>(found) : nullptr;
   }();
@@ -82,17 +81,15 @@ cudaIpcMemHandle_t DeviceMemory::share() const {
 PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   void* memory = nullptr;
-  check_memory(
-      cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped),
-      "pinned host memory", bytes, false);
+  check_memory(cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable | cudaHostAllocMapped),
+               "pinned host memory", bytes, false);
   memory_ = Owned<void*, detail::free_pinned>(memory);
 }
 
 Registration::Registration(void* memory, int64_t bytes) {
   if (bytes == 0) return;
-  check_memory(
-      cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
-      "page-locking host memory", bytes, false);
+  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
+               "page-locking host memory", bytes, false);
   memory_ = Owned<void*, detail::unregister>(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");
@@ -101,8 +98,7 @@ Registration::Registration(void* memory, int64_t bytes) {
 
 PeerMemory::PeerMemory(const cudaIpcMemHandle_t& handle) {
   void* memory = nullptr;
-  check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
-        "opening the memory of a peer");
+  check(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), "opening the memory of a peer");
   memory_ = Owned<void*, detail::close_peer>(memory);
 }
 
@@ -120,9 +116,7 @@ GpuEvent::GpuEvent() {
   event_ = Owned<cudaEvent_t, detail::destroy_event>(event);
 }
 
-void GpuEvent::record(cudaStream_t stream) const {
-  check(cudaEventRecord(event_.get(), stream), "marking a stream");
-}
+void GpuEvent::record(cudaStream_t stream) const { check(cudaEventRecord(event_.get(), stream), "marking a stream"); }
 void wait_event(cudaStream_t stream, const GpuEvent& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
 }

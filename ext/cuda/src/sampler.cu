@@ -73,14 +73,14 @@ void GpuSampler::check() const {
   const auto types = static_cast<int>(config_.num_nodes.size());
   TIERING_EXPECT(config_.node_keys.size() == config_.num_nodes.size(), "node_keys: one entry per node type");
   for (const auto& relation : config_.relations) {
-    TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
-                       relation.dst_type < types,
-                   "a relation names a node type outside 0.." + std::to_string(types - 1));
+    TIERING_EXPECT(
+        relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
+        "a relation names a node type outside 0.." + std::to_string(types - 1));
     std::visit(
         [&](const auto& table) {
           TIERING_EXPECT(table.host.begins != nullptr, "a relation has no adjacency in host memory");
-          TIERING_EXPECT(table.num_peers >= 0 && table.num_peers <= RowTable::kMostPeers &&
-                             table.local_end >= 0 && table.peer_end >= table.local_end &&
+          TIERING_EXPECT(table.num_peers >= 0 && table.num_peers <= RowTable::kMostPeers && table.local_end >= 0 &&
+                             table.peer_end >= table.local_end &&
                              (table.peer_end == table.local_end || table.num_peers > 0),
                          "the parts of a relation's adjacency do not fit together");
         },
@@ -109,11 +109,7 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
   Scratch<int64_t> old = std::move(there.nodes);
   there.nodes = Scratch<int64_t>();
   there.nodes.require(std::max(most, old.capacity()));
-  if (known > 0)
-    tiering::cuda::check(
-        cudaMemcpyAsync(there.nodes.data(), old.data(), static_cast<size_t>(known) * sizeof(int64_t),
-                        cudaMemcpyDefault, stream_),
-        "moving nodes");
+  copy_async(there.nodes.data(), old.data(), known * 8, stream_, "moving nodes");
   if (bits > there.bits) {
     there.keys.require(int64_t{1} << bits);
     there.values.require(int64_t{1} << bits);
@@ -127,8 +123,7 @@ void GpuSampler::grow_nodes(int type, int64_t most) {
 void GpuSampler::clear_table(int type) {
   TypeNodes& there = memory_->types[static_cast<size_t>(type)];
   const size_t slots = size_t{1} << there.bits;
-  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_),
-                       "clearing a table");
+  tiering::cuda::check(cudaMemsetAsync(there.keys.data(), 0xff, slots * sizeof(int64_t), stream_), "clearing a table");
   tiering::cuda::check(cudaMemsetAsync(there.values.data(), 0xff, slots * sizeof(uint32_t), stream_),
                        "clearing a table");
 }
@@ -136,8 +131,7 @@ void GpuSampler::clear_table(int type) {
 /// A number that only the device knows yet: waits for it.
 int64_t GpuSampler::true_size(const int64_t* where) {
   int64_t* const here = memory_->report.as<int64_t>();
-  tiering::cuda::check(cudaMemcpyAsync(here, where, sizeof(int64_t), cudaMemcpyDefault, stream_),
-                       "reading a size");
+  copy_async(here, where, sizeof(int64_t), stream_, "reading a size");
   memory_->ready.record(stream_);
   memory_->ready.wait();
   return *here;
@@ -146,9 +140,7 @@ int64_t GpuSampler::true_size(const int64_t* where) {
 /// Waits for the true numbers of nodes; bounds follow them. Returns how many of a type may sample in this hop.
 int64_t GpuSampler::read_sizes(size_t type) {
   Memory& m = *memory_;
-  tiering::cuda::check(cudaMemcpyAsync(m.report.data(), m.known.data(), static_cast<size_t>(m.known.size()),
-                                       cudaMemcpyDefault, stream_),
-                       "reading sizes");
+  copy_async(m.report.data(), m.known.data(), m.known.size(), stream_, "reading sizes");
   m.ready.record(stream_);
   m.ready.wait();
   const auto* const known = m.report.as<int64_t>();
@@ -168,8 +160,7 @@ void GpuSampler::pass(size_t group) {
   ++m.step;
 }
 
-void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch,
-                       cudaStream_t stream) {
+void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
   TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
   stream_ = stream;
   epoch_ = epoch;
@@ -195,12 +186,8 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
     m.hop_before = m.hop_start;
   }
   std::byte* const report = m.report.data();
-  tiering::cuda::check(cudaMemcpyAsync(report, m.known.data(), static_cast<size_t>(m.known.size()),
-                                       cudaMemcpyDefault, stream_),
-                       "reading sizes");
-  tiering::cuda::check(
-      cudaMemcpyAsync(report + m.known.size(), m.faults.data(), sizeof(Faults), cudaMemcpyDefault, stream_),
-      "reading faults");
+  copy_async(report, m.known.data(), m.known.size(), stream_, "reading sizes");
+  copy_async(report + m.known.size(), m.faults.data(), sizeof(Faults), stream_, "reading faults");
   m.ready.record(stream_);
 }
 
@@ -223,8 +210,8 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
   launch_over("marking new nodes", mark_first, bound + 1, stream_, edges);
   prefix_sums(edges.ranks, bound + 1, m.sums, stream_);
   launch_over("numbering nodes", number_nodes, bound, stream_, edges, known + type, nodes.nodes.data(), src);
-  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known,
-              m.known_after(m.step + 1), static_cast<int>(m.types.size()), type, num_edges);
+  launch_over("settling nodes", settle, std::max<int64_t>(bound, 1), stream_, edges, known, m.known_after(m.step + 1),
+              static_cast<int>(m.types.size()), type, num_edges);
   ++m.step;
 }
 
@@ -249,10 +236,9 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const FrontierView frontier{m.types[dst].nodes.data(),
                               config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
                               m.known_after(m.hop_start) + dst};
-  const DrawTask task{
-      config_.num_nodes[src], fanout, config_.rule,
-      fold_key(StreamUse::neighbours,
-               {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop), static_cast<uint64_t>(relation)})};
+  const DrawTask task{config_.num_nodes[src], fanout, config_.rule,
+                      fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
+                                                       static_cast<uint64_t>(relation)})};
   DrawnLists drawn{};
   drawn.stride = whole ? 0 : fanout;
   drawn.counts = m.counts.require(frontier_bound + 1);
@@ -260,8 +246,8 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   if (weighted && !whole) drawn.taken = m.taken.require(frontier_bound * fanout);
   if (config_.positions) drawn.firsts = m.firsts.require(frontier_bound);
   Faults* const faults = m.faults.as<Faults>();
-  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier,
-              task, drawn, frontier_bound, faults);
+  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier, task, drawn,
+              frontier_bound, faults);
   if (weighted && whole)
     launch_over("counting edges", count_positive<Index>, frontier_bound, stream_, table, frontier, drawn,
                 frontier_bound);
@@ -270,8 +256,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   int64_t* const total = drawn.counts + frontier_bound;
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
   if (bound > kMostUnseen) bound = true_size(total);
-  TIERING_EXPECT(bound < kMostLocal,
-                 "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
+  TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(of.src_type, m.types[src].bound + bound);
   const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
                          config_.positions ? kept.positions.require(bound) : nullptr, m.found.require(bound)};
@@ -279,11 +264,10 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const FrontierView where{m.types[dst].nodes.data(), frontier.begin, frontier.end};
   if (weighted && whole) {
     drawn.of_edges = m.of_edges.require(bound);
-    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn,
-                frontier_bound);
+    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn, frontier_bound);
   }
-  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges,
-              bound, m.types[src].slots(), faults);
+  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges, bound,
+              m.types[src].slots(), faults);
   number(of.src_type, bound, {total, 0}, edges.src, m.num_edges(group));
 }
 
@@ -298,8 +282,7 @@ GpuBatchSizes GpuSampler::finish() {
   if (faults.column != ~0ULL)
     throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
   if (faults.edge != ~0ULL)
-    throw InputError("indices: edge " + std::to_string(faults.edge) +
-                     " of a hop leads to no node of the source type");
+    throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
   const size_t types = m.types.size(), relations = config_.relations.size();
   GpuBatchSizes sizes;
   for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {
@@ -316,10 +299,7 @@ GpuBatchSizes GpuSampler::finish() {
 
 void GpuSampler::write_nodes(int type, int64_t* out, cudaStream_t stream) const {
   const auto t = static_cast<size_t>(type);
-  const auto bytes = static_cast<size_t>(sizes_.num_nodes.back()[t]) * sizeof(int64_t);
-  if (bytes == 0) return;
-  tiering::cuda::check(cudaMemcpyAsync(out, memory_->types[t].nodes.data(), bytes, cudaMemcpyDefault, stream),
-                       "copying nodes");
+  copy_async(out, memory_->types[t].nodes.data(), sizes_.num_nodes.back()[t] * 8, stream, "copying nodes");
 }
 
 void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const {
@@ -332,12 +312,8 @@ void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t s
 
 void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const {
   const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
-  const auto bytes = static_cast<size_t>(sizes_.num_edges[h][r]) * sizeof(int64_t);
-  if (bytes == 0) return;
-  tiering::cuda::check(
-      cudaMemcpyAsync(out, memory_->groups[h * config_.relations.size() + r].positions.data(), bytes,
-                      cudaMemcpyDefault, stream),
-      "copying positions");
+  const auto& positions = memory_->groups[h * config_.relations.size() + r].positions;
+  copy_async(out, positions.data(), sizes_.num_edges[h][r] * 8, stream, "copying positions");
 }
 
 int64_t GpuSampler::device_bytes() const {

@@ -57,15 +57,14 @@ struct DrawnLists {
   int64_t* counts;  ///< edges per frontier node, 0 behind its end; afterwards their prefix sums
   int64_t* places;  ///< `stride` per frontier node, or the first of the list where all are taken
   int64_t* taken;   ///< memory for weighted draws, as `places`
-  int64_t*
-      firsts;  ///< per frontier node: what turns places into those in the relation's indices; null: not asked for
+  int64_t* firsts;  ///< per frontier node: what turns places into those in the relation's indices; null: not asked for
   int64_t* of_edges;  ///< per edge, its place; null unless edges of weight 0 are left out of whole lists
   int64_t stride;     ///< 0: the list is taken whole
 };
 
 template <typename Index>
-__global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView frontier, DrawTask task,
-                     DrawnLists out, int64_t bound, Faults* faults) {
+__global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView frontier, DrawTask task, DrawnLists out,
+                     int64_t bound, Faults* faults) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i <= bound; i += item_stride()) {
     out.counts[i] = 0;
@@ -92,8 +91,8 @@ __global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView fr
     } else if (task.rule == DrawRule::weighted) {
       const ListWeights weights{list.sums};
       out.counts[i] = list.degree <= task.fanout ? take_positive(base, list.degree, weights, places)
-                                                 : draw_weighted(base, list.degree, task.fanout, weights,
-                                                                 random, places, out.taken + i * out.stride);
+                                                 : draw_weighted(base, list.degree, task.fanout, weights, random,
+                                                                 places, out.taken + i * out.stride);
     } else if (list.degree <= task.fanout) {
       out.counts[i] = take_all(base, list.degree, places);
     } else {
@@ -105,8 +104,7 @@ __global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView fr
 
 /// Weighted and all: edges of weight 0 are left out, so how many a list has is counted first.
 template <typename Index>
-__global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out,
-                               int64_t bound) {
+__global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out, int64_t bound) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i < bound; i += item_stride()) {
     if (i >= size || out.counts[i] == 0) continue;
@@ -120,8 +118,7 @@ __global__ void count_positive(AdjacencyTable<Index> table, FrontierView frontie
 
 /// Then, with prefix sums in `counts`, their places are written.
 template <typename Index>
-__global__ void place_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out,
-                               int64_t bound) {
+__global__ void place_positive(AdjacencyTable<Index> table, FrontierView frontier, DrawnLists out, int64_t bound) {
   const int64_t first = frontier.first(), size = frontier.size();
   for (int64_t i = first_item(); i < bound && i < size; i += item_stride()) {
     if (out.counts[i + 1] == out.counts[i]) continue;
@@ -153,8 +150,8 @@ TIERING_DEVICE int64_t owner_of(int64_t edge, const int64_t* counts, int64_t bou
 
 /// One edge after the other, whatever node it belongs to: long lists are no one thread's work.
 template <typename Index>
-__global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, int64_t frontier_bound,
-                      EdgeArrays edges, int64_t bound, NodeSlots slots, Faults* faults) {
+__global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, int64_t frontier_bound, EdgeArrays edges,
+                      int64_t bound, NodeSlots slots, Faults* faults) {
   const int64_t first = frontier.first(), total = drawn.counts[frontier_bound];
   for (int64_t e = first_item(); e < bound && e < total; e += item_stride()) {
     const int64_t i = owner_of(e, drawn.counts, frontier_bound), number = e - drawn.counts[i];
@@ -167,8 +164,7 @@ __global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, in
     if (edges.positions != nullptr) edges.positions[e] = place + drawn.firsts[i];
     if (id < 0 || id >= task.num_src) {
       atomicMin(&faults->edge, static_cast<unsigned long long>(e));
-      edges.slots[e] =
-          slots.reach(0, static_cast<uint32_t>(e), DeviceAtomics{});  // any: the batch is given up
+      edges.slots[e] = slots.reach(0, static_cast<uint32_t>(e), DeviceAtomics{});  // any: the batch is given up
       continue;
     }
     edges.slots[e] = slots.reach(id, static_cast<uint32_t>(e), DeviceAtomics{});
@@ -176,8 +172,8 @@ __global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, in
 }
 
 /// Seeds enter as edges do.
-__global__ void reach_seeds(const int64_t* ids, int64_t count, int64_t num_nodes, uint32_t* found,
-                            NodeSlots slots, Faults* faults) {
+__global__ void reach_seeds(const int64_t* ids, int64_t count, int64_t num_nodes, uint32_t* found, NodeSlots slots,
+                            Faults* faults) {
   for (int64_t i = first_item(); i < count; i += item_stride()) {
     const int64_t id = ids[i];
     const bool sound = id >= 0 && id < num_nodes;
@@ -200,8 +196,7 @@ struct Reached {
   int64_t bound;          ///< room: the total is not more
   const uint32_t* found;  ///< per edge, slot of its source
   NodeSlots slots;
-  uint32_t*
-      ranks;  ///< bound + 1: marks of the edges that are the first to lead to their source, then prefix sums
+  uint32_t* ranks;  ///< bound + 1: marks of the edges that are the first to lead to their source, then prefix sums
 };
 
 /// 1 for edges that are the first to lead to their source, else 0; 0 behind the last.

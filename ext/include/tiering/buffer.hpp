@@ -1,5 +1,4 @@
-// Memory that kernels allocate and callers own: uninitialised, aligned, in huge pages where the system offers
-// them.
+// Memory that kernels allocate and callers own: uninitialised, aligned, in huge pages where the system offers them.
 #pragma once
 
 #include <sys/mman.h>

@@ -50,23 +50,20 @@ int64_t scattered_bytes(int64_t num_src);
 
 /// Edges of a chunk by thread and bucket of destinations; the keys of the grid are all destinations. Throws InputError
 /// naming an edge whose destination is out of range; edges are numbered from first_edge on.
-std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid,
-                                   int threads);
+std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid, int threads);
 
 /// Partitions a chunk of edges that count_buckets counted; buckets below `first` are dropped. `parts` is memory,
 /// aligned to 16 bytes, for the records and for each value. Throws InputError naming an edge whose source is not in
 /// [0, num_src).
-void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid,
-                   std::span<const int64_t> counts, int64_t first,
-                   std::span<const std::span<std::byte>> parts, int threads);
+void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid, std::span<const int64_t> counts,
+                   int64_t first, std::span<const std::span<std::byte>> parts, int threads);
 
 /// Sorts the runs of consecutive buckets by column; the keys of the grid are their columns. Fills indptr, one entry per
 /// column, counted from first_entry on, and `outs`: the ids, in 64 bits where num_src needs them, and each value.
 void sort_runs(const ScatteredRuns& runs, const BucketGrid& grid, int64_t num_src, int64_t first_entry,
                std::span<int64_t> indptr, std::span<const std::span<std::byte>> outs, int threads);
 
-/// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates
-/// included.
+/// CSC to CSR (or back): list u of the result holds the columns that contain u, ascending, duplicates included.
 CscArrays transpose(const CscView& csc, int64_t num_rows, int threads, bool want_positions);
 
 /// Throws InputError saying where, unless indptr starts at 0, never falls and ends at the number of indices. Messages
@@ -84,7 +81,6 @@ Buffer<int64_t> out_degrees(const IdSpan& indices, int64_t num_src, int threads)
 
 /// A power-law graph of 2^scale nodes: fills src and dst, the same for any number of threads. Low ids have
 /// high degrees unless `scramble` asks for a bijection over the ids.
-void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst,
-                int threads);
+void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst, int threads);
 
 }  // namespace tiering

@@ -2,14 +2,38 @@
 // caches, and a bucket's page is asked for once in a while instead of with every record.
 #pragma once
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <tiering/buffer.hpp>
-#include <tiering/stream_store.hpp>
 #include <utility>
 #include <vector>
 
 namespace tiering {
+
+/// Copies `bytes` (a multiple of 64) to `to`, which is aligned to 64 bytes, past the caches: for lines that are written
+/// once, whole, and read much later.
+inline void stream_lines(void* to, const void* from, size_t bytes) {
+#if defined(__SSE2__)
+  auto* target = static_cast<__m128i*>(to);
+  const auto* source = static_cast<const __m128i*>(from);
+  for (size_t i = 0; i < bytes / sizeof(__m128i); ++i) _mm_stream_si128(target + i, _mm_load_si128(source + i));
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+/// Makes this thread's streamed lines visible to others. Call before the thread ends its phase.
+inline void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 /// Collects two lines per bucket, and streams them to the bucket's memory when they are full; of one thread.
 template <typename Record>

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
-#include <tiering/stream_store.hpp>
 #include <utility>
 #include <vector>
 
@@ -37,8 +37,7 @@ inline constexpr int64_t kMaxBuckets = 4096;
 
 /// The grid with about `wanted` buckets: at most that many, unless a bucket would have more than 2^max_shift
 /// keys (then more buckets, but never above max_buckets).
-inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift,
-                              int64_t max_buckets = kMaxBuckets) {
+inline BucketGrid choose_grid(int64_t num_keys, int64_t wanted, int max_shift, int64_t max_buckets = kMaxBuckets) {
   BucketGrid grid{num_keys, 0};
   while (grid.num_buckets() > std::min(wanted, max_buckets) &&
          (grid.shift < max_shift || grid.num_buckets() > max_buckets))
@@ -69,9 +68,6 @@ class Partition {
     return {records_.data() + begins_[r], static_cast<size_t>(counts_[r])};
   }
 
-  /// Records and padding.
-  int64_t num_places() const { return num_places_; }
-
   /// Number of records in each bucket, summed up: entry b = records before bucket b.
   std::vector<int64_t> bucket_offsets() const {
     std::vector<int64_t> offsets(static_cast<size_t>(grid_.num_buckets()) + 1, 0);
@@ -82,37 +78,28 @@ class Partition {
 
   // The steps of partition_by_key, in order.
   int64_t& count(int64_t bucket, int chunk) { return counts_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
-  int64_t count(int64_t bucket, int chunk) const {
-    return counts_[static_cast<size_t>(bucket * chunks_ + chunk)];
-  }
+  int64_t count(int64_t bucket, int chunk) const { return counts_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
   int64_t& begin(int64_t bucket, int chunk) { return begins_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
-  int64_t begin(int64_t bucket, int chunk) const {
-    return begins_[static_cast<size_t>(bucket * chunks_ + chunk)];
+  int64_t begin(int64_t bucket, int chunk) const { return begins_[static_cast<size_t>(bucket * chunks_ + chunk)]; }
+  /// Gives every run its place; runs begin at multiples of a line.
+  void allocate() {
+    constexpr int64_t kAlignment = kLineRecords<Record>;
+    int64_t places = 0;
+    for (size_t r = 0; r < counts_.size(); ++r) {
+      begins_[r] = places;
+      places += (counts_[r] + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    records_ = Buffer<Record>(places);
   }
-  void place_runs();
-  void allocate() { records_ = Buffer<Record>(num_places_); }
   Record* data() { return records_.data(); }
-  const Record* data() const { return records_.data(); }
 
  private:
   BucketGrid grid_;
   int chunks_;
   std::vector<int64_t> counts_;
   std::vector<int64_t> begins_;
-  int64_t num_places_ = 0;
   Buffer<Record> records_;
 };
-
-/// Gives every run its place; runs begin at multiples of a line.
-template <typename Record>
-void Partition<Record>::place_runs() {
-  constexpr int64_t kAlignment = kLineRecords<Record>;
-  num_places_ = 0;
-  for (size_t r = 0; r < counts_.size(); ++r) {
-    begins_[r] = num_places_;
-    num_places_ += (counts_[r] + kAlignment - 1) / kAlignment * kAlignment;
-  }
-}
 
 /// Where a chunk's records go: to memory.
 template <typename Record>
@@ -122,9 +109,7 @@ class MemorySink {
   void line(int64_t, int64_t at, const Record* records) {
     stream_lines(target_ + at, records, kLineRecords<Record> * sizeof(Record));
   }
-  void rest(int64_t, int64_t at, const Record* records, int64_t count) {
-    std::copy_n(records, count, target_ + at);
-  }
+  void rest(int64_t, int64_t at, const Record* records, int64_t count) { std::copy_n(records, count, target_ + at); }
   void finish(std::span<const int64_t>) { stream_fence(); }
 
  private:
@@ -184,8 +169,7 @@ void count_by_key(Partition<Record>& partition, int64_t num_items, ScanKeys&& ke
     const auto [begin, end] = even_cut(num_items, partition.chunks(), chunk);
     std::vector<int64_t> counts(static_cast<size_t>(grid.num_buckets()), 0);
     keys(begin, end, [counter = counts.data(), shift = grid.shift](int64_t key) { ++counter[key >> shift]; });
-    for (int64_t b = 0; b < grid.num_buckets(); ++b)
-      partition.count(b, chunk) = counts[static_cast<size_t>(b)];
+    for (int64_t b = 0; b < grid.num_buckets(); ++b) partition.count(b, chunk) = counts[static_cast<size_t>(b)];
   });
 }
 
@@ -199,7 +183,6 @@ Partition<Record> partition_by_key(int64_t num_items, BucketGrid grid, int threa
                                    ScanRecords&& records) {
   Partition<Record> partition(grid, threads);
   count_by_key(partition, num_items, keys);
-  partition.place_runs();
   partition.allocate();
   run_team(threads, [&](int chunk) {
     const auto [begin, end] = even_cut(num_items, threads, chunk);

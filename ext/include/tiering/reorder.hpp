@@ -13,8 +13,7 @@ namespace tiering {
 
 /// The graph under new ids: column dst_old_to_new[v] is the old column v, entries mapped by src_old_to_new, their
 /// order kept. No positions.
-CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new,
-                      int threads);
+CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new, int threads);
 
 /// indptr of the graph under new ids. Throws InputError if the old one does not begin at 0 or falls, or if
 /// dst_old_to_new is no permutation of the columns.
@@ -45,12 +44,12 @@ struct SourceMap {
 /// Puts `indices`, the entries of the chunk, at their places in the window, under their old ids, in 64 bits where the
 /// number of sources needs them. Throws InputError naming the first entry of the chunk that is no source; the window is
 /// then undefined.
-void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk,
-                   const RelabelWindow& window, int threads);
+void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk, const RelabelWindow& window,
+                   int threads);
 
 /// Puts values that run along the edges of the chunk, item_bytes each, at their places in the window.
-void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk,
-                  const RelabelWindow& window, int threads);
+void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
+                  int threads);
 
 /// Gives the entries of a window, complete under old ids, their new ones. Parts of the source map come one after the
 /// other, the last part last: until then what has its new id is the complement of it.
@@ -60,17 +59,12 @@ void rename_sources(void* entries, int64_t count, const SourceMap& sources, int 
 /// them placed, front to back. Throws InputError naming a NaN.
 class ScoreSorter {
  public:
-  ScoreSorter(int64_t size, int threads);
-  ~ScoreSorter();
-  void count(std::span<const double> scores);
-  void place(std::span<const double> scores);
+  static std::unique_ptr<ScoreSorter> make(int64_t size, int threads);
+  virtual ~ScoreSorter() { give_free_memory_back(); }  // of the counts: malloc would keep it
+  virtual void count(std::span<const double> scores) = 0;
+  virtual void place(std::span<const double> scores) = 0;
   /// Old ids by rank; once.
-  IdBuffer finish();
-
-  class Work;
-
- private:
-  std::unique_ptr<Work> work_;
+  virtual IdBuffer finish() = 0;
 };
 
 /// Old ids by descending score, ties by ascending id, of scores in memory. Throws InputError naming a NaN.
@@ -90,13 +84,10 @@ struct RowsTarget {
   int64_t stride_bytes = 0;
 };
 
-/// out row i = table row ids[i]. Throws InputError naming the first id that is out of range; `out` is then
-/// undefined.
+/// out row i = table row ids[i]. Throws InputError naming the first id that is out of range; `out` is then undefined.
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads);
 
-/// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come
-/// twice.
-void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out,
-                  int threads);
+/// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come twice.
+void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads);
 
 }  // namespace tiering

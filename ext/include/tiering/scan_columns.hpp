@@ -1,4 +1,4 @@
-// Walks over compressed adjacency by ranges of *entries*, so that work can be cut evenly whatever the
+// Walks over streams and over compressed adjacency by ranges of *entries*, so that work can be cut evenly whatever the
 // degrees.
 #pragma once
 
@@ -7,12 +7,30 @@
 #include <span>
 #include <string>
 #include <tiering/errors.hpp>
-#include <tiering/prefetch.hpp>
 
 namespace tiering {
 
-/// Calls f(column, first, last) for every non-empty part of a column within the entries [begin, end), in
-/// order.
+/// Streams are prefetched by hand: in virtual machines the hardware often does it too late. Counting the entries of an
+/// array by key takes half the time with it.
+inline constexpr int kStreamAheadBytes = 2048;
+
+/// For a loop that reads memory upwards and stands at `at`: asks for what it will need in a while. The address
+/// may lie behind the end.
+inline void prefetch_stream(const void* at) { __builtin_prefetch(static_cast<const char*>(at) + kStreamAheadBytes); }
+
+/// Calls body(k) for k in [first, last), and ahead(k) before every eighth: there the prefetches go.
+template <typename Ahead, typename Body>
+void for_stream(int64_t first, int64_t last, Ahead&& ahead, Body&& body) {
+  constexpr int64_t kStep = 8;
+  int64_t k = first;
+  for (; k + kStep <= last; k += kStep) {
+    ahead(k);
+    for (int64_t j = k; j < k + kStep; ++j) body(j);
+  }
+  for (; k < last; ++k) body(k);
+}
+
+/// Calls f(column, first, last) for every non-empty part of a column within the entries [begin, end), in order.
 template <typename F>
 void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F&& f) {
   if (begin >= end) return;
@@ -24,8 +42,7 @@ void scan_columns(std::span<const int64_t> indptr, int64_t begin, int64_t end, F
   }
 }
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id,
-                                                                      int64_t count) {
+[[noreturn, gnu::cold, gnu::noinline]] inline void index_out_of_range(int64_t position, int64_t id, int64_t count) {
   throw InputError("indices[" + std::to_string(position) + "] is " + std::to_string(id) + ", outside 0.." +
                    std::to_string(count - 1) + " (" + std::to_string(count) + " nodes)");
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 #include <tiering/buffer.hpp>
-#include <tiering/io/direct_file.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/views.hpp>
 #include <vector>
 
@@ -23,10 +23,9 @@ struct ScoreRelation {
 
 /// What a kernel may take, and where the edges go that do not fit.
 struct ScoreMemory {
-  int64_t bytes =
-      std::numeric_limits<int64_t>::max();  ///< results included; the CSC is not: it may be mapped
-  std::string scratch = ".";                ///< directory for a nameless file, if there is need
-  std::function<void()> poll = [] {};       ///< called now and then; what it throws ends the work
+  int64_t bytes = std::numeric_limits<int64_t>::max();  ///< results included; the CSC is not: it may be mapped
+  std::string scratch = ".";                            ///< directory for a nameless file, if there is need
+  std::function<void()> poll = [] {};                   ///< called now and then; what it throws ends the work
 };
 
 /// The sizes of a relation that decide what sweeps over its edges take.
@@ -34,8 +33,7 @@ struct SweepRelation {
   int64_t sources;  ///< nodes of the source type
   int64_t columns;  ///< and of the destination type
   int64_t edges;
-  std::span<const int64_t> degrees =
-      {};  ///< in-degrees of some nodes that stand for all; none: they may be any
+  std::span<const int64_t> degrees = {};  ///< in-degrees of some nodes that stand for all; none: they may be any
 };
 
 /// What sweeps take beside the caller's vectors, in bytes.
@@ -60,6 +58,9 @@ struct NodeValues {
 
   /// Writes the values of the nodes first, first + 1, ...
   void write(int64_t first, std::span<double> values) const;
+
+  /// The values of `num_nodes` nodes, written by all threads: most of the time goes into the first touch of their pages.
+  Buffer<double> to_vector(int64_t num_nodes, int threads) const;
 };
 
 struct PagerankOptions {
@@ -76,11 +77,10 @@ struct PagerankResult {
   double residual = 0;                 ///< L1 change of the last sweep, over all types
 };
 
-/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold the values of each node
-/// type.
-PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations,
-                                const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& start,
-                                const std::vector<NodeValues>& teleport, const PagerankOptions& options);
+/// Reverse PageRank over all relations; see scores/pagerank.cpp. start and teleport hold the values of each node type.
+PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
+                                const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
+                                const PagerankOptions& options);
 
 struct InclusionOptions {
   bool only_new = false;     ///< a node asks in the hop after it was found; else in every hop from then on
@@ -97,8 +97,7 @@ struct InclusionResult {
 /// Vertex inclusion probability of a sampled batch; see scores/inclusion.cpp. seeds holds, per node type, the
 /// probability of each node to be a seed; fanouts[hop][relation] is -1 for the whole list.
 InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
-                                      const std::vector<int64_t>& num_nodes,
-                                      const std::vector<NodeValues>& seeds,
+                                      const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& seeds,
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options);
 

@@ -16,8 +16,7 @@ constexpr int64_t wrapped_difference(int64_t a, int64_t b) {
 template <typename T>
 class StridedIds {
  public:
-  StridedIds(const void* base, int64_t stride_bytes)
-      : base_(static_cast<const char*>(base)), stride_(stride_bytes) {}
+  StridedIds(const void* base, int64_t stride_bytes) : base_(static_cast<const char*>(base)), stride_(stride_bytes) {}
   int64_t operator[](int64_t i) const {
     T value;
     std::memcpy(&value, base_ + i * stride_, sizeof(T));

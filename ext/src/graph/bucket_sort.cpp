@@ -107,8 +107,7 @@ void send_records(const EdgeChunk& chunk, const Dst& dst, int64_t num_src, const
 
 /// Where each thread's items of each bucket begin, in items: bucket after bucket, in them thread after thread; and how
 /// many items all are.
-std::pair<std::vector<int64_t>, int64_t> item_places(std::span<const int64_t> counts, int64_t first,
-                                                     int threads) {
+std::pair<std::vector<int64_t>, int64_t> item_places(std::span<const int64_t> counts, int64_t first, int threads) {
   const auto num_buckets = counts.size() / static_cast<size_t>(threads);
   std::vector<int64_t> places(counts.size(), 0);
   int64_t next = 0;
@@ -130,8 +129,8 @@ struct Piece {
 
 /// Counting sort of one bucket: fills its part of indptr and of the ids, and leaves in each record where it went.
 template <typename Id>
-void sort_records(std::span<const Piece<Id>> pieces, bool note, int64_t first_entry,
-                  std::span<int64_t> indptr, Id* out, std::vector<uint32_t>& cursors) {
+void sort_records(std::span<const Piece<Id>> pieces, bool note, int64_t first_entry, std::span<int64_t> indptr, Id* out,
+                  std::vector<uint32_t>& cursors) {
   cursors.assign(indptr.size(), 0);
   for (const auto& piece : pieces)
     for (const auto& record : piece.records) ++cursors[record.local];
@@ -157,21 +156,17 @@ void place_items(std::span<Scattered<Id>> records, const std::byte* values, std:
 }
 
 template <typename Id>
-void place_values(std::span<Scattered<Id>> records, const std::byte* values, int64_t item_bytes,
-                  std::byte* out) {
+void place_values(std::span<Scattered<Id>> records, const std::byte* values, int64_t item_bytes, std::byte* out) {
   if (item_bytes == 4) return place_items<uint32_t>(records, values, out);
   if (item_bytes == 8) return place_items<uint64_t>(records, values, out);
   const auto size = static_cast<size_t>(item_bytes);
-  for (size_t k = 0; k < records.size(); ++k)
-    std::memcpy(out + records[k].local * size, values + k * size, size);
+  for (size_t k = 0; k < records.size(); ++k) std::memcpy(out + records[k].local * size, values + k * size, size);
 }
 
 /// The pieces of every bucket, run after run, and how many records come before each bucket.
 template <typename Id>
-std::pair<std::vector<Piece<Id>>, std::vector<int64_t>> cut_runs(const ScatteredRuns& runs,
-                                                                 const BucketGrid& grid) {
-  const auto num_buckets = static_cast<size_t>(grid.num_buckets()),
-             num_runs = runs.counts.size() / num_buckets;
+std::pair<std::vector<Piece<Id>>, std::vector<int64_t>> cut_runs(const ScatteredRuns& runs, const BucketGrid& grid) {
+  const auto num_buckets = static_cast<size_t>(grid.num_buckets()), num_runs = runs.counts.size() / num_buckets;
   const size_t num_parts = runs.item_bytes.size() + 1;
   std::vector<Piece<Id>> pieces(num_buckets * num_runs);
   std::vector<int64_t> offsets(num_buckets + 1, 0);
@@ -192,9 +187,9 @@ std::pair<std::vector<Piece<Id>>, std::vector<int64_t>> cut_runs(const Scattered
                                 : item % 8 == 0 ? 8
                                 : item % 4 == 0 ? 4
                                                 : 1;
-      TIERING_EXPECT(place >= 0 && place % alignment == 0 &&
-                         before * item <= static_cast<int64_t>(runs.memory.size()) - place,
-                     "a run does not lie in the memory, or is not aligned");
+      TIERING_EXPECT(
+          place >= 0 && place % alignment == 0 && before * item <= static_cast<int64_t>(runs.memory.size()) - place,
+          "a run does not lie in the memory, or is not aligned");
     }
   }
   for (size_t b = 0; b < num_buckets; ++b)
@@ -204,11 +199,10 @@ std::pair<std::vector<Piece<Id>>, std::vector<int64_t>> cut_runs(const Scattered
 }
 
 template <typename Id>
-void sort_all(const ScatteredRuns& runs, const BucketGrid& grid, int64_t first_entry,
-              std::span<int64_t> indptr, std::span<const std::span<std::byte>> outs, int threads) {
+void sort_all(const ScatteredRuns& runs, const BucketGrid& grid, int64_t first_entry, std::span<int64_t> indptr,
+              std::span<const std::span<std::byte>> outs, int threads) {
   const auto [pieces, offsets] = cut_runs<Id>(runs, grid);
-  const size_t num_runs = pieces.size() / static_cast<size_t>(grid.num_buckets()),
-               num_values = runs.item_bytes.size();
+  const size_t num_runs = pieces.size() / static_cast<size_t>(grid.num_buckets()), num_values = runs.item_bytes.size();
   TIERING_EXPECT(outs.size() == num_values + 1, "one output for the ids and one for each value is needed");
   for (size_t p = 0; p < outs.size(); ++p)
     TIERING_EXPECT(static_cast<int64_t>(outs[p].size()) ==
@@ -217,8 +211,7 @@ void sort_all(const ScatteredRuns& runs, const BucketGrid& grid, int64_t first_e
   for_blocks(threads, grid.num_buckets(), [&, &pieces = pieces, &offsets = offsets](int64_t bucket) {
     thread_local std::vector<uint32_t> cursors;
     const auto b = static_cast<size_t>(bucket);
-    const auto first = static_cast<size_t>(grid.first_key(bucket)),
-               end = static_cast<size_t>(grid.end_key(bucket));
+    const auto first = static_cast<size_t>(grid.first_key(bucket)), end = static_cast<size_t>(grid.end_key(bucket));
     const auto own = std::span(pieces).subspan(b * num_runs, num_runs);
     sort_records<Id>(own, num_values > 0, first_entry + offsets[b], indptr.subspan(first, end - first),
                      reinterpret_cast<Id*>(outs[0].data()) + offsets[b], cursors);
@@ -226,8 +219,8 @@ void sort_all(const ScatteredRuns& runs, const BucketGrid& grid, int64_t first_e
       const int64_t item = runs.item_bytes[p - 1];
       for (const auto& piece : own)
         place_values(piece.records,
-                     runs.memory.data() + runs.places[piece.run * (num_values + 1) + p] + piece.before * item,
-                     item, outs[p].data() + offsets[b] * item);
+                     runs.memory.data() + runs.places[piece.run * (num_values + 1) + p] + piece.before * item, item,
+                     outs[p].data() + offsets[b] * item);
     }
   });
 }
@@ -238,8 +231,7 @@ int64_t scattered_bytes(int64_t num_src) {
   return needs_wide_ids(num_src) ? sizeof(Scattered<int64_t>) : sizeof(Scattered<int32_t>);
 }
 
-std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid,
-                                   int threads) {
+std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const BucketGrid& grid, int threads) {
   const auto num_buckets = static_cast<size_t>(grid.num_buckets());
   std::vector<int64_t> counts(num_buckets * static_cast<size_t>(threads), 0);
   dst.visit([&](const auto& d) {
@@ -251,16 +243,14 @@ std::vector<int64_t> count_buckets(const IdView& dst, int64_t first_edge, const 
         if (!in_range(v, grid.num_keys)) edge_out_of_range(first_edge + k, "destination", v, grid.num_keys);
         ++own[static_cast<size_t>(v >> grid.shift)];
       }
-      std::copy(own.begin(), own.end(),
-                counts.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(t) * num_buckets));
+      std::copy(own.begin(), own.end(), counts.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(t) * num_buckets));
     });
   });
   return counts;
 }
 
-void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid,
-                   std::span<const int64_t> counts, int64_t first,
-                   std::span<const std::span<std::byte>> parts, int threads) {
+void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& grid, std::span<const int64_t> counts,
+                   int64_t first, std::span<const std::span<std::byte>> parts, int threads) {
   const auto num_buckets = grid.num_buckets();
   TIERING_EXPECT(chunk.src.size == chunk.dst.size, "a chunk has " + std::to_string(chunk.dst.size) +
                                                        " destinations and " + std::to_string(chunk.src.size) +
@@ -268,21 +258,18 @@ void scatter_edges(const EdgeChunk& chunk, int64_t num_src, const BucketGrid& gr
   TIERING_EXPECT(static_cast<int64_t>(counts.size()) == num_buckets * threads,
                  "the counts are not those of as many threads and buckets");
   TIERING_EXPECT(0 <= first && first <= num_buckets, "the first bucket is not among the buckets");
-  TIERING_EXPECT(parts.size() == chunk.values.size() + 1,
-                 "memory for the records and for each value is needed");
+  TIERING_EXPECT(parts.size() == chunk.values.size() + 1, "memory for the records and for each value is needed");
   const auto [places, total] = item_places(counts, first, threads);
   for (size_t p = 0; p < parts.size(); ++p) {
     const int64_t item = p == 0 ? scattered_bytes(num_src) : chunk.values[p - 1].item_bytes;
-    TIERING_EXPECT(total * item <= static_cast<int64_t>(parts[p].size()),
-                   "the memory for the records is too small");
+    TIERING_EXPECT(total * item <= static_cast<int64_t>(parts[p].size()), "the memory for the records is too small");
     TIERING_EXPECT(reinterpret_cast<uintptr_t>(parts[p].data()) % 16 == 0, "the records are not aligned");
   }
   chunk.dst.visit([&, &places = places](const auto& dst) {
     run_team(threads, [&](int t) {
       const auto [begin, end] = even_cut(chunk.dst.size, threads, t);
       const auto own = static_cast<size_t>(num_buckets);
-      const Share share{begin, end, first, grid.shift,
-                        std::span(places).subspan(static_cast<size_t>(t) * own, own)};
+      const Share share{begin, end, first, grid.shift, std::span(places).subspan(static_cast<size_t>(t) * own, own)};
       if (needs_wide_ids(num_src))
         send_records<int64_t>(chunk, dst, num_src, share, parts[0]);
       else

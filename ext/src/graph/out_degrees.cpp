@@ -22,8 +22,8 @@ void count_batch(std::span<const T> indices, int64_t first, int64_t last, Bucket
     scan_indices(indices, grid.num_keys, first + begin, first + end, f);
   };
   const uint32_t local_mask = static_cast<uint32_t>((int64_t{1} << grid.shift) - 1);
-  const auto partition = partition_by_key<uint32_t>(
-      last - first, grid, threads, ids, [&](int, int64_t begin, int64_t end, auto& writer) {
+  const auto partition =
+      partition_by_key<uint32_t>(last - first, grid, threads, ids, [&](int, int64_t begin, int64_t end, auto& writer) {
         for (auto k = static_cast<size_t>(first + begin); k < static_cast<size_t>(first + end); ++k)
           writer.put(indices[k], static_cast<uint32_t>(indices[k]) & local_mask);
       });

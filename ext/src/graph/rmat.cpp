@@ -10,6 +10,7 @@
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/parallel.hpp>
+#include <tiering/sampling/random.hpp>
 
 namespace tiering {
 namespace {
@@ -20,18 +21,13 @@ constexpr uint64_t kA = 37355;     // 65536 * .57
 constexpr uint64_t kAb = 49807;    // 65536 * (.57 + .19)
 constexpr uint64_t kAbc = 62259;   // 65536 * (.57 + .19 + .19)
 
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+uint64_t mix(uint64_t x) { return mix64(x + kGolden); }
 
 /// A bijection on [0, 2^scale): odd multipliers and xor with higher bits are both invertible modulo 2^scale.
 uint64_t scrambled(uint64_t id, int scale, uint64_t key) {
   const uint64_t mask = (uint64_t{1} << scale) - 1;
   for (int round = 0; round < 3; ++round) {
-    id = (id * 0x9e3779b97f4a7c15u + key) & mask;
+    id = (id * kGolden + key) & mask;
     id ^= id >> (scale / 2 + 1);
   }
   return id;
@@ -50,16 +46,14 @@ Edge draw_edge(int scale, uint64_t key, int64_t i) {
     const uint64_t draw = bits & 0xffff;
     bits >>= 16;
     edge.src = edge.src << 1 | static_cast<uint64_t>(draw >= kAb);
-    edge.dst = edge.dst << 1 | static_cast<uint64_t>((draw >= kA) & (draw < kAb)) |
-               static_cast<uint64_t>(draw >= kAbc);
+    edge.dst = edge.dst << 1 | static_cast<uint64_t>((draw >= kA) & (draw < kAb)) | static_cast<uint64_t>(draw >= kAbc);
   }
   return edge;
 }
 
 }  // namespace
 
-void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst,
-                int threads) {
+void rmat_edges(int scale, uint64_t seed, bool scramble, std::span<int32_t> src, std::span<int32_t> dst, int threads) {
   TIERING_EXPECT(scale >= 1 && scale <= kMaxScale, "scale is " + std::to_string(scale) + ", expected 1..30");
   const uint64_t key = mix(seed);
   run_team(threads, [&](int t) {

@@ -1,10 +1,8 @@
 // CSC to CSR.
 //
-// Returns:    for each row u the columns that contain u, ascending, and where in the CSC each entry stood
-//             if asked.
-// Approach:   the entries of the CSC, column after column, grouped by row: group_edges.hpp. Threads cut
-//             the entries evenly, through the middle of a column where need be, so one huge column is
-//             shared as well.
+// Returns:    for each row u the columns that contain u, ascending, and where in the CSC each entry stood if asked.
+// Approach:   the entries of the CSC, column after column, grouped by row: group_edges.hpp. Threads cut the entries
+//             evenly, through the middle of a column where need be, so one huge column is shared as well.
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
 #include <tiering/scan_columns.hpp>

@@ -18,17 +18,17 @@
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
 #include <tiering/parallel.hpp>
+#include <utility>
 
 namespace tiering {
 namespace {
 
-constexpr int64_t kBlockRows = 128;   // ids per block of memory copies; the engine is polled after each
-constexpr int64_t kPrefetchRows = 8;  // rows looked ahead: enough to cover the latency of memory
+constexpr int64_t kBlockRows = 128;          // ids per block of memory copies; the engine is polled after each
+constexpr int64_t kPrefetchRows = 8;         // rows looked ahead: enough to cover the latency of memory
 constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads costs more than it saves
 
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -56,20 +56,18 @@ void copy_block(const TieredTable& table, std::span<const int64_t> ids, int64_t 
     const int64_t ahead = i + kPrefetchRows;
     if (ahead < end && inside(ahead)) prefetch(memory_row<tier>(table, ids[size_t(ahead)]), table.row_bytes);
     if (inside(i))
-      std::memcpy(out + i * table.row_bytes, memory_row<tier>(table, ids[size_t(i)]),
-                  size_t(table.row_bytes));
+      std::memcpy(out + i * table.row_bytes, memory_row<tier>(table, ids[size_t(i)]), size_t(table.row_bytes));
   }
 }
 
 template <Tier tier>
-void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads,
-               ReadEngine* engine, GatherStats& stats) {
+void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads, ReadEngine* engine,
+               GatherStats& stats) {
   constexpr auto t = static_cast<size_t>(tier);
   if (stats.rows[t] == 0) return;
   const int64_t start = now();
   const int64_t blocks = (static_cast<int64_t>(ids.size()) + kBlockRows - 1) / kBlockRows;
-  const int team =
-      stats.bytes[t] >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
+  const int team = stats.bytes[t] >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
   std::atomic<int64_t> next{0};
   run_team(team, [&](int member) {
     for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
@@ -83,9 +81,9 @@ void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte
 /// Checks every id and counts the tiers.
 void classify(const TieredTable& table, std::span<const int64_t> ids, GatherStats& stats) {
   for (size_t i = 0; i < ids.size(); ++i) {
-    TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows,
-                   "ids[" + std::to_string(i) + "] is " + std::to_string(ids[i]) + ", outside 0.." +
-                       std::to_string(table.ranges.num_rows - 1));
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < table.ranges.num_rows, "ids[" + std::to_string(i) + "] is " +
+                                                                      std::to_string(ids[i]) + ", outside 0.." +
+                                                                      std::to_string(table.ranges.num_rows - 1));
     ++stats.rows[static_cast<size_t>(table.ranges.tier_of(ids[i]))];
   }
   for (size_t t = 0; t < kNumTiers; ++t) stats.bytes[t] = stats.rows[t] * table.row_bytes;
@@ -101,8 +99,7 @@ void fill_plan(const TieredTable& table, std::span<const int64_t> ids, int64_t r
 /// A batch in flight: whatever happens, no read outlives it.
 class Flight {
  public:
-  Flight(SsdReader& reader, ReadPlan& plan)
-      : turn_(reader.turn), reader_(reader), plan_(plan), start_(now()) {
+  Flight(SsdReader& reader, ReadPlan& plan) : turn_(reader.turn), reader_(reader), plan_(plan), start_(now()) {
     try {
       begin();
     } catch (const RingError& error) {
@@ -149,6 +146,25 @@ class Flight {
 };
 
 }  // namespace
+
+SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
+    : images(std::move(opened)), options(given), automatic_(engine == "auto") {
+  if (automatic_) fallback_ = uring_unavailable();
+  const char* const best = fallback_.empty() ? "io_uring" : "threads";
+  try {
+    engine_ = make_engine(automatic_ ? best : engine, images, options);
+    name_ = engine_->name();
+  } catch (const RingError& error) {
+    fall_back(error);
+  }
+}
+
+void SsdReader::fall_back(const RingError& error) {
+  if (!automatic_) throw error;
+  fallback_ = error.what();
+  engine_ = make_threads_engine(images, options);
+  name_ = engine_->name();
+}
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads) {
   GatherStats stats;

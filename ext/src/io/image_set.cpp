@@ -25,9 +25,8 @@ struct DirectAlignment {
   uint32_t offset = 0;
 };
 
-/// Asks the kernel (6.1 and later) for the alignment of direct I/O; zeros when it does not know. The two
-/// fields are read at their offsets in the kernel's ABI because the C library's headers may be older than the
-/// kernel.
+/// Asks the kernel (6.1 and later) for the alignment of direct I/O; zeros when it does not know. The two fields are
+/// read at their offsets in the kernel's ABI because the C library's headers may be older than the kernel.
 DirectAlignment statx_alignment(int fd) {
   constexpr unsigned kDioAlign = 0x2000U;  // STATX_DIOALIGN
   constexpr size_t kMaskAt = 0, kMemoryAt = 0x98, kOffsetAt = 0x9C, kStatxBytes = 256;
@@ -52,8 +51,7 @@ bool probe_read(const ImageFile& file, int64_t size) {
     if (got >= 0) return true;
     if (errno == EINTR) continue;
     if (errno == EINVAL) return false;
-    throw IoError(errno,
-                  file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
+    throw IoError(errno, file.path() + ": reading " + std::to_string(size) + " bytes at byte 0: " + describe(errno));
   }
 }
 

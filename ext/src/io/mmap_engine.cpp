@@ -16,8 +16,7 @@ class Mapping {
   explicit Mapping(const ImageFile& image) : bytes_(static_cast<size_t>(image.bytes())) {
     if (bytes_ == 0) return;
     void* mapped = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, image.fd(), 0);
-    if (mapped == MAP_FAILED)
-      throw IoError(errno, image.path() + ": mmap: " + std::generic_category().message(errno));
+    if (mapped == MAP_FAILED) throw IoError(errno, image.path() + ": mmap: " + std::generic_category().message(errno));
     data_ = static_cast<std::byte*>(mapped);
     madvise(mapped, bytes_, MADV_RANDOM);
   }

@@ -10,8 +10,7 @@ uint32_t page_hash(const std::byte* page, size_t page_bytes) noexcept {
 }
 
 void page_hashes(std::span<const std::byte> data, size_t page_bytes, std::span<uint32_t> out) {
-  for (size_t page = 0; page < out.size(); ++page)
-    out[page] = page_hash(data.data() + page * page_bytes, page_bytes);
+  for (size_t page = 0; page < out.size(); ++page) out[page] = page_hash(data.data() + page * page_bytes, page_bytes);
 }
 
 }  // namespace tiering

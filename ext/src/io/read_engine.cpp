@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
 
 namespace tiering {
@@ -11,9 +12,10 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
-    throw IoError(errno, "cannot get " + std::to_string(bytes) +
-                             " bytes of buffer: " + std::generic_category().message(errno));
+    throw IoError(
+        errno, "cannot get " + std::to_string(bytes) + " bytes of buffer: " + std::generic_category().message(errno));
   data_ = static_cast<std::byte*>(mapped);
+  if (bytes >= 2 * kHugePageBytes) madvise(mapped, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
 }
 
 AlignedBuffer::~AlignedBuffer() {
@@ -45,8 +47,7 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
                            std::to_string(read.offset + done) + ": " + std::generic_category().message(code));
 }
 
-std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images,
-                                        const EngineOptions& options) {
+std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
   if (name == "io_uring") return make_uring_engine(images, options);

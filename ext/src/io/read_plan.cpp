@@ -86,8 +86,7 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   const Piece& head = pieces_[range.begin];
   std::byte* into = out_ + head.target;
   if (head.offset != read.offset || read.need != read.bytes) return nullptr;
-  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0)
-    return nullptr;
+  if (reinterpret_cast<uintptr_t>(into) % static_cast<uintptr_t>(images_.memory_alignment) != 0) return nullptr;
   int64_t covered = 0;
   for (size_t p = range.begin; p < range.end; ++p) {
     const int64_t at = pieces_[p].offset - read.offset;
@@ -98,8 +97,7 @@ std::byte* ReadPlan::direct_target(const Read& read, PieceRange range) const {
   return covered == read.bytes ? into : nullptr;
 }
 
-/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the
-/// time.
+/// Reorders the reads, sorted by image so far, to take the images in turn, so that all devices work all the time.
 void ReadPlan::interleave_images() {
   std::vector<size_t> at(images_.images.size() + 1, reads_.size());
   for (size_t r = reads_.size(); r-- > 0;) at[reads_[r].image] = r;

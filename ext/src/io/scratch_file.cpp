@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <system_error>
 #include <tiering/errors.hpp>
-#include <tiering/scratch_file.hpp>
+#include <tiering/io/scratch_file.hpp>
 
 namespace tiering {
 namespace {
@@ -30,8 +30,8 @@ int open_nameless(const std::string& folder, int flags) {
   struct statvfs disk{};
   statvfs(folder.c_str(), &disk);
   const auto free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
-  throw IoError(ENOSPC, folder + ": no space left for a scratch file: " + std::to_string(needed) +
-                            " bytes needed, " + std::to_string(free) + " free");
+  throw IoError(ENOSPC, folder + ": no space left for a scratch file: " + std::to_string(needed) + " bytes needed, " +
+                            std::to_string(free) + " free");
 }
 
 }  // namespace
@@ -72,45 +72,64 @@ void ScratchFile::write(int64_t offset, int64_t bytes, const void* from) const {
 }
 
 WriteBehind::WriteBehind(const ScratchFile& file, int64_t buffer_bytes, int64_t num_buffers, int threads)
-    : file_(file), buffer_bytes_(buffer_bytes), memory_(buffer_bytes * num_buffers), queue_(threads) {
+    : file_(file), buffer_bytes_(buffer_bytes), memory_(static_cast<size_t>(buffer_bytes * num_buffers)) {
   for (int64_t i = num_buffers; i-- > 0;) free_.push_back(memory_.data() + i * buffer_bytes);
+  for (int t = 0; t < threads; ++t) workers_.emplace_back([this] { work(); });
 }
 
-char* WriteBehind::take() {
-  error_.rethrow();
+WriteBehind::~WriteBehind() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    tasks_.clear();
+  }
+  wanted_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+std::byte* WriteBehind::take() {
   std::unique_lock lock(mutex_);
-  freed_.wait(lock, [this] { return !free_.empty(); });
-  char* const buffer = free_.back();
+  freed_.wait(lock, [this] { return error_ || !free_.empty(); });
+  if (error_) std::rethrow_exception(error_);
+  std::byte* const buffer = free_.back();
   free_.pop_back();
   return buffer;
 }
 
-void WriteBehind::write(char* buffer, int64_t offset, int64_t bytes) {
+void WriteBehind::write(std::byte* buffer, int64_t offset, int64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
+    tasks_.push_back({buffer, offset, bytes});
     ++under_way_;
   }
-  queue_.add([=, this] {
+  wanted_.notify_one();
+}
+
+void WriteBehind::work() {
+  for (std::unique_lock lock(mutex_);;) {
+    wanted_.wait(lock, [this] { return stopped_ || !tasks_.empty(); });
+    if (tasks_.empty()) return;
+    const Task task = tasks_.front();
+    tasks_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
     try {
-      file_.write(offset, bytes, buffer);
+      file_.write(task.offset, task.bytes, task.buffer);
     } catch (...) {
-      error_.keep(std::current_exception());
+      error = std::current_exception();
     }
-    {
-      const std::lock_guard lock(mutex_);
-      free_.push_back(buffer);
-      --under_way_;
-    }
+    lock.lock();
+    if (!error_) error_ = error;
+    free_.push_back(task.buffer);
+    --under_way_;
     freed_.notify_all();
-  });
+  }
 }
 
 void WriteBehind::finish() {
-  {
-    std::unique_lock lock(mutex_);
-    freed_.wait(lock, [this] { return under_way_ == 0; });
-  }
-  error_.rethrow();
+  std::unique_lock lock(mutex_);
+  freed_.wait(lock, [this] { return under_way_ == 0; });
+  if (error_) std::rethrow_exception(error_);
 }
 
 }  // namespace tiering

@@ -44,8 +44,8 @@ void StreamReader::add(const StreamRange& range) {
   if (range.bytes == 0) return;
   for (int64_t at = first; at < end; at += kPieceBytes) {
     const int64_t last = std::min(at + kPieceBytes, stop);
-    reads_.push_back({at, static_cast<uint32_t>(last - at), static_cast<uint32_t>(std::min(last, end) - at),
-                      range.file, range.into + (at - first)});
+    reads_.push_back({at, static_cast<uint32_t>(last - at), static_cast<uint32_t>(std::min(last, end) - at), range.file,
+                      range.into + (at - first)});
   }
 }
 

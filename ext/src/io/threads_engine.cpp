@@ -1,18 +1,56 @@
 // Threads that each block in pread: works wherever files can be read. A read in flight holds a thread of the pool that
 // all readers of the process share.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
+#include <deque>
 #include <exception>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <tiering/errors.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <utility>
 
-#include "read_pool.hpp"
-
 namespace tiering {
 namespace {
+
+class ThreadsEngine;
+
+/// The threads that block in reads: one pool for the whole process. They start when there is work for them, up to a limit,
+/// and stay. A forked child has a pool of its own.
+class ReadPool {
+ public:
+  static constexpr size_t kMaxThreads = 128;
+
+  static ReadPool& of_this_process();
+
+  /// Lets up to `threads` threads take shares of a batch. Throws IoError if the process has no thread and gets none.
+  void add(ThreadsEngine& batch, size_t threads);
+  /// Blocks until every share that was taken is done; all must be taken by then.
+  void wait(ThreadsEngine& batch) noexcept;
+
+ private:
+  void start_threads();
+  void run();
+
+  std::mutex mutex_;
+  std::condition_variable wanted_, done_;
+  std::deque<ThreadsEngine*> queue_;  ///< an entry for each thread that is wanted
+  size_t threads_ = 0;
+  size_t idle_ = 0;  ///< threads that wait for an entry
+};
+
+// Never freed: its threads sleep until the process ends.
+std::atomic<ReadPool*> the_pool{nullptr};
+
+// In a child the threads do not exist, and another thread may have held the mutex.
+const int refused = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
 
 /// Reads one extent into `buffer`, going on after short reads and signals.
 void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
@@ -27,7 +65,7 @@ void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
   }
 }
 
-class ThreadsEngine final : public ReadEngine, private SharedWork {
+class ThreadsEngine final : public ReadEngine {
  public:
   ThreadsEngine(const ImageSet& images, const EngineOptions& options)
       : images_(images),
@@ -63,14 +101,18 @@ class ThreadsEngine final : public ReadEngine, private SharedWork {
   }
 
  private:
+  friend class ReadPool;
+
   void wait() noexcept {
     if (!reads_.empty() && owner_ == getpid()) ReadPool::of_this_process().wait(*this);
     reads_ = {};
   }
 
-  bool all_taken() const noexcept override { return failed_ || next_ >= reads_.size(); }
+  /// Whether all shares were taken; from then on it stays so.
+  bool all_taken() const noexcept { return failed_ || next_ >= reads_.size(); }
 
-  void take_shares() noexcept override {
+  /// Takes shares until none is left. Several threads at once.
+  void take_shares() noexcept {
     std::byte* const buffer = buffers_.data() + buffers_lent_.fetch_add(1) * max_read_;
     while (!failed_) {
       const size_t i = next_.fetch_add(1);
@@ -97,7 +139,64 @@ class ThreadsEngine final : public ReadEngine, private SharedWork {
   std::atomic<size_t> buffers_lent_{0};
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
+  size_t busy_ = 0;  ///< threads in take_shares(); guarded by the pool's mutex
 };
+
+ReadPool& ReadPool::of_this_process() {
+  ReadPool* pool = the_pool.load();
+  if (pool != nullptr) return *pool;
+  auto* made = new ReadPool;
+  if (the_pool.compare_exchange_strong(pool, made)) return *made;
+  delete made;  // another thread was first; no thread of this one has started
+  return *pool;
+}
+
+void ReadPool::add(ThreadsEngine& batch, size_t threads) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (refused != 0) throw IoError(refused, "no memory to prepare reader threads for forks");
+    batch.busy_ = 0;  // a forked child may have inherited a batch under way
+    queue_.insert(queue_.end(), std::min(threads, kMaxThreads), &batch);
+    try {
+      start_threads();
+    } catch (const std::system_error& error) {
+      if (threads_ == 0) {
+        std::erase(queue_, &batch);
+        throw IoError(error.code().value(), std::string("cannot start reader threads: ") + error.what());
+      }  // else those that run do it all
+    }
+  }
+  wanted_.notify_all();
+}
+
+void ReadPool::start_threads() {
+  while (idle_ < queue_.size() && threads_ < kMaxThreads) {
+    std::thread([this] { run(); }).detach();
+    ++threads_;
+    ++idle_;
+  }
+}
+
+void ReadPool::run() {
+  for (std::unique_lock lock(mutex_);;) {
+    wanted_.wait(lock, [this] { return !queue_.empty(); });
+    ThreadsEngine& batch = *queue_.front();
+    queue_.pop_front();
+    --idle_;
+    ++batch.busy_;
+    lock.unlock();
+    batch.take_shares();
+    lock.lock();
+    ++idle_;
+    if (--batch.busy_ == 0) done_.notify_all();
+  }
+}
+
+void ReadPool::wait(ThreadsEngine& batch) noexcept {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return batch.all_taken() && batch.busy_ == 0; });
+  std::erase(queue_, &batch);
+}
 
 }  // namespace
 

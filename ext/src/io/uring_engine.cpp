@@ -1,10 +1,9 @@
 // The io_uring engine: one ring per reader, `depth` reads in flight, refilled as completions are reaped.
 //
-// Each read in flight owns a slot; the slot has a buffer for reads that cannot land in their target directly.
-// A short read is put back with its remainder; after an error nothing new is submitted, what is in flight is
-// awaited, and finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start,
-// poll, finish). A ring that the kernel refuses, and one that a forked child inherits, is given up; the next batch
-// sets up a new one.
+// Each read in flight owns a slot; the slot has a buffer for reads that cannot land in their target directly. A short
+// read is put back with its remainder; after an error nothing new is submitted, what is in flight is awaited, and
+// finish() throws. Nothing runs in the background: the caller's thread submits and reaps (start, poll, finish). A ring
+// that the kernel refuses, and one that a forked child inherits, is given up; the next batch sets up a new one.
 #include <liburing.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -21,19 +21,17 @@ void prefetch_row(const std::byte* row, int64_t bytes) {
 }
 
 template <typename Id>
-void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin,
-                  int64_t end) {
+void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarget& out, int64_t begin, int64_t end) {
   const auto rows = static_cast<uint64_t>(table.num_rows);
   for (int64_t i = begin; i < end; ++i) {
     if (i + kAhead < end) {
       const auto ahead = static_cast<uint64_t>(ids[static_cast<size_t>(i + kAhead)]);
-      if (ahead < rows)
-        prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
+      if (ahead < rows) prefetch_row(table.data + static_cast<int64_t>(ahead) * table.row_bytes, table.row_bytes);
     }
     const int64_t id = ids[static_cast<size_t>(i)];
-    TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[" + std::to_string(i) + "] is " +
-                                                         std::to_string(id) + ", outside the table's " +
-                                                         std::to_string(table.num_rows) + " rows");
+    TIERING_EXPECT(static_cast<uint64_t>(id) < rows, "ids[" + std::to_string(i) + "] is " + std::to_string(id) +
+                                                         ", outside the table's " + std::to_string(table.num_rows) +
+                                                         " rows");
     std::memcpy(out.data + i * out.stride_bytes, table.data + id * table.row_bytes,
                 static_cast<size_t>(table.row_bytes));
   }
@@ -42,8 +40,8 @@ void gather_share(const RowsView& table, std::span<const Id> ids, const RowsTarg
 }  // namespace
 
 void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out, int threads) {
-  TIERING_EXPECT(out.num_rows == ids.size, "out has " + std::to_string(out.num_rows) + " rows for " +
-                                               std::to_string(ids.size) + " ids");
+  TIERING_EXPECT(out.num_rows == ids.size,
+                 "out has " + std::to_string(out.num_rows) + " rows for " + std::to_string(ids.size) + " ids");
   ids.visit([&](const auto& span) {
     run_team(threads, [&](int t) {
       const auto [begin, end] = even_cut(ids.size, threads, t);

@@ -31,8 +31,8 @@ void scatter_degrees(std::span<const int64_t> indptr, std::span<const Id> places
                          std::to_string(indptr[v + 1]) + " at " + std::to_string(v + 1));
       const int64_t place = places[v];
       TIERING_EXPECT(static_cast<uint64_t>(place) < static_cast<uint64_t>(n),
-                     "dst_old_to_new[" + std::to_string(v) + "] is " + std::to_string(place) +
-                         ", outside 0.." + std::to_string(n - 1));
+                     "dst_old_to_new[" + std::to_string(v) + "] is " + std::to_string(place) + ", outside 0.." +
+                         std::to_string(n - 1));
       std::atomic_ref<int64_t>(degrees[place]).store(indptr[v + 1] - indptr[v], std::memory_order_relaxed);
     }
   });
@@ -71,23 +71,21 @@ Buffer<int64_t> relabel_indptr(std::span<const int64_t> indptr, const IdSpan& ds
   });
   dst_old_to_new.visit([&](const auto& places) { scatter_degrees(indptr, places, result, threads); });
   sum_up(result, threads);
-  TIERING_EXPECT(result[n] == indptr.back(),
-                 "dst_old_to_new is no permutation: the columns it leads to have " +
-                     std::to_string(result[n]) + " entries, the graph has " + std::to_string(indptr.back()));
+  TIERING_EXPECT(result[n] == indptr.back(), "dst_old_to_new is no permutation: the columns it leads to have " +
+                                                 std::to_string(result[n]) + " entries, the graph has " +
+                                                 std::to_string(indptr.back()));
   return result;
 }
 
-CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new,
-                      int threads) {
+CscArrays relabel_csc(const CscView& csc, const IdSpan& dst_old_to_new, const IdSpan& src_old_to_new, int threads) {
   check_indptr(csc, threads);
   CscArrays out;
   out.indptr = relabel_indptr(csc.indptr, dst_old_to_new, threads);
   const int64_t num_edges = csc.num_edges();
   auto fill = [&](auto indices) {
-    place_indices(
-        csc.indices, src_old_to_new.size, {csc.indptr, dst_old_to_new, 0, num_edges},
-        {0, num_edges, 0, out.indptr.span().first(static_cast<size_t>(csc.num_columns())), indices.data()},
-        threads);
+    place_indices(csc.indices, src_old_to_new.size, {csc.indptr, dst_old_to_new, 0, num_edges},
+                  {0, num_edges, 0, out.indptr.span().first(static_cast<size_t>(csc.num_columns())), indices.data()},
+                  threads);
     rename_sources(indices.data(), num_edges, {src_old_to_new, 0, src_old_to_new.size}, threads);
     out.indices = std::move(indices);
   };

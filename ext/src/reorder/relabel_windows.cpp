@@ -2,14 +2,13 @@
 // not fit in memory.
 //
 // Approach:   the old entries pass front to back; each part of a column is copied to where the column goes, entries
-//             under their old ids. When all have passed, the window is read front to back and every id replaced by
-//             what the source map says, places of the map asked for well ahead. So a core waits for many cache lines
-//             at once in each of the three steps that reach for memory at random: starts, window, source map.
-//             (Looking sources up while they are copied saves a pass over the window, but must begin anew with every
-//             batch of columns: 5 to 20 % slower. Looking a map of 64 M nodes up part by part, so that each part
-//             stays in the caches, is 10 % faster and takes an id more for each entry.)
-//             A source map that does not fit in memory renames the window part after part: what has its new id
-//             waits as the complement of it.
+//             under their old ids. When all have passed, the window is read front to back and every id replaced by what
+//             the source map says, places of the map asked for well ahead. So a core waits for many cache lines at once
+//             in each of the three steps that reach for memory at random: starts, window, source map. (Looking sources
+//             up while they are copied saves a pass over the window, but must begin anew with every batch of columns: 5
+//             to 20 % slower. Looking a map of 64 M nodes up part by part, so that each part stays in the caches, is 10
+//             % faster and takes an id more for each entry.) A source map that does not fit in memory renames the
+//             window part after part: what has its new id waits as the complement of it.
 // Parallelism: every entry has a place of its own: the result does not depend on threads, chunks or windows.
 #include <algorithm>
 #include <atomic>
@@ -67,13 +66,13 @@ void for_entries(int64_t first, int64_t end, int threads, Body&& body) {
 
 /// Calls copy(run) for every run of the chunk's entries, and before(begin, end) for each block of them.
 template <typename Before, typename Copy>
-void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t item_bytes, int threads,
-                Before&& before, Copy&& copy) {
+void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t item_bytes, int threads, Before&& before,
+                Copy&& copy) {
   const auto columns = static_cast<int64_t>(chunk.indptr.size()) - 1;
   TIERING_EXPECT(columns >= 0 && chunk.indptr[0] == 0, "indptr: expected offsets that begin with 0");
-  TIERING_EXPECT(chunk.dst_old_to_new.size == columns,
-                 "dst_old_to_new has " + std::to_string(chunk.dst_old_to_new.size) + " entries for " +
-                     std::to_string(columns) + " columns");
+  TIERING_EXPECT(chunk.dst_old_to_new.size == columns, "dst_old_to_new has " +
+                                                           std::to_string(chunk.dst_old_to_new.size) + " entries for " +
+                                                           std::to_string(columns) + " columns");
   TIERING_EXPECT(0 <= chunk.first && chunk.end <= chunk.indptr.back(),
                  "the chunk ends at entry " + std::to_string(chunk.end) + ", but indptr at " +
                      std::to_string(chunk.indptr.back()));
@@ -87,25 +86,16 @@ void place_runs(const OldEntries& chunk, const RelabelWindow& window, int64_t it
   });
 }
 
-template <typename T>
-void place_items(const void* values, const OldEntries& chunk, const RelabelWindow& window, int threads) {
+/// Values of any size: copy(to, from, count) copies so many.
+template <typename T, typename Copy>
+void place_items(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
+                 int threads, Copy&& copy) {
+  const auto step = item_bytes / static_cast<int64_t>(sizeof(T));
   const auto* const from = static_cast<const T*>(values);
   auto* const out = static_cast<T*>(window.out);
   place_runs(
-      chunk, window, sizeof(T), threads, [](int64_t, int64_t) {},
-      [&](const Run& run) { copy_run(out + run.to, from + run.from, run.count); });
-}
-
-void place_bytes(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
-                 int threads) {
-  const auto* const from = static_cast<const char*>(values);
-  auto* const out = static_cast<char*>(window.out);
-  place_runs(
       chunk, window, item_bytes, threads, [](int64_t, int64_t) {},
-      [&](const Run& run) {
-        std::memcpy(out + run.to * item_bytes, from + run.from * item_bytes,
-                    static_cast<size_t>(run.count * item_bytes));
-      });
+      [&](const Run& run) { copy(out + run.to * step, from + run.from * step, run.count); });
 }
 
 /// Whether all ids are in [0, count); the sign bits of an id and of what is left above it tell.
@@ -114,14 +104,13 @@ bool all_below(const Id* ids, int64_t begin, int64_t end, int64_t count) {
   using Bits = std::make_unsigned_t<Id>;
   const auto largest = static_cast<Bits>(std::min<int64_t>(count - 1, std::numeric_limits<Id>::max()));
   Bits signs = 0;
-  for (int64_t i = begin; i < end; ++i)
-    signs |= static_cast<Bits>(ids[i]) | (largest - static_cast<Bits>(ids[i]));
+  for (int64_t i = begin; i < end; ++i) signs |= static_cast<Bits>(ids[i]) | (largest - static_cast<Bits>(ids[i]));
   return count > 0 ? static_cast<Id>(signs) >= 0 : begin == end;
 }
 
 template <typename Out, typename Index>
-void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries& chunk,
-               const RelabelWindow& window, int threads) {
+void place_ids(std::span<const Index> indices, int64_t num_src, const OldEntries& chunk, const RelabelWindow& window,
+               int threads) {
   const Index* const from = indices.data();
   auto* const out = static_cast<Out*>(window.out);
   std::atomic<bool> good{true};
@@ -164,8 +153,8 @@ void rename_part(Id* ids, int64_t begin, int64_t end, std::span<const SrcMap> ma
 
 }  // namespace
 
-void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk,
-                   const RelabelWindow& window, int threads) {
+void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chunk, const RelabelWindow& window,
+                   int threads) {
   indices.visit([&](const auto& ids) {
     if (needs_wide_ids(num_src))
       place_ids<int64_t>(ids, num_src, chunk, window, threads);
@@ -174,14 +163,18 @@ void place_indices(const IdSpan& indices, int64_t num_src, const OldEntries& chu
   });
 }
 
-void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk,
-                  const RelabelWindow& window, int threads) {
+void place_values(const void* values, int64_t item_bytes, const OldEntries& chunk, const RelabelWindow& window,
+                  int threads) {
+  auto place = [&]<typename T>(T, auto&& copy) { place_items<T>(values, item_bytes, chunk, window, threads, copy); };
+  auto copy_items = [](auto* to, const auto* from, int64_t count) { copy_run(to, from, count); };
   if (item_bytes == 4)
-    place_items<uint32_t>(values, chunk, window, threads);
+    place(uint32_t{}, copy_items);
   else if (item_bytes == 8)
-    place_items<uint64_t>(values, chunk, window, threads);
+    place(uint64_t{}, copy_items);
   else
-    place_bytes(values, item_bytes, chunk, window, threads);
+    place(char{}, [&](char* to, const char* from, int64_t count) {
+      std::memcpy(to, from, static_cast<size_t>(count * item_bytes));
+    });
 }
 
 void rename_sources(void* entries, int64_t count, const SourceMap& sources, int threads) {

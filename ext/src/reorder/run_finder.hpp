@@ -21,8 +21,7 @@ struct Run {
 template <typename Column>
 class RunFinder {
  public:
-  RunFinder(const OldEntries& chunk, std::span<const Column> places, const RelabelWindow& window,
-            int64_t item_bytes)
+  RunFinder(const OldEntries& chunk, std::span<const Column> places, const RelabelWindow& window, int64_t item_bytes)
       : chunk_(chunk), places_(places), window_(window), item_bytes_(item_bytes) {}
 
   /// Calls take(runs) for what entries [begin, end) have, in batches.
@@ -69,8 +68,7 @@ class RunFinder {
     size_t kept = 0;
     for (int i = 0; i < found; ++i) {
       Run run = runs_[i];
-      run.to =
-          window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
+      run.to = window_.starts[static_cast<size_t>(run.to)] - window_.first + (run.from == begin_ ? skipped_ : 0);
       const int64_t before = std::max<int64_t>(0, -run.to);
       run.from += before - chunk_.first;
       run.to += before;

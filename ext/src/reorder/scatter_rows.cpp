@@ -7,9 +7,9 @@
 #include <cstring>
 #include <string>
 #include <tiering/errors.hpp>
+#include <tiering/line_writer.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/reorder.hpp>
-#include <tiering/stream_store.hpp>
 
 namespace tiering {
 namespace {
@@ -25,55 +25,38 @@ bool in_lines(const RowsView& table, const RowsTarget& out) {
          reinterpret_cast<uintptr_t>(table.data) % 16 == 0;
 }
 
-/// Copies the rows of a table, in lines.
-template <typename Id>
-void stream_rows(const RowsView& table, std::span<const Id> places, int64_t first, const RowsTarget& out,
-                 int threads) {
+/// Calls copy(to, from) for the rows that have a place in `out`.
+template <typename Id, typename Copy>
+void place_rows(const RowsView& table, std::span<const Id> places, int64_t first, const RowsTarget& out, int threads,
+                Copy&& copy) {
   const auto room = static_cast<uint64_t>(out.num_rows);
   run_team(threads, [&](int t) {
     const auto [begin, end] = even_cut(table.num_rows, threads, t);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
       if (static_cast<uint64_t>(place) < room)
-        stream_lines(out.data + place * out.stride_bytes, table.data + i * table.row_bytes,
-                     static_cast<size_t>(table.row_bytes));
+        copy(out.data + place * out.stride_bytes, table.data + i * table.row_bytes);
     }
     stream_fence();
   });
 }
 
-/// kRowBytes is the length of the rows, or 0 where it is known only now.
-template <int64_t kRowBytes, typename Id>
-void scatter(const RowsView& table, std::span<const Id> places, int64_t first, const RowsTarget& out,
-             int threads) {
-  const auto room = static_cast<uint64_t>(out.num_rows);
-  const int64_t row_bytes = kRowBytes ? kRowBytes : table.row_bytes;
-  run_team(threads, [&](int t) {
-    const auto [begin, end] = even_cut(table.num_rows, threads, t);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t place = wrapped_difference(places[static_cast<size_t>(i)], first);
-      if (static_cast<uint64_t>(place) < room)
-        std::memcpy(out.data + place * out.stride_bytes, table.data + i * row_bytes,
-                    static_cast<size_t>(row_bytes));
-    }
-  });
-}
-
 }  // namespace
 
-void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out,
-                  int threads) {
+void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads) {
   TIERING_EXPECT(table.num_rows == places.size, "there are " + std::to_string(places.size) + " places for " +
                                                     std::to_string(table.num_rows) + " rows");
+  const auto bytes = static_cast<size_t>(table.row_bytes);
   places.visit([&](const auto& span) {
+    auto place = [&](auto&& copy) { place_rows(table, span, first, out, threads, copy); };
     if (in_lines(table, out))
-      stream_rows(table, span, first, out, threads);
-    else if (table.row_bytes == 4)
-      scatter<4>(table, span, first, out, threads);
-    else if (table.row_bytes == 8)
-      scatter<8>(table, span, first, out, threads);
+      place([bytes](std::byte* to, const std::byte* from) { stream_lines(to, from, bytes); });
+    else if (bytes == 4)
+      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 4); });
+    else if (bytes == 8)
+      place([](std::byte* to, const std::byte* from) { std::memcpy(to, from, 8); });
     else
-      scatter<0>(table, span, first, out, threads);
+      place([bytes](std::byte* to, const std::byte* from) { std::memcpy(to, from, bytes); });
   });
 }
 

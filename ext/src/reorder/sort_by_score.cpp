@@ -35,10 +35,9 @@ constexpr int kPrefixBits = 20;
 constexpr int64_t kPrefixes = int64_t{1} << kPrefixBits;
 constexpr int64_t kBucket = int64_t{1} << 15;  ///< nodes that a bucket should hold
 constexpr int64_t kMostBuckets = int64_t{1} << 12;
-constexpr int64_t kLarge = int64_t{1} << 19;  ///< nodes from which all threads sort a bucket together
-constexpr int64_t kNodesPerThread = int64_t{1}
-                                    << 20;  ///< at the least: what a thread holds should be worth it
-constexpr std::ptrdiff_t kShortRun = 24;    ///< equal first bits up to this many are sorted by insertion
+constexpr int64_t kLarge = int64_t{1} << 19;           ///< nodes from which all threads sort a bucket together
+constexpr int64_t kNodesPerThread = int64_t{1} << 20;  ///< at the least: what a thread holds should be worth it
+constexpr std::ptrdiff_t kShortRun = 24;               ///< equal first bits up to this many are sorted by insertion
 
 /// Unsigned order of the result = descending order of the score; -0 equals 0.
 uint64_t descending_key(double score) {
@@ -130,8 +129,7 @@ class BucketSorter {
       for (; end != first_.end() && (end->key >> low) == (begin->key >> low); ++end)
         sorted &= !(end->key < (end - 1)->key);
       if (!sorted && end - begin <= kShortRun)
-        for (auto at = begin + 1; at != end; ++at)
-          std::rotate(std::upper_bound(begin, at, *at, less), at, at + 1);
+        for (auto at = begin + 1; at != end; ++at) std::rotate(std::upper_bound(begin, at, *at, less), at, at + 1);
       else if (!sorted)
         std::stable_sort(begin, end, less);
       begin = end;
@@ -183,24 +181,12 @@ void team_sort(const PairsView<Id>& bucket, int threads) {
   if (from.ids != bucket.ids) std::copy(from.ids, from.ids + from.size, bucket.ids);
 }
 
-}  // namespace
-
 // --- all nodes ----------------------------------------------------------------------------------------------------
 
-class ScoreSorter::Work {
- public:
-  virtual ~Work() = default;
-  virtual void count(std::span<const double> scores) = 0;
-  virtual void place(std::span<const double> scores) = 0;
-  virtual IdBuffer finish() = 0;
-};
-
-namespace {
-
 template <typename Id>
-class WorkOf final : public ScoreSorter::Work {
+class SorterOf final : public ScoreSorter {
  public:
-  WorkOf(int64_t size, int threads) : size_(size), threads_(threads), pairs_(size) {
+  SorterOf(int64_t size, int threads) : size_(size), threads_(threads), pairs_(size) {
     counts_.resize(static_cast<size_t>(threads));
   }
 
@@ -224,8 +210,7 @@ class WorkOf final : public ScoreSorter::Work {
     if (ends_.empty()) cut_buckets();
     const auto size = static_cast<int64_t>(scores.size());
     TIERING_EXPECT(size <= size_ - placed_, "expected " + std::to_string(size_) + " scores, found more");
-    std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_),
-                                             std::vector<int64_t>(ends_.size(), 0));
+    std::vector<std::vector<int64_t>> places(static_cast<size_t>(threads_), std::vector<int64_t>(ends_.size(), 0));
     run_team(threads_, [&](int t) {
       const auto [begin, end] = even_cut(size, threads_, t);
       auto& counts = places[static_cast<size_t>(t)];
@@ -240,8 +225,7 @@ class WorkOf final : public ScoreSorter::Work {
   }
 
   IdBuffer finish() override {
-    TIERING_EXPECT(placed_ == size_,
-                   "expected " + std::to_string(size_) + " scores, found " + std::to_string(placed_));
+    TIERING_EXPECT(placed_ == size_, "expected " + std::to_string(size_) + " scores, found " + std::to_string(placed_));
     const auto buckets = static_cast<int64_t>(ends_.size());
     auto view = [&](int64_t b) {
       const int64_t begin = b ? ends_[static_cast<size_t>(b) - 1] : 0;
@@ -313,26 +297,17 @@ class WorkOf final : public ScoreSorter::Work {
 
 }  // namespace
 
-ScoreSorter::ScoreSorter(int64_t size, int threads) {
+std::unique_ptr<ScoreSorter> ScoreSorter::make(int64_t size, int threads) {
   threads = static_cast<int>(std::clamp<int64_t>(size / kNodesPerThread, 1, threads));
-  if (needs_wide_ids(size))
-    work_ = std::make_unique<WorkOf<int64_t>>(size, threads);
-  else
-    work_ = std::make_unique<WorkOf<int32_t>>(size, threads);
+  if (needs_wide_ids(size)) return std::make_unique<SorterOf<int64_t>>(size, threads);
+  return std::make_unique<SorterOf<int32_t>>(size, threads);
 }
-ScoreSorter::~ScoreSorter() {
-  work_.reset();
-  give_free_memory_back();  // the counts: malloc would keep them
-}
-void ScoreSorter::count(std::span<const double> scores) { work_->count(scores); }
-void ScoreSorter::place(std::span<const double> scores) { work_->place(scores); }
-IdBuffer ScoreSorter::finish() { return work_->finish(); }
 
 IdBuffer sort_by_score(std::span<const double> scores, int threads) {
-  ScoreSorter sorter(static_cast<int64_t>(scores.size()), threads);
-  sorter.count(scores);
-  sorter.place(scores);
-  return sorter.finish();
+  const auto sorter = ScoreSorter::make(static_cast<int64_t>(scores.size()), threads);
+  sorter->count(scores);
+  sorter->place(scores);
+  return sorter->finish();
 }
 
 }  // namespace tiering

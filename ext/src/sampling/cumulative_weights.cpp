@@ -1,5 +1,3 @@
-#include "tiering/sampling/cumulative_weights.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -8,6 +6,7 @@
 #include "tiering/errors.hpp"
 #include "tiering/graph.hpp"
 #include "tiering/parallel.hpp"
+#include "tiering/sampling/sampler.hpp"
 
 namespace tiering {
 
@@ -17,8 +16,7 @@ bool valid(double weight) { return weight >= 0 && std::isfinite(weight); }
 
 [[noreturn]] void bad_weight(const std::string& what, int64_t edge, double weight) {
   std::ostringstream text;
-  text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge "
-       << edge;
+  text << "weights of " << what << ": expected finite weights of 0 or more, found " << weight << " at edge " << edge;
   throw InputError(text.str(), InputError::Subject::weights);
 }
 
@@ -34,8 +32,7 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
   uint64_t sum = 0;
   for (int64_t e = begin; e < end; ++e) {
     const double weight = weights[e];
-    if (weight > 0)
-      sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
+    if (weight > 0) sum += std::max<uint64_t>(1, static_cast<uint64_t>(std::ldexp(weight / heaviest, 62 - bits)));
     sums[e] = sum;
   }
   return true;
@@ -43,8 +40,8 @@ bool sum_column(const WeightArray& weights, int64_t begin, int64_t end, uint64_t
 
 }  // namespace
 
-CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_columns,
-                                     const std::string& what, int threads) {
+Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_columns, const std::string& what,
+                                    int threads) {
   const WeightArray& weights = relation.weights;
   const int64_t edges = relation.indices.size;
   const auto expect = [&what](bool fits, const std::string& text) {
@@ -54,12 +51,11 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
   expect(weights.size == edges,
          "expected " + std::to_string(edges) + ", one per edge, found " + std::to_string(weights.size));
   try {
-    check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what,
-                 threads);
+    check_indptr({relation.indptr, static_cast<size_t>(num_columns) + 1}, edges, "indptr of " + what, threads);
   } catch (const InputError& error) {
     throw InputError(error.what(), InputError::Subject::adjacency);
   }
-  sums_ = Buffer<uint64_t>(edges);
+  Buffer<uint64_t> sums(edges);
   std::vector<int64_t> bad(static_cast<size_t>(threads), -1);
   std::atomic<bool> positive{false};
   run_team(threads, [&](int t) {
@@ -77,11 +73,12 @@ CumulativeWeights::CumulativeWeights(const RelationView& relation, int64_t num_c
     const int64_t end = edge_cut(relation.indptr, num_columns, threads, t + 1);
     for (int64_t v = edge_cut(relation.indptr, num_columns, threads, t); v < end; ++v) {
       const int64_t begin = relation.indptr[v], column_end = relation.indptr[v + 1];
-      if (begin < column_end) any |= sum_column(weights, begin, column_end, sums_.data());
+      if (begin < column_end) any |= sum_column(weights, begin, column_end, sums.data());
     }
     if (any) positive = true;
   });
   expect(edges == 0 || positive, "all " + std::to_string(edges) + " are 0, so no edge can be drawn");
+  return sums;
 }
 
 }  // namespace tiering

@@ -13,13 +13,12 @@
 
 #include <algorithm>
 
-#include "list_checks.hpp"
 #include "tiering/sampling/exponential.hpp"
 #include "tiering/sampling/random.hpp"
 
 namespace tiering {
 
-void LayerHop::run(const LayerTask& task) {
+void LayerHop::run(const HopTask& task) {
   task_ = &task;
   candidates_.start(task.num_src);
   importance_.set_size(0);

@@ -4,27 +4,10 @@
 #include <cstdint>
 #include <utility>
 
-#include "list_checks.hpp"
 #include "tiering/sampling/draw.hpp"
-#include "tiering/sampling/node_table.hpp"
-#include "tiering/sampling/sampler.hpp"
+#include "tiering/sampling/hop_task.hpp"
 
 namespace tiering {
-
-/// What one hop over one relation reads and where it puts its result.
-struct HopTask {
-  const RelationView* relation;
-  int64_t num_src;         // nodes of the source type
-  IdArray node_keys;       // of the destination type
-  int64_t fanout;          //
-  uint64_t stream;         // folded (seed, epoch, batch, hop, relation)
-  int64_t frontier_begin;  // the frontier is a range of the destination type's list
-  int64_t frontier_end;    //
-  NodeTable* sources;      // may be the same table as destinations
-  NodeTable* destinations;
-  SampledEdges* edges;  // null: nobody wants the edges
-  bool want_positions;
-};
 
 /// A hop is three steps - choose places, read the ids there, look the ids up - each of which misses the cache
 /// at every element. The frontier is cut into blocks, and while block b is looked up, the ids of block b + 1
@@ -70,7 +53,7 @@ class RelationHop {
     for (int64_t i = first; i < last; ++i) {
       __builtin_prefetch(task_.relation->indptr + nodes[i]);
       __builtin_prefetch(task_.relation->indptr + nodes[i] + 1);
-      task_.node_keys.prefetch(nodes[i]);
+      task_.destination_keys.prefetch(nodes[i]);
     }
   }
 
@@ -94,7 +77,7 @@ class RelationHop {
     block.places->resize(2 * most);
     int64_t* out = block.places->data();
     for (int64_t i = 0; i < block.size; ++i) {
-      const Stream random(task_.stream, task_.node_keys.key_of(nodes[first + i]));
+      const Stream random(task_.stream, task_.destination_keys.key_of(nodes[first + i]));
       block.taken[i] = draw_(lists[i].begin, lists[i].degree, task_.fanout, random, out);
       for (int64_t j = 0; j < block.taken[i]; ++j)
         __builtin_prefetch(entries + (out[j] << (wide ? 3 : 2)), 0, 2);  // 2: L2, as a block outgrows L1
@@ -120,8 +103,7 @@ class RelationHop {
       ids[j] = id;
       task_.sources->prefetch(id);
     }
-    if (highest >= static_cast<uint64_t>(task_.num_src) && block.total > 0)
-      bad_index(places, ids, block.total);
+    if (highest >= static_cast<uint64_t>(task_.num_src) && block.total > 0) bad_index(places, ids, block.total);
   }
 
   /// Step 3: look the ids up among the known nodes, add the new ones, write the edges.
@@ -135,20 +117,13 @@ class RelationHop {
       return;
     }
     SampledEdges& edges = *task_.edges;
-    const int64_t at = edges.src.size();
-    edges.src.make_room(block.total);
-    edges.dst.make_room(block.total);
+    const int64_t at = edges.extend(block.total, task_.want_positions, false);
     int32_t* const src = edges.src.data() + at;
     for (int64_t j = 0; j < block.total; ++j) src[j] = task_.sources->insert(ids[j]);
     int32_t* dst = edges.dst.data() + at;
     for (int64_t i = 0; i < block.size; ++i)
       dst = std::fill_n(dst, block.taken[i], static_cast<int32_t>(block.first + i));
-    edges.src.set_size(at + block.total);
-    edges.dst.set_size(at + block.total);
-    if (!task_.want_positions) return;
-    edges.positions.make_room(block.total);
-    std::copy_n(places, block.total, edges.positions.data() + at);
-    edges.positions.set_size(at + block.total);
+    if (task_.want_positions) std::copy_n(places, block.total, edges.positions.data() + at);
   }
 
   [[noreturn]] void bad_index(const int64_t* places, const int64_t* ids, int64_t total) const {

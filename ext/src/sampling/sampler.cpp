@@ -1,32 +1,30 @@
 // Sampling, hop by hop.
 //
-// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in
-//            local ids.
-// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type
-//            chooses as the rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a
-//            hash table per type (node_table.hpp).
-// Frontier   a range of the destination type's list: everything known before the hop (all), or what the
-//            previous hop added (only_new). Nodes that this hop finds never sample in this hop.
+// Returns    the batch's unique nodes per type in order of discovery, and per hop and edge group its edges in local
+//            ids.
+// Approach   hop h: for every relation (or metapath) in list order, the frontier of its destination type chooses as the
+//            rule says: relation_hop.hpp, walk_hop.hpp, layer_hop.hpp. Ids are numbered by a hash table per type
+//            (node_table.hpp).
+// Frontier   a range of the destination type's list: everything known before the hop (all), or what the previous hop
+//            added (only_new). Nodes that this hop finds never sample in this hop.
 // Random     a pure function of (seed, epoch, batch, hop, edge group, node key, draw): random.hpp.
-// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with
-//            weights; nothing per graph node.
-// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results
-//            cannot depend on the number of threads: no batch sees another, and the access counts are sums of
-//            whole numbers.
+// Memory     per running batch about 40 bytes per unique node, 8 per edge, 16 with positions, 4 more with weights;
+//            nothing per graph node.
+// Parallel   one batch is one thread's work; batches run side by side, each in a workspace of its own. Results cannot
+//            depend on the number of threads: no batch sees another, and the access counts are sums of whole numbers.
 #include "tiering/sampling/sampler.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "relation_hop.hpp"
 #include "tiering/errors.hpp"
 #include "tiering/parallel.hpp"
-#include "tiering/sampling/cumulative_weights.hpp"
 #include "tiering/sampling/draw.hpp"
 #include "tiering/sampling/layer_hop.hpp"
-#include "tiering/sampling/node_table.hpp"
 #include "tiering/sampling/walk_hop.hpp"
 
 namespace tiering {
@@ -42,13 +40,12 @@ void check(const SamplerConfig& config) {
   TIERING_EXPECT(static_cast<int>(config.node_keys.size()) == types, "node_keys: one entry per node type");
   for (size_t t = 0; t < config.node_keys.size(); ++t)
     TIERING_EXPECT(config.node_keys[t].absent() || config.node_keys[t].size == config.num_nodes[t],
-                   "node_keys of type " + config.type_name(t) + ": expected " +
-                       std::to_string(config.num_nodes[t]) + " entries, found " +
-                       std::to_string(config.node_keys[t].size));
+                   "node_keys of type " + config.type_name(t) + ": expected " + std::to_string(config.num_nodes[t]) +
+                       " entries, found " + std::to_string(config.node_keys[t].size));
   for (const auto& relation : config.relations)
-    TIERING_EXPECT(relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 &&
-                       relation.dst_type < types,
-                   "a relation names a node type outside 0.." + std::to_string(types - 1));
+    TIERING_EXPECT(
+        relation.src_type >= 0 && relation.src_type < types && relation.dst_type >= 0 && relation.dst_type < types,
+        "a relation names a node type outside 0.." + std::to_string(types - 1));
   if (config.rule == Rule::pinsage) check_walks(config.walks, config.relations);
   for (const auto& hop : config.fanouts) {
     TIERING_EXPECT(hop.size() == config.num_groups(), "fanouts: one entry per relation in every hop");
@@ -62,9 +59,20 @@ StreamUse stream_use(Rule rule) {
   return rule == Rule::ladies ? StreamUse::ladies : StreamUse::neighbours;
 }
 
-void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks,
-                    int64_t* out) {
-  constexpr int64_t kAhead = 24;
+constexpr int64_t kAhead = 24;  // elements between prefetching a counter and adding to it
+
+/// counts[node] += 1 for nodes[begin .. end); `shared` says whether other threads add to the same counters.
+void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end, int64_t* counts, bool shared) {
+  for (int64_t i = begin; i < end; ++i) {
+    if (i + kAhead < end) __builtin_prefetch(counts + nodes[i + kAhead], 1);
+    if (shared)
+      std::atomic_ref<int64_t>(counts[nodes[i]]).fetch_add(1, std::memory_order_relaxed);
+    else
+      ++counts[nodes[i]];
+  }
+}
+
+void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, int64_t num_marks, int64_t* out) {
   uint8_t highest = 0;
   for (int64_t i = 0; i < nodes.size(); ++i) {
     if (i + kAhead < nodes.size()) __builtin_prefetch(marks + nodes[i + kAhead]);
@@ -72,15 +80,15 @@ void count_marks_of(const GrowingArray<int64_t>& nodes, const uint8_t* marks, in
     highest = std::max(highest, mark);
     if (mark < num_marks) ++out[mark];
   }
-  TIERING_EXPECT(highest < num_marks, "marks: expected values below " + std::to_string(num_marks) +
-                                          ", found " + std::to_string(highest));
+  TIERING_EXPECT(highest < num_marks,
+                 "marks: expected values below " + std::to_string(num_marks) + ", found " + std::to_string(highest));
 }
 
 }  // namespace
 
 /// Everything one batch in the making needs; reused from batch to batch.
 struct Sampler::Workspace {
-  Workspace(const SamplerConfig& c, const std::vector<CumulativeWeights>& s)
+  Workspace(const SamplerConfig& c, const std::vector<Buffer<uint64_t>>& s)
       : config(c), sums(s), tables(c.num_nodes.size()) {
     edge_hints.resize(c.fanouts.size(), std::vector<int64_t>(c.num_groups(), 0));
   }
@@ -90,14 +98,12 @@ struct Sampler::Workspace {
   void sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
               std::vector<std::vector<SampledEdges>>* hops);
   void sample_group(size_t hop, size_t group, uint64_t stream, bool want_positions, SampledEdges* edges);
-  void sample_lists(size_t relation, const HopTask& task);
-  void sample_walks(size_t metapath, const HopTask& task);
-  void sample_layer(size_t relation, const HopTask& task);
+  void sample_relation(size_t relation, const HopTask& task);
   std::vector<int64_t> sizes() const;
   void add_counts(const AccessCounts& counts, bool shared) const;
 
   const SamplerConfig& config;
-  const std::vector<CumulativeWeights>& sums;
+  const std::vector<Buffer<uint64_t>>& sums;
   std::vector<NodeTable> tables;                 // per type
   std::vector<std::vector<int64_t>> num_nodes;   // sizes after 0, 1, ... hops
   std::vector<Frontiers> frontiers;              // per hop
@@ -129,8 +135,7 @@ void Sampler::Workspace::add_seeds(size_t type, SeedView seeds) {
   for (int64_t i = 0; i < seeds.size; ++i) {
     TIERING_EXPECT(seeds.ids[i] >= 0 && seeds.ids[i] < config.num_nodes[type],
                    "seed " + std::to_string(i) + " of type " + config.type_name(type) + ": id " +
-                       std::to_string(seeds.ids[i]) + " is outside 0.." +
-                       std::to_string(config.num_nodes[type] - 1));
+                       std::to_string(seeds.ids[i]) + " is outside 0.." + std::to_string(config.num_nodes[type] - 1));
     tables[type].insert(seeds.ids[i]);
   }
 }
@@ -142,14 +147,13 @@ std::vector<int64_t> Sampler::Workspace::sizes() const {
   return sizes;
 }
 
-void Sampler::Workspace::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
-                                bool want_positions, std::vector<std::vector<SampledEdges>>* hops) {
+void Sampler::Workspace::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions,
+                                std::vector<std::vector<SampledEdges>>* hops) {
   start(seeds);
   std::vector<int64_t> before(tables.size(), 0);
   for (size_t hop = 0; hop < config.fanouts.size(); ++hop) {
     const std::vector<int64_t> now = num_nodes.back();
-    frontiers.push_back(
-        {config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
+    frontiers.push_back({config.frontier == Frontier::all ? std::vector<int64_t>(tables.size(), 0) : before, now});
     if (hops != nullptr) hops->emplace_back(config.num_groups());
     for (size_t g = 0; g < config.num_groups(); ++g) {
       const uint64_t stream = fold_key(stream_use(config.rule), {config.seed, epoch, batch, hop, g});
@@ -166,34 +170,39 @@ void Sampler::Workspace::sample_group(size_t hop, size_t group, uint64_t stream,
   const Frontiers& frontier = frontiers.back();
   const int64_t fanout = config.fanouts[hop][group];
   if (fanout == 0 || frontier.begin[dst] == frontier.end[dst]) return;
-  if (edges != nullptr) {
-    const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
-    edges->src.make_room(expected);
-    edges->dst.make_room(expected);
-    if (want_positions) edges->positions.make_room(expected);
-    if (config.weighs_edges()) edges->weights.make_room(expected);
-  }
-  const HopTask task{.relation = config.rule == Rule::pinsage ? nullptr : &config.relations[group],
+  const int64_t expected = edge_hints[hop][group] + edge_hints[hop][group] / 16;
+  if (edges != nullptr) edges->make_room(expected, want_positions, config.weighs_edges());
+  const bool walking = config.rule == Rule::pinsage;
+  const HopTask task{.relation = walking ? nullptr : &config.relations[group],
                      .num_src = config.num_nodes[src],
-                     .node_keys = config.node_keys[dst],
+                     .relations = &config.relations,
+                     .num_nodes = &config.num_nodes,
+                     .rule = &config.walks,
+                     .metapath = walking ? &config.walks.metapaths[group] : nullptr,
+                     .destination_keys = config.node_keys[dst],
+                     .source_keys = config.node_keys[src],
                      .fanout = fanout,
                      .stream = stream,
                      .frontier_begin = frontier.begin[dst],
                      .frontier_end = frontier.end[dst],
+                     .known = frontier.end[src],
                      .sources = &tables[src],
                      .destinations = &tables[dst],
                      .edges = edges,
-                     .want_positions = want_positions};
-  if (config.rule == Rule::pinsage)
-    sample_walks(group, task);
+                     .want_positions = want_positions,
+                     .reads = reads,
+                     .shared_reads = shared_reads};
+  if (walking)
+    walks.run(task);
   else
-    about(config.relations[group].label(group),
-          [&] { config.rule == Rule::ladies ? sample_layer(group, task) : sample_lists(group, task); });
+    about(config.relations[group].label(group), [&] { sample_relation(group, task); });
   if (edges != nullptr) edge_hints[hop][group] = edges->src.size();
 }
 
-void Sampler::Workspace::sample_lists(size_t relation, const HopTask& task) {
-  if (config.rule == Rule::uniform) {
+void Sampler::Workspace::sample_relation(size_t relation, const HopTask& task) {
+  if (config.rule == Rule::ladies) {
+    layer.run(task);
+  } else if (config.rule == Rule::uniform) {
     RelationHop(task, uniform, scratch).run();
   } else if (config.rule == Rule::replacement) {
     RelationHop(task, replacement, scratch).run();
@@ -203,69 +212,15 @@ void Sampler::Workspace::sample_lists(size_t relation, const HopTask& task) {
   }
 }
 
-void Sampler::Workspace::sample_walks(size_t metapath, const HopTask& task) {
-  walks.run({.relations = &config.relations,
-             .num_nodes = &config.num_nodes,
-             .rule = &config.walks,
-             .metapath = &config.walks.metapaths[metapath],
-             .start_keys = task.node_keys,
-             .end_keys = config.node_keys[config.src_type(metapath)],
-             .fanout = task.fanout,
-             .stream = task.stream,
-             .frontier_begin = task.frontier_begin,
-             .frontier_end = task.frontier_end,
-             .sources = task.sources,
-             .destinations = task.destinations,
-             .edges = task.edges,
-             .reads = reads,
-             .shared_reads = shared_reads});
-}
-
-void Sampler::Workspace::sample_layer(size_t relation, const HopTask& task) {
-  const size_t src = config.src_type(relation);
-  layer.run({.relation = task.relation,
-             .num_src = task.num_src,
-             .source_keys = config.node_keys[src],
-             .fanout = task.fanout,
-             .stream = task.stream,
-             .frontier_begin = task.frontier_begin,
-             .frontier_end = task.frontier_end,
-             .known = frontiers.back().end[src],
-             .sources = task.sources,
-             .destinations = task.destinations,
-             .edges = task.edges,
-             .want_positions = task.want_positions});
-}
-
-namespace {
-
-constexpr int64_t kAhead = 24;  // elements between prefetching a counter and adding to it
-
-/// counts[node] += 1 for nodes[begin .. end); `shared` says whether other threads add to the same counters.
-void count_nodes(const GrowingArray<int64_t>& nodes, int64_t begin, int64_t end, int64_t* counts,
-                 bool shared) {
-  for (int64_t i = begin; i < end; ++i) {
-    if (i + kAhead < end) __builtin_prefetch(counts + nodes[i + kAhead], 1);
-    if (shared)
-      std::atomic_ref<int64_t>(counts[nodes[i]]).fetch_add(1, std::memory_order_relaxed);
-    else
-      ++counts[nodes[i]];
-  }
-}
-
-}  // namespace
-
 void Sampler::Workspace::add_counts(const AccessCounts& counts, bool shared) const {
   for (size_t t = 0; t < tables.size(); ++t)
-    if (counts.features[t] != nullptr)
-      count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
+    if (counts.features[t] != nullptr) count_nodes(tables[t].nodes(), 0, tables[t].size(), counts.features[t], shared);
   if (config.rule == Rule::pinsage) return;  // counted step by step, as `reads`
   for (size_t hop = 0; hop < config.fanouts.size(); ++hop)
     for (size_t r = 0; r < config.relations.size(); ++r) {
       if (config.fanouts[hop][r] == 0 || counts.adjacency[r] == nullptr) continue;
       const auto dst = static_cast<size_t>(config.relations[r].dst_type);
-      count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst],
-                  counts.adjacency[r], shared);
+      count_nodes(tables[dst].nodes(), frontiers[hop].begin[dst], frontiers[hop].end[dst], counts.adjacency[r], shared);
     }
 }
 
@@ -301,15 +256,14 @@ Sampler::Sampler(SamplerConfig config, int threads) : config_(std::move(config))
   if (config_.rule != Rule::weighted) return;
   for (size_t r = 0; r < config_.relations.size(); ++r) {
     const RelationView& relation = config_.relations[r];
-    sums_.emplace_back(relation, config_.num_nodes[static_cast<size_t>(relation.dst_type)], relation.label(r),
-                       threads);
+    const int64_t columns = config_.num_nodes[static_cast<size_t>(relation.dst_type)];
+    sums_.push_back(tiering::cumulative_weights(relation, columns, relation.label(r), threads));
   }
 }
 
 Sampler::~Sampler() = default;
 
-SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
-                             bool want_positions) {
+SampledBatch Sampler::sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions) {
   Lease workspace(*this);
   workspace->reads = nullptr;
   SampledBatch result;
@@ -323,13 +277,12 @@ template <typename Visit>
 void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
                           const AccessCounts* counts, int threads, Visit&& visit) {
   const size_t types = config_.num_nodes.size();
-  TIERING_EXPECT(
-      seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
-      "seeds: expected one list per node type");
+  TIERING_EXPECT(seeds.ids.size() == types && seeds.offsets.size() == types && seeds.num_batches.size() == types,
+                 "seeds: expected one list per node type");
   for (const int64_t batches : seeds.num_batches)
-    TIERING_EXPECT(first >= 0 && first <= last && last <= batches, "batches " + std::to_string(first) +
-                                                                       " to " + std::to_string(last) +
-                                                                       " of " + std::to_string(batches));
+    TIERING_EXPECT(
+        first >= 0 && first <= last && last <= batches,
+        "batches " + std::to_string(first) + " to " + std::to_string(last) + " of " + std::to_string(batches));
   for_blocks(threads, last - first, [&](int64_t block) {
     const int64_t b = first + block;
     std::vector<SeedView> of_batch;
@@ -347,9 +300,9 @@ void Sampler::for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first
 }
 
 void Sampler::check_counts(const AccessCounts& counts) const {
-  TIERING_EXPECT(counts.features.size() == config_.num_nodes.size() &&
-                     counts.adjacency.size() == config_.relations.size(),
-                 "counts: expected one array per node type and one per relation");
+  TIERING_EXPECT(
+      counts.features.size() == config_.num_nodes.size() && counts.adjacency.size() == config_.relations.size(),
+      "counts: expected one array per node type and one per relation");
 }
 
 void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
@@ -359,12 +312,11 @@ void Sampler::count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t fi
 }
 
 void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
-                          const AccessCounts* counts, int threads) {
+                          const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, const AccessCounts* counts,
+                          int threads) {
   if (counts != nullptr) check_counts(*counts);
   const size_t types = config_.num_nodes.size();
-  for (const auto& map : maps)
-    TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
+  for (const auto& map : maps) TIERING_EXPECT(map.marks.size() == types, "marks: expected one array per node type");
   std::fill_n(out, static_cast<int64_t>(maps.size()) * (last - first) * num_marks, 0);
   for_batches(seeds, epoch, first, last, counts, threads, [&](const Workspace& workspace, int64_t b) {
     for (size_t m = 0; m < maps.size(); ++m) {
@@ -374,6 +326,14 @@ void Sampler::count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first
           count_marks_of(workspace.tables[t].nodes(), maps[m].marks[t], num_marks, of_batch);
     }
   });
+}
+
+/// Fisher-Yates with counter-based random numbers.
+void epoch_order(int64_t n, uint64_t seed, uint64_t epoch, int64_t* out) {
+  TIERING_EXPECT(n >= 0, "epoch order: expected 0 or more positions, found " + std::to_string(n));
+  std::iota(out, out + n, int64_t{0});
+  Stream random(fold_key(StreamUse::epoch_order, {seed, epoch}), 0);
+  for (int64_t i = n - 1; i > 0; --i) std::swap(out[i], out[random.below(static_cast<uint64_t>(i) + 1)]);
 }
 
 }  // namespace tiering

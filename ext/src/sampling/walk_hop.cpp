@@ -12,16 +12,13 @@
 #include <atomic>
 #include <string>
 
-#include "list_checks.hpp"
 #include "tiering/errors.hpp"
 
 namespace tiering {
 
 void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations) {
-  TIERING_EXPECT(rule.num_walks >= 1,
-                 "num_walks: expected 1 or more, found " + std::to_string(rule.num_walks));
-  TIERING_EXPECT(rule.walk_length >= 1,
-                 "walk_length: expected 1 or more, found " + std::to_string(rule.walk_length));
+  TIERING_EXPECT(rule.num_walks >= 1, "num_walks: expected 1 or more, found " + std::to_string(rule.num_walks));
+  TIERING_EXPECT(rule.walk_length >= 1, "walk_length: expected 1 or more, found " + std::to_string(rule.walk_length));
   TIERING_EXPECT(rule.num_walks <= WalkRule::kMostVisits / rule.walk_length,
                  "num_walks * walk_length: expected at most " + std::to_string(WalkRule::kMostVisits));
   TIERING_EXPECT(rule.restart <= WalkRule::kCertain, "restart: expected a probability");
@@ -30,19 +27,18 @@ void check_walks(const WalkRule& rule, const std::vector<RelationView>& relation
     const std::string name = "metapath " + std::to_string(m);
     TIERING_EXPECT(!path.empty(), name + ": expected at least one relation");
     for (const int r : path)
-      TIERING_EXPECT(r >= 0 && r < static_cast<int>(relations.size()),
-                     name + ": no relation " + std::to_string(r));
+      TIERING_EXPECT(r >= 0 && r < static_cast<int>(relations.size()), name + ": no relation " + std::to_string(r));
     const auto relation = [&](size_t i) { return relations[static_cast<size_t>(path[i])]; };
     for (size_t i = 0; i + 1 < path.size(); ++i)
-      TIERING_EXPECT(relation(i).src_type == relation(i + 1).dst_type,
-                     name + ": step " + std::to_string(i + 1) + " does not start where step " +
-                         std::to_string(i) + " ends");
+      TIERING_EXPECT(
+          relation(i).src_type == relation(i + 1).dst_type,
+          name + ": step " + std::to_string(i + 1) + " does not start where step " + std::to_string(i) + " ends");
     TIERING_EXPECT(rule.walk_length == 1 || relation(path.size() - 1).src_type == relation(0).dst_type,
                    name + ": ends at another type than it starts from, so walk_length must be 1");
   }
 }
 
-void WalkHop::run(const WalkTask& task) {
+void WalkHop::run(const HopTask& task) {
   task_ = &task;
   most_visits_ = task.rule->num_walks * task.rule->walk_length;
   const int64_t nodes = std::max<int64_t>(1, kBlockWalks / task.rule->num_walks);
@@ -65,7 +61,7 @@ void WalkHop::prefetch_starts(int64_t first, int64_t last) const {
     const int64_t node = task_->destinations->nodes()[i];
     __builtin_prefetch(indptr + node);
     __builtin_prefetch(indptr + node + 1);
-    task_->start_keys.prefetch(node);
+    task_->destination_keys.prefetch(node);
   }
 }
 
@@ -83,7 +79,7 @@ void WalkHop::start_block(int64_t first, int64_t last) {
   std::fill_n(num_visits_.data(), nodes_, 0);
   for (int64_t i = 0, walk = 0; i < nodes_; ++i) {
     const int64_t node = task_->destinations->nodes()[first + i];
-    Stream random(task_->stream, task_->start_keys.key_of(node));
+    Stream random(task_->stream, task_->destination_keys.key_of(node));
     for (int64_t w = 0; w < rule.num_walks; ++w, ++walk) {
       at_[walk] = node;
       owner_[walk] = static_cast<int32_t>(i);
@@ -194,7 +190,7 @@ void WalkHop::select() {
   chosen_.ids.set_size(0);
   chosen_.counts.set_size(0);
   for (int64_t i = 0; i < nodes_; ++i) {
-    counter_.run(visits_.data() + i * most_visits_, num_visits_[i], task_->fanout, task_->end_keys);
+    counter_.run(visits_.data() + i * most_visits_, num_visits_[i], task_->fanout, task_->source_keys);
     const auto& top = counter_.top();
     int64_t size = chosen_.ids.size();
     chosen_.taken[i] = top.size();
@@ -220,10 +216,7 @@ void WalkHop::emit() {
     for (const int64_t id : chosen_.ids) task_->sources->insert(id);
   } else {
     SampledEdges& edges = *task_->edges;
-    const int64_t at = edges.src.size();
-    edges.src.make_room(total);
-    edges.dst.make_room(total);
-    edges.weights.make_room(total);
+    const int64_t at = edges.extend(total, false, true);
     for (int64_t j = 0; j < total; ++j) {
       edges.src[at + j] = task_->sources->insert(chosen_.ids[j]);
       edges.weights[at + j] = static_cast<float>(chosen_.counts[j]);
@@ -231,9 +224,6 @@ void WalkHop::emit() {
     int32_t* dst = edges.dst.data() + at;
     for (int64_t i = 0; i < chosen_.taken.size(); ++i)
       dst = std::fill_n(dst, chosen_.taken[i], static_cast<int32_t>(chosen_.first + i));
-    edges.src.set_size(at + total);
-    edges.dst.set_size(at + total);
-    edges.weights.set_size(at + total);
   }
   chosen_.taken.set_size(0);
 }

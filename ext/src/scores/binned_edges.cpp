@@ -1,8 +1,7 @@
 #include "binned_edges.hpp"
 
-#include <tiering/io/double_buffer.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
-#include <tiering/prefetch.hpp>
 #include <tiering/scan_columns.hpp>
 #include <utility>
 
@@ -17,8 +16,8 @@ BucketGrid source_bins(int64_t num_nodes) {
   return choose_grid(num_nodes, kWantedBins, BinnedEdges::kHalfBits, num_nodes);
 }
 
-BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree,
-                         int chunks, int threads, const Poll& poll)
+BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree, int chunks,
+                         int threads, const Poll& poll)
     : bins_(source_bins(num_src)),
       columns_(csc, high_degree, threads),
       marks_(static_cast<size_t>(chunks)),
@@ -28,8 +27,7 @@ BinnedEdges::BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num
 
 int64_t BinnedEdges::size(ColumnKind kind, int64_t bin) const {
   int64_t size = 0;
-  for (int chunk = 0; chunk < partition_.chunks(); ++chunk)
-    size += partition_.count(bucket(kind, bin), chunk);
+  for (int chunk = 0; chunk < partition_.chunks(); ++chunk) size += partition_.count(bucket(kind, bin), chunk);
   return size;
 }
 
@@ -84,8 +82,7 @@ void BinnedEdges::count_edges(const CscView& csc, std::span<const Index> indices
   count_by_key(partition_, csc.num_edges(), keys);
 }
 
-void BinnedEdges::write(const CscView& csc, const DirectFile& file, const EdgeTargets& targets,
-                        const Poll& poll) {
+void BinnedEdges::write(const CscView& csc, const DirectFile& file, const EdgeTargets& targets, const Poll& poll) {
   csc.indices.visit([&](const auto& indices) {
     run_team(partition_.chunks(), [&](int chunk) {
       Writer writer(partition_, EdgeSink(targets), chunk);
@@ -112,8 +109,7 @@ void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const Di
   for_steps(file, indices, begin, end, [&](const Index* read, int64_t from, int64_t to) {
     if (chunk == 0) poll();
     scan_kinds(csc.indptr, from, to, [&](ColumnKind kind, int64_t first, int64_t last) {
-      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[index(kind)], marks[index(kind)],
-                  writer);
+      put_entries(kind, csc.indptr.data() + 1, read, first, last, walks[index(kind)], marks[index(kind)], writer);
     });
   });
   for (const ColumnKind kind : kColumnKinds) add_mark(kind, -1, marks[index(kind)], writer);
@@ -121,8 +117,8 @@ void BinnedEdges::write_chunk(const CscView& csc, const Index* indices, const Di
 
 /// Sends the entries [first, last), all of columns of one kind, from the walk's column on.
 template <typename Index>
-void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first,
-                              int64_t last, Walk& walk, Marks& marks, Writer& writer) {
+void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,
+                              Walk& walk, Marks& marks, Writer& writer) {
   const int64_t shifted = bucket(kind, 0) << bins_.shift;
   const BinnedEdge source_mask = (BinnedEdge{1} << bins_.shift) - 1;
   auto ahead = [&](int64_t k) { prefetch_stream(indices + k); };
@@ -131,10 +127,9 @@ void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index*
     if (marks.empty() || marks.back().block != walk.rank >> kHalfBits)
       add_mark(kind, walk.rank >> kHalfBits, marks, writer);
     const int64_t stop = std::min(last, ends[walk.column]);
-    for_stream(
-        first, stop, ahead, [&, contributor = static_cast<BinnedEdge>(walk.rank) << kHalfBits](int64_t k) {
-          writer.put(shifted + indices[k], (static_cast<BinnedEdge>(indices[k]) & source_mask) | contributor);
-        });
+    for_stream(first, stop, ahead, [&, contributor = static_cast<BinnedEdge>(walk.rank) << kHalfBits](int64_t k) {
+      writer.put(shifted + indices[k], (static_cast<BinnedEdge>(indices[k]) & source_mask) | contributor);
+    });
     first = stop;
     if (stop == ends[walk.column]) {
       columns_.set_degree(kind, walk.rank, stop - ends[walk.column - 1]);
@@ -145,8 +140,8 @@ void BinnedEdges::put_entries(ColumnKind kind, const int64_t* ends, const Index*
 }
 
 void BinnedEdges::add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const {
-  const auto cursors = writer.cursors().subspan(static_cast<size_t>(bucket(kind, 0)),
-                                                static_cast<size_t>(bins_.num_buckets()));
+  const auto cursors =
+      writer.cursors().subspan(static_cast<size_t>(bucket(kind, 0)), static_cast<size_t>(bins_.num_buckets()));
   marks.push_back({block, {cursors.begin(), cursors.end()}});
 }
 

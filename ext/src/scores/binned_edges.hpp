@@ -15,7 +15,7 @@
 #include <functional>
 #include <span>
 #include <tiering/buffer.hpp>
-#include <tiering/io/direct_file.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/partition.hpp>
 #include <tiering/views.hpp>
 #include <vector>
@@ -41,8 +41,8 @@ class BinnedEdges {
   /// Counts the edges; columns of at least `high_degree` edges are of high degree. Throws InputError for an index outside
   /// [0, num_src), or an indptr that is not in order. `file`, if there is one, holds the indices and is read in
   /// their place.
-  BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree, int chunks,
-              int threads, const Poll& poll);
+  BinnedEdges(const CscView& csc, const DirectFile& file, int64_t num_src, int64_t high_degree, int chunks, int threads,
+              const Poll& poll);
 
   const ColumnRanks& columns() const { return columns_; }
   int64_t num_bins() const { return bins_.num_buckets(); }
@@ -98,20 +98,17 @@ class BinnedEdges {
   };
 
   static size_t index(ColumnKind kind) { return static_cast<size_t>(kind); }
-  int64_t bucket(ColumnKind kind, int64_t bin) const {
-    return static_cast<int64_t>(kind) * bins_.num_buckets() + bin;
-  }
+  int64_t bucket(ColumnKind kind, int64_t bin) const { return static_cast<int64_t>(kind) * bins_.num_buckets() + bin; }
   BucketGrid all_buckets() const { return {2 * (bins_.num_buckets() << bins_.shift), bins_.shift}; }
 
   template <typename Index>
-  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file,
+  void count_edges(const CscView& csc, std::span<const Index> indices, const DirectFile& file, const Poll& poll);
+  template <typename Index>
+  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk, Writer& writer,
                    const Poll& poll);
   template <typename Index>
-  void write_chunk(const CscView& csc, const Index* indices, const DirectFile& file, int chunk,
-                   Writer& writer, const Poll& poll);
-  template <typename Index>
-  void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last,
-                   Walk& walk, Marks& marks, Writer& writer);
+  void put_entries(ColumnKind kind, const int64_t* ends, const Index* indices, int64_t first, int64_t last, Walk& walk,
+                   Marks& marks, Writer& writer);
   Walk walk_from(ColumnKind kind, int64_t column) const;
   void add_mark(ColumnKind kind, int64_t block, Marks& marks, const Writer& writer) const;
   int64_t column_at(std::span<const int64_t> indptr, int64_t entry) const;
@@ -127,8 +124,7 @@ class BinnedEdges {
 template <typename F>
 void BinnedEdges::visit_runs(ColumnKind kind, int64_t bin, int64_t from, int64_t to, F&& f) const {
   for (int chunk = 0; chunk < partition_.chunks() && to > 0; ++chunk) {
-    const int64_t begin = partition_.begin(bucket(kind, bin), chunk),
-                  size = partition_.count(bucket(kind, bin), chunk);
+    const int64_t begin = partition_.begin(bucket(kind, bin), chunk), size = partition_.count(bucket(kind, bin), chunk);
     if (from < size) f(begin + from, begin + std::min(to, size));
     from = std::max<int64_t>(from - size, 0);
     to -= size;
@@ -150,8 +146,7 @@ void BinnedEdges::visit_blocks(ColumnKind kind, int64_t bin, int64_t from, int64
 }
 
 template <typename F>
-void BinnedEdges::visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin,
-                             F&& f) const {
+void BinnedEdges::visit_bins(ColumnKind kind, int64_t block, int64_t first_bin, int64_t end_bin, F&& f) const {
   for (const auto& chunk : marks_) {
     const Marks& marks = chunk[index(kind)];
     const auto at = std::lower_bound(marks.begin(), marks.end() - 1, block,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <tiering/graph.hpp>
-#include <tiering/prefetch.hpp>
-#include <tiering/read_ahead.hpp>
+#include <tiering/io/stream.hpp>
+#include <tiering/scan_columns.hpp>
 
 namespace tiering {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <limits>
 #include <span>
+#include <tiering/io/scratch_file.hpp>
 #include <tiering/partition.hpp>
-#include <tiering/scratch_file.hpp>
 #include <vector>
 
 namespace tiering {
@@ -53,7 +53,7 @@ class EdgeSink {
   struct Cursor {
     BinnedEdge* base = nullptr;
     int64_t end = std::numeric_limits<int64_t>::min();
-    char* staged = nullptr;  ///< a buffer that collects what is spilled, from the place `begin` on
+    std::byte* staged = nullptr;  ///< a buffer that collects what is spilled, from the place `begin` on
     int64_t begin = 0;
   };
 

@@ -32,7 +32,6 @@
 #include <vector>
 
 #include "out_edge_sums.hpp"
-#include "vectors.hpp"
 
 namespace tiering {
 namespace {
@@ -69,16 +68,15 @@ class Spread {
       : relations_(relations),
         seeds_(seeds),
         options_(options),
-        sums_(relations, num_nodes, options.threads, options.memory,
-              own_bytes(relations, num_nodes, options)) {
+        sums_(relations, num_nodes, options.threads, options.memory, own_bytes(relations, num_nodes, options)) {
     for (size_t t = 0; t < seeds.size(); ++t) {
-      found_.push_back(written(seeds[t], num_nodes[t], options.threads));
-      fresh_.push_back(written(seeds[t], num_nodes[t], options.threads));
+      found_.push_back(seeds[t].to_vector(num_nodes[t], options.threads));
+      fresh_.push_back(seeds[t].to_vector(num_nodes[t], options.threads));
     }
+    auto zeros = [&](int64_t n) { return NodeValues{}.to_vector(n, options.threads); };
     for (const auto& r : relations) {
       const int64_t n = r.csc.num_columns();
-      lists_.push_back({zeros(n, options.threads), zeros(options.only_new ? 0 : n, options.threads),
-                        zeros(n, options.threads)});
+      lists_.push_back({zeros(n), zeros(options.only_new ? 0 : n), zeros(n)});
     }
   }
 
@@ -178,8 +176,7 @@ void check_fanouts(const std::vector<std::vector<int64_t>>& fanouts, size_t num_
 }  // namespace
 
 InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relations,
-                                      const std::vector<int64_t>& num_nodes,
-                                      const std::vector<NodeValues>& seeds,
+                                      const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& seeds,
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options) {
   check_seeds(num_nodes, seeds);

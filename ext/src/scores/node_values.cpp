@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <tiering/errors.hpp>
+#include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 
 namespace tiering {
@@ -11,10 +12,10 @@ void NodeValues::check(int64_t num_nodes, const std::string& who) const {
     return;
   }
   for (size_t i = 0; i < ids.size(); ++i) {
-    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_nodes, who + " ids, found " + std::to_string(ids[i]) +
-                                                          ", outside 0.." + std::to_string(num_nodes - 1));
-    TIERING_EXPECT(i == 0 || ids[i - 1] < ids[i], who + " ascending ids, found " + std::to_string(ids[i]) +
-                                                      " behind " + std::to_string(i == 0 ? 0 : ids[i - 1]));
+    TIERING_EXPECT(ids[i] >= 0 && ids[i] < num_nodes,
+                   who + " ids, found " + std::to_string(ids[i]) + ", outside 0.." + std::to_string(num_nodes - 1));
+    TIERING_EXPECT(i == 0 || ids[i - 1] < ids[i], who + " ascending ids, found " + std::to_string(ids[i]) + " behind " +
+                                                      std::to_string(i == 0 ? 0 : ids[i - 1]));
   }
 }
 
@@ -27,6 +28,15 @@ void NodeValues::write(int64_t first, std::span<double> values) const {
   const int64_t end = first + static_cast<int64_t>(values.size());
   for (auto id = std::lower_bound(ids.begin(), ids.end(), first); id != ids.end() && *id < end; ++id)
     values[static_cast<size_t>(*id - first)] = chosen;
+}
+
+Buffer<double> NodeValues::to_vector(int64_t num_nodes, int threads) const {
+  Buffer<double> values(num_nodes);
+  run_team(threads, [&](int t) {
+    const auto [begin, end] = even_cut(num_nodes, threads, t);
+    write(begin, values.span().subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+  });
+  return values;
 }
 
 }  // namespace tiering

@@ -4,7 +4,7 @@
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/graph.hpp>
-#include <tiering/prefetch.hpp>
+#include <tiering/scan_columns.hpp>
 #include <utility>
 
 namespace tiering {
@@ -17,14 +17,11 @@ constexpr int64_t kMaxStaged = int64_t{256} << 10;
 
 void check_relation(const ScoreRelation& relation, const std::vector<int64_t>& num_nodes) {
   const size_t types = num_nodes.size();
-  TIERING_EXPECT(
-      static_cast<size_t>(relation.src_type) < types && static_cast<size_t>(relation.dst_type) < types,
-      "a relation names a node type outside 0.." + std::to_string(types) + "-1");
-  const int64_t columns = relation.csc.num_columns(),
-                expected = num_nodes[static_cast<size_t>(relation.dst_type)];
-  TIERING_EXPECT(columns == expected, "a relation has " + std::to_string(columns) +
-                                          " columns, its node type has " + std::to_string(expected) +
-                                          " nodes");
+  TIERING_EXPECT(static_cast<size_t>(relation.src_type) < types && static_cast<size_t>(relation.dst_type) < types,
+                 "a relation names a node type outside 0.." + std::to_string(types) + "-1");
+  const int64_t columns = relation.csc.num_columns(), expected = num_nodes[static_cast<size_t>(relation.dst_type)];
+  TIERING_EXPECT(columns == expected, "a relation has " + std::to_string(columns) + " columns, its node type has " +
+                                          std::to_string(expected) + " nodes");
 }
 
 bool readable_past_the_cache(const std::string& file) {
@@ -51,11 +48,9 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
     const int64_t high = high_degree(r.csc.num_columns(), grid.num_buckets(), limits);
     DirectFile file = readable_past_the_cache(r.file.path) ? r.file : DirectFile{};
-    BinnedEdges edges = about("relation", i, [&] {
-      return BinnedEdges(r.csc, file, grid.num_keys, high, chunks_, threads, memory.poll);
-    });
-    relations_.push_back(
-        std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
+    BinnedEdges edges = about(
+        "relation", i, [&] { return BinnedEdges(r.csc, file, grid.num_keys, high, chunks_, threads, memory.poll); });
+    relations_.push_back(std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
     planned.push_back({r.src_type, &relations_.back()->edges});
   }
   plan_ = std::make_unique<SumPlan>(grids_, std::move(planned), chunks_, limits);
@@ -108,11 +103,9 @@ void OutEdgeSums::write_edges(const std::vector<ScoreRelation>& relations, int64
 std::unique_ptr<WriteBehind> OutEdgeSums::stage(int64_t bytes) const {
   int64_t bins = 0;
   for (const auto& r : relations_) bins = std::max(bins, 2 * r->edges.num_bins());
-  const int64_t buffers = bins * chunks_ + kSpareBuffers,
-                size = (bytes - bins * chunks_ * BinnedEdges::kLineBuffer) / buffers / kScratchAlignment *
-                       kScratchAlignment;
-  return std::make_unique<WriteBehind>(*scratch_, std::clamp(size, kScratchAlignment, kMaxStaged), buffers,
-                                       kIoThreads);
+  const int64_t buffers = bins * chunks_ + kSpareBuffers, size = (bytes - bins * chunks_ * BinnedEdges::kLineBuffer) /
+                                                                 buffers / kScratchAlignment * kScratchAlignment;
+  return std::make_unique<WriteBehind>(*scratch_, std::clamp(size, kScratchAlignment, kMaxStaged), buffers, kIoThreads);
 }
 
 /// Takes the memory of the sweeps.
@@ -122,13 +115,12 @@ void OutEdgeSums::take_memory() {
       r->values[static_cast<size_t>(kind)] = Buffer<double>(r->edges.columns().size(kind));
   int64_t values = 0, spilled = 0;
   for (const SumGroup& group : plan_->groups()) {
-    values = std::max(values, group.end_value - group.first_value);
-    spilled = std::max(spilled, group.end_spilled - group.first_spilled);
+    values = std::max(values, group.values.size());
+    spilled = std::max(spilled, group.spilled.size());
   }
   expanded_ = Buffer<double>(values);
   // At least so much that the system gives huge pages.
-  own_sums_ =
-      Buffer<double>(std::max<int64_t>(threads_ * plan_->sum_stride(), 2 * kHugePageBytes / sizeof(double)));
+  own_sums_ = Buffer<double>(std::max<int64_t>(threads_ * plan_->sum_stride(), 2 * kHugePageBytes / sizeof(double)));
   pieces_sum_ = Buffer<double>(plan_->sum_stride());
   if (spilled == 0) return;
   from_scratch_ = std::make_unique<DoubleBuffer>(scratch_->to_read(), spilled * kEdgeBytes);
@@ -136,9 +128,8 @@ void OutEdgeSums::take_memory() {
 }
 
 void OutEdgeSums::request(size_t g) {
-  const SumGroup& group = plan_->groups()[g];
-  from_scratch_->request(group.first_spilled * kEdgeBytes,
-                         (group.end_spilled - group.first_spilled) * kEdgeBytes);
+  const Places& spilled = plan_->groups()[g].spilled;
+  from_scratch_->request(spilled.first * kEdgeBytes, spilled.size() * kEdgeBytes);
 }
 
 /// Writes the value of every edge of low degree of the group, in the order of the edges.
@@ -160,10 +151,9 @@ void OutEdgeSums::expand(const SumGroup& group, size_t r, const Sources& sources
       __builtin_prefetch(&values[rank], 0, 2);  // 2: L2
     relation.edges.visit_bins(
         ColumnKind::kLow, block, first_bin, end_bin, [&](int64_t bin, int64_t first, int64_t last) {
-          const int64_t shift =
-              plan_->value_shift(r, bin);  // of a bin that other groups share, not all is this one's
-          first = std::max(first, group.first_value - shift);
-          last = std::min(last, group.end_value - shift);
+          const int64_t shift = plan_->value_shift(r, bin);  // of a bin that other groups share, not all is this one's
+          first = std::max(first, group.values.first - shift);
+          last = std::min(last, group.values.end - shift);
           const BinnedEdge* const edges = plan_->own_bin(r, bin).spilled ? sources.spilled : sources.resident;
           double* const out = sources.expanded + shift;
           stream(first, last, [=](int64_t k) { out[k] = own[BinnedEdges::rank(edges[k])]; }, edges);
@@ -181,19 +171,16 @@ void OutEdgeSums::gather(const SumPiece& piece, const Sources& sources, double* 
     if (kind == ColumnKind::kLow) {  // their values were expanded
       const double* const values = sources.expanded + plan_->value_shift(r, bin.index);
       relation.edges.visit_runs(kind, bin.index, from, to, [&](int64_t first, int64_t last) {
-        stream(
-            first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[k]; }, edges, values);
+        stream(first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[k]; }, edges, values);
       });
       return;
     }
-    relation.edges.visit_blocks(
-        kind, bin.index, from, to, [&](int64_t first_rank, int64_t first, int64_t last) {
-          const double* const values = relation.values[static_cast<size_t>(kind)].data() + first_rank;
-          stream(
-              first, last,
-              [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; },
-              edges);
-        });
+    relation.edges.visit_blocks(kind, bin.index, from, to, [&](int64_t first_rank, int64_t first, int64_t last) {
+      const double* const values = relation.values[static_cast<size_t>(kind)].data() + first_rank;
+      stream(
+          first, last, [=](int64_t k) { sums[BinnedEdges::source(edges[k])] += values[BinnedEdges::rank(edges[k])]; },
+          edges);
+    });
   });
 }
 
@@ -225,10 +212,9 @@ void OutEdgeSums::sum_piece(const SumPiece& piece, const Sources& sources, doubl
   turn_.notify_all();
 }
 
-void OutEdgeSums::sum_group(const SumGroup& group, const char* from_scratch, const Use& use) {
-  const Sources sources{resident_.data(),
-                        reinterpret_cast<const BinnedEdge*>(from_scratch) - group.first_spilled,
-                        expanded_.data() - group.first_value};
+void OutEdgeSums::sum_group(const SumGroup& group, const std::byte* from_scratch, const Use& use) {
+  const Sources sources{resident_.data(), reinterpret_cast<const BinnedEdge*>(from_scratch) - group.spilled.first,
+                        expanded_.data() - group.values.first};
   expand(group, sources);
   std::atomic<int64_t> next{group.first_piece};
   run_team(threads_, [&](int t) {
@@ -243,7 +229,7 @@ void OutEdgeSums::sweep(const Use& use) {
   turn_ = 0;
   for (size_t g = 0; g < groups; ++g) {
     memory_.poll();
-    const char* from_scratch = nullptr;
+    const std::byte* from_scratch = nullptr;
     if (from_scratch_) {
       from_scratch = from_scratch_->take();
       request((g + 1) % groups);  // behind the last group, the first of the next sweep

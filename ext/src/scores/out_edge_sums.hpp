@@ -30,7 +30,7 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <tiering/io/double_buffer.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 #include <vector>
@@ -78,8 +78,7 @@ class OutEdgeSums {
   struct Relation {
     int src_type;
     bool active;
-    DirectFile
-        file;  ///< of the indices, to be read past the page cache; empty: they are read as they are mapped
+    DirectFile file;  ///< of the indices, to be read past the page cache; empty: they are read as they are mapped
     BinnedEdges edges;
     std::array<Buffer<double>, 2> values;  ///< per kind of columns, by rank: x
   };
@@ -96,7 +95,7 @@ class OutEdgeSums {
   std::unique_ptr<WriteBehind> stage(int64_t bytes) const;
   void take_memory();
   void request(size_t g);
-  void sum_group(const SumGroup& group, const char* from_scratch, const Use& use);
+  void sum_group(const SumGroup& group, const std::byte* from_scratch, const Use& use);
   void expand(const SumGroup& group, const Sources& sources);
   void expand(const SumGroup& group, size_t r, const Sources& sources);
   void gather(const SumPiece& piece, const Sources& sources, double* sums) const;

@@ -1,10 +1,9 @@
 // Reverse PageRank from the CSC alone.
 //
-// Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v
-//             of r, of s(v) / indeg_r(v); repeated max_sweeps times or until the L1 change is at most
-//             `tolerance`.
-// Approach:   a column contributes s(v) / indeg(v), computed once per node; the sums over the out-edges are those
-//             of out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
+// Returns:    new[t](u) = teleport[t](u) + damping * sum over relations r from type t, over edges u -> v of r, of s(v)
+//             / indeg_r(v); repeated max_sweeps times or until the L1 change is at most `tolerance`.
+// Approach:   a column contributes s(v) / indeg(v), computed once per node; the sums over the out-edges are those of
+//             out_edge_sums.hpp, and what follows is done while a range of them is in the cache.
 // Memory:     that of the sums, and 8 bytes per node.
 // Determinism: the L1 change is summed range by range. Same bytes for any number of threads.
 #include <algorithm>
@@ -18,27 +17,23 @@
 #include <vector>
 
 #include "out_edge_sums.hpp"
-#include "vectors.hpp"
 
 namespace tiering {
 namespace {
 
 int64_t score_bytes(const std::vector<int64_t>& num_nodes) {
-  return std::accumulate(num_nodes.begin(), num_nodes.end(), int64_t{0}) *
-         static_cast<int64_t>(sizeof(double));
+  return std::accumulate(num_nodes.begin(), num_nodes.end(), int64_t{0}) * static_cast<int64_t>(sizeof(double));
 }
 
 class Sweeper {
  public:
   Sweeper(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
-          const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
-          const PagerankOptions& options)
+          const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport, const PagerankOptions& options)
       : relations_(relations),
         teleport_(teleport),
         options_(options),
         sums_(relations, num_nodes, options.threads, options.memory, score_bytes(num_nodes)) {
-    for (size_t t = 0; t < start.size(); ++t)
-      scores_.push_back(written(start[t], num_nodes[t], options.threads));
+    for (size_t t = 0; t < start.size(); ++t) scores_.push_back(start[t].to_vector(num_nodes[t], options.threads));
     changes_.resize(static_cast<size_t>(sums_.num_ranges()));
   }
 
@@ -97,9 +92,9 @@ void check_values(const std::vector<int64_t>& num_nodes, const std::vector<NodeV
 
 }  // namespace
 
-PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations,
-                                const std::vector<int64_t>& num_nodes, const std::vector<NodeValues>& start,
-                                const std::vector<NodeValues>& teleport, const PagerankOptions& options) {
+PagerankResult reverse_pagerank(const std::vector<ScoreRelation>& relations, const std::vector<int64_t>& num_nodes,
+                                const std::vector<NodeValues>& start, const std::vector<NodeValues>& teleport,
+                                const PagerankOptions& options) {
   check_values(num_nodes, start, teleport);
   PagerankResult result;
   Sweeper sweeper(relations, num_nodes, start, teleport, options);

@@ -10,8 +10,37 @@ int64_t rounded_up(int64_t place) { return (place + kPageEdges - 1) / kPageEdges
 int64_t rounded_down(int64_t place) { return place / kPageEdges * kPageEdges; }
 
 /// The least edges expanded together before others are rather spilled.
-int64_t fewest_expanded(int64_t low, int64_t piece) {
-  return std::max(std::min(piece, low), low / kMaxGroups);
+int64_t fewest_expanded(int64_t low, int64_t piece) { return std::max(std::min(piece, low), low / kMaxGroups); }
+
+int64_t scaled(int64_t part, int64_t of, int64_t whole) {
+  return of == 0
+             ? 0
+             : static_cast<int64_t>(static_cast<double>(part) / static_cast<double>(of) * static_cast<double>(whole));
+}
+
+/// Of all graphs of these sizes, one that takes the most memory.
+RelationShape largest_shape(const SweepRelation& r, int64_t high) {
+  RelationShape shape{r.columns, source_bins(r.sources).num_buckets(), r.edges, 0, 0, r.edges};
+  shape.high = std::min(r.columns, r.edges / high);
+  shape.low = std::min(r.columns, r.edges) - shape.high;
+  return shape;
+}
+
+/// As if all columns were like those whose degrees are known.
+RelationShape likely_shape(const SweepRelation& r, int64_t high, RelationShape shape) {
+  if (r.degrees.empty()) return shape;
+  int64_t filled = 0, many = 0, edges = 0, low_edges = 0;
+  for (const int64_t degree : r.degrees) {
+    filled += degree > 0;
+    many += degree >= high;
+    edges += degree;
+    low_edges += degree < high ? degree : 0;
+  }
+  const auto sampled = static_cast<int64_t>(r.degrees.size());
+  shape.high = std::min(shape.high, scaled(many, sampled, r.columns));
+  shape.low = std::max<int64_t>(0, std::min(r.edges, scaled(filled, sampled, r.columns)) - shape.high);
+  shape.low_edges = scaled(low_edges, edges, r.edges);
+  return shape;
 }
 
 }  // namespace
@@ -31,10 +60,8 @@ int64_t RelationShape::kept_bytes(int chunks) const {
 }
 
 SumShares SumShares::of(int64_t bytes, int64_t edges, int64_t low, int64_t piece) {
-  const int64_t values =
-      (bytes - edges * kEdgeBytes) / kValueBytes;  // that there is room for beside all edges
-  if (values >= fewest_expanded(low, piece))
-    return {edges, std::max(piece, std::min(values, low / kSumGroups))};
+  const int64_t values = (bytes - edges * kEdgeBytes) / kValueBytes;  // that there is room for beside all edges
+  if (values >= fewest_expanded(low, piece)) return {edges, std::max(piece, std::min(values, low / kSumGroups))};
   const int64_t group = std::max(piece, std::min(edges / kMaxGroups, bytes / (2 * kGroupEdgeBytes)));
   return {std::max<int64_t>(0, bytes - kGroupPageBytes - group * kGroupEdgeBytes) / kEdgeBytes, group};
 }
@@ -92,8 +119,7 @@ void SumPlan::fit(int64_t bytes) {
   for (const auto& r : relations_)
     for (int64_t b = 0; b < r.edges->num_bins(); ++b) low += r.edges->size(ColumnKind::kLow, b);
   const int64_t largest = std::max(limits_.min_piece, largest_piece());
-  const SumShares shares =
-      SumShares::of(bytes, num_resident_, low, piece_places(largest, relations_.size(), chunks_));
+  const SumShares shares = SumShares::of(bytes, num_resident_, low, piece_places(largest, relations_.size(), chunks_));
   if (shares.resident < num_resident_) spill(shares.resident);
   cut_groups(shares.group);
 }
@@ -145,19 +171,14 @@ std::vector<char> SumPlan::spilled_buckets(size_t relation) const {
 
 /// A group of one piece.
 SumGroup SumPlan::alone(int64_t piece) const {
-  SumGroup group{piece, piece + 1, 0, 0, 0, 0};
-  bool first_low = true, first_spilled = bin_of(piece).spilled;
-  const int64_t bin = bin_of(piece).index;
+  SumGroup group{piece, piece + 1, {}, {}};
+  const SumBin& bin = bin_of(piece);
   visit_parts(at(piece), [&](size_t r, ColumnKind kind, int64_t from, int64_t to) {
     const BinnedEdges& edges = *relations_[r].edges;
-    const int64_t begin = edges.position(kind, bin, from), end = edges.position(kind, bin, to - 1) + 1;
-    if (kind == ColumnKind::kLow) {
-      if (std::exchange(first_low, false)) group.first_value = begin + value_shift(r, bin);
-      group.end_value = end + value_shift(r, bin);
-    }
-    if (!bin_of(piece).spilled) return;
-    if (std::exchange(first_spilled, false)) group.first_spilled = rounded_down(begin);
-    group.end_spilled = rounded_up(end);
+    const int64_t begin = edges.position(kind, bin.index, from), end = edges.position(kind, bin.index, to - 1) + 1,
+                  shift = value_shift(r, bin.index);
+    if (kind == ColumnKind::kLow) group.values.extend(begin + shift, end + shift);
+    if (bin.spilled) group.spilled.extend(rounded_down(begin), rounded_up(end));
   });
   return group;
 }
@@ -170,15 +191,9 @@ void SumPlan::cut_groups(int64_t most) {
     const SumGroup next = alone(p);
     SumGroup whole = groups_.empty() ? next : groups_.back();
     whole.end_piece = p + 1;
-    auto extend = [](int64_t& first, int64_t& end, int64_t from, int64_t to) {
-      if (from == to) return;
-      if (first == end) first = from;
-      end = to;
-    };
-    extend(whole.first_value, whole.end_value, next.first_value, next.end_value);
-    extend(whole.first_spilled, whole.end_spilled, next.first_spilled, next.end_spilled);
-    if (!groups_.empty() &&
-        std::max(whole.end_value - whole.first_value, whole.end_spilled - whole.first_spilled) <= most)
+    whole.values.extend(next.values.first, next.values.end);
+    whole.spilled.extend(next.spilled.first, next.spilled.end);
+    if (!groups_.empty() && std::max(whole.values.size(), whole.spilled.size()) <= most)
       groups_.back() = whole;
     else
       groups_.push_back(next);
@@ -187,9 +202,37 @@ void SumPlan::cut_groups(int64_t most) {
 
 std::pair<int64_t, int64_t> SumPlan::own_bins(const SumGroup& group, size_t relation) const {
   const auto type = static_cast<size_t>(relations_[relation].src_type);
-  const int64_t first = first_bins_[type], count = first_bins_[type + 1] - first,
-                low = at(group.first_piece).bin, high = at(group.end_piece - 1).bin;
+  const int64_t first = first_bins_[type], count = first_bins_[type + 1] - first, low = at(group.first_piece).bin,
+                high = at(group.end_piece - 1).bin;
   return {std::clamp<int64_t>(low - first, 0, count), std::clamp<int64_t>(high + 1 - first, 0, count)};
+}
+
+/// By the rules that the sweeps follow themselves, before any edge is read: from sizes and a sample of the degrees.
+SweepNeed plan_sweeps(const std::vector<SweepRelation>& relations, int threads, int64_t memory, bool from_files) {
+  const SumLimits limits;
+  const int64_t reading = threads * kStepMemory;
+  int64_t kept = sum_bytes(threads, BinnedEdges::kBlockColumns), likely_kept = kept;
+  int64_t edges = 0, low_edges = 0, padding = 0, staging = 0;
+  for (const SweepRelation& r : relations) {
+    const int64_t high = high_degree(r.columns, source_bins(r.sources).num_buckets(), limits);
+    const RelationShape largest = largest_shape(r, high), likely = likely_shape(r, high, largest);
+    kept += largest.kept_bytes(threads);
+    likely_kept += likely.kept_bytes(threads);
+    edges += r.edges;
+    low_edges += likely.low_edges;
+    padding += 2 * largest.bins * threads * kLineRecords<BinnedEdge>;
+    staging = std::max(staging, 2 * largest.bins * (threads * BinnedEdges::kLineBuffer + kScratchAlignment));
+  }
+  const int64_t largest_piece = std::max(limits.min_piece, edges / limits.max_pieces),
+                piece = piece_places(largest_piece, relations.size(), threads),
+                in_memory = (edges + padding) * kEdgeBytes + std::max(piece, edges / kSumGroups) * kValueBytes,
+                spilled = std::max(piece * kGroupEdgeBytes + kGroupPageBytes, staging);
+  SweepNeed need{kept + reading + std::min(spilled, in_memory), kept + reading + std::max(in_memory, staging), 0};
+  if (memory < need.sufficient) {
+    const int64_t room = memory - likely_kept - (from_files ? reading : 0);
+    need.scratch = std::max<int64_t>(0, edges - SumShares::of(room, edges, low_edges, piece).resident) * kEdgeBytes;
+  }
+  return need;
 }
 
 }  // namespace tiering

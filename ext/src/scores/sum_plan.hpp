@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <tiering/io/double_buffer.hpp>
+#include <tiering/io/stream.hpp>
 #include <tiering/scores.hpp>
 #include <utility>
 #include <vector>
@@ -23,10 +23,9 @@ namespace tiering {
 
 /// Where the work is cut. The sums depend on all of these in their last bits.
 struct SumLimits {
-  int64_t min_piece = int64_t{1} << 20;  ///< edges: a bin of more may be cut
-  int64_t max_pieces = 256;              ///< a piece has at least all edges / max_pieces
-  int64_t cached_columns = int64_t{1}
-                           << 17;  ///< of a relation: all are of high degree, their values stay in the cache
+  int64_t min_piece = int64_t{1} << 20;       ///< edges: a bin of more may be cut
+  int64_t max_pieces = 256;                   ///< a piece has at least all edges / max_pieces
+  int64_t cached_columns = int64_t{1} << 17;  ///< of a relation: all are of high degree, their values stay in the cache
 };
 
 inline constexpr int64_t kEdgeBytes = sizeof(BinnedEdge), kValueBytes = sizeof(double);
@@ -73,10 +72,23 @@ struct SumPiece {
   int64_t turn;  ///< among the pieces of bins that have several
 };
 
+/// Places in a row.
+struct Places {
+  int64_t first = 0, end = 0;
+
+  int64_t size() const { return end - first; }
+  /// Takes in places behind those that are here.
+  void extend(int64_t from, int64_t to) {
+    if (from == to) return;
+    if (first == end) first = from;
+    end = to;
+  }
+};
+
 struct SumGroup {
   int64_t first_piece, end_piece;
-  int64_t first_value, end_value;      ///< of its edges of low degree; see SumPlan::value_shift
-  int64_t first_spilled, end_spilled;  ///< its places in the scratch file, whole pages
+  Places values;   ///< of its edges of low degree; see SumPlan::value_shift
+  Places spilled;  ///< in the scratch file, whole pages
 };
 
 class SumPlan {
@@ -88,8 +100,7 @@ class SumPlan {
   };
 
   /// Cuts bins and pieces. The relations must outlive the plan.
-  SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks,
-          const SumLimits& limits);
+  SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> relations, int chunks, const SumLimits& limits);
 
   const std::vector<SumBin>& bins() const { return bins_; }
   const std::vector<SumPiece>& pieces() const { return pieces_; }
@@ -117,9 +128,7 @@ class SumPlan {
   }
 
   /// What is added to the place of an edge of low degree to give that of its value, among those of all groups.
-  int64_t value_shift(size_t relation, int64_t bin) const {
-    return value_shifts_[relation][static_cast<size_t>(bin)];
-  }
+  int64_t value_shift(size_t relation, int64_t bin) const { return value_shifts_[relation][static_cast<size_t>(bin)]; }
 
   /// Doubles between the sums of one bin and the next.
   int64_t sum_stride() const { return sum_stride_; }

@@ -43,9 +43,7 @@ struct DamagedRelation {
   std::vector<float> weights;
 
   int64_t num_edges() const { return is_wide ? size_of(wide) : size_of(narrow); }
-  int64_t index(int64_t e) const {
-    return is_wide ? wide[static_cast<size_t>(e)] : narrow[static_cast<size_t>(e)];
-  }
+  int64_t index(int64_t e) const { return is_wide ? wide[static_cast<size_t>(e)] : narrow[static_cast<size_t>(e)]; }
   IdSpan span() const {
     if (is_wide) return {wide.data(), size_of(wide), true};
     return {narrow.data(), size_of(narrow), false};
@@ -57,8 +55,7 @@ struct DamagedRelation {
     return {src, dst, indptr.data(), ids, {.narrow = weights.data(), .size = size_of(weights)}};
   }
   bool offsets_sound() const {
-    return indptr.front() == 0 && indptr.back() == num_edges() &&
-           std::is_sorted(indptr.begin(), indptr.end());
+    return indptr.front() == 0 && indptr.back() == num_edges() && std::is_sorted(indptr.begin(), indptr.end());
   }
   bool indices_sound(int64_t num_src) const {
     for (int64_t e = 0; e < num_edges(); ++e)
@@ -113,8 +110,7 @@ inline DamagedRelation random_relation(const std::vector<int64_t>& num_nodes, Lu
   r.src = static_cast<int>(luck.below(types));
   r.dst = static_cast<int>(luck.below(types));
   r.is_wide = luck.once_in(2);
-  const int64_t num_src = num_nodes[static_cast<size_t>(r.src)],
-                num_dst = num_nodes[static_cast<size_t>(r.dst)];
+  const int64_t num_src = num_nodes[static_cast<size_t>(r.src)], num_dst = num_nodes[static_cast<size_t>(r.dst)];
   std::vector<int64_t> degrees(static_cast<size_t>(num_dst), 0);
   if (num_src > 0 && num_dst > 0) {
     const int64_t edges = luck.below(luck.once_in(8) ? 3000 : 200);
@@ -186,8 +182,7 @@ void damage(std::vector<T>& values, int64_t size, bool may_cut, Luck& luck) {
       std::swap(*place(at), *place(luck.below(count)));
       break;
     case 1:
-      std::fill(place(at), place(std::min(count, at + 1 + luck.below(40))),
-                static_cast<T>(hostile(size, luck)));
+      std::fill(place(at), place(std::min(count, at + 1 + luck.below(40))), static_cast<T>(hostile(size, luck)));
       break;
     case 5:
       values.resize(static_cast<size_t>(at));

@@ -5,7 +5,6 @@
 #include <string>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/sampler.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <vector>
 
 #include "samplers.hpp"
@@ -33,13 +32,12 @@ class DeviceCopies {
 
 /// All columns in host memory, and those below local_end on the device too.
 template <typename Index>
-AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& r,
-                                   const std::vector<Index>& indices, const uint64_t* sums,
-                                   int64_t local_end) {
+AdjacencyTable<Index> device_table(DeviceCopies& copies, const DamagedRelation& r, const std::vector<Index>& indices,
+                                   const uint64_t* sums, int64_t local_end) {
   AdjacencyTable<Index> table;
   table.local_end = table.peer_end = local_end;
-  table.host = {copies.of(r.indptr), copies.of(indices),
-                sums == nullptr ? nullptr : copies.of(sums, r.num_edges()), nullptr, r.num_edges()};
+  table.host = {copies.of(r.indptr), copies.of(indices), sums == nullptr ? nullptr : copies.of(sums, r.num_edges()),
+                nullptr, r.num_edges()};
   table.local = table.host;
   return table;
 }
@@ -61,7 +59,7 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
   for (const auto& r : graph.relations) {
     const auto columns = size_of(r.indptr) - 1, local_end = luck.below(columns + 1);
     Buffer<uint64_t> sums;
-    if (rule == cuda::DrawRule::weighted) sums = CumulativeWeights(r.view(), columns, "relation", 1).take();
+    if (rule == cuda::DrawRule::weighted) sums = cumulative_weights(r.view(), columns, "relation", 1);
     cuda::GpuRelation relation{r.src, r.dst, {}};
     if (r.is_wide)
       relation.table = device_table(copies, r, r.wide, sums.data(), local_end);
@@ -73,8 +71,8 @@ inline cuda::GpuSamplerConfig device_config(DeviceCopies& copies, const DamagedG
 }
 
 inline void sample_on_device(Referee& referee, const DamagedGraph& graph, Luck& luck) {
-  const auto rule = luck.of<cuda::DrawRule>(
-      {cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
+  const auto rule =
+      luck.of<cuda::DrawRule>({cuda::DrawRule::uniform, cuda::DrawRule::replacement, cuda::DrawRule::weighted});
   const bool sound = graph.sound() && (rule != cuda::DrawRule::weighted || graph.weights_sound());
   const SamplerConfig config = random_config(graph, Rule::uniform, luck);
   const Seeds seeds(graph, 1, luck);

@@ -67,8 +67,7 @@ inline SamplerConfig random_config(const DamagedGraph& graph, Rule rule, Luck& l
   config.seed = static_cast<uint64_t>(luck.below(1000));
   if (rule == Rule::pinsage) config.walks = random_walks(graph, luck);
   for (const auto& r : graph.relations) config.relations.push_back(r.view());
-  for (const auto& keys : graph.keys)
-    config.node_keys.push_back({.wide = keys.data(), .size = size_of(keys)});
+  for (const auto& keys : graph.keys) config.node_keys.push_back({.wide = keys.data(), .size = size_of(keys)});
   for (int64_t hop = 1 + luck.below(3); hop > 0; --hop) {
     auto& fanouts = config.fanouts.emplace_back();
     for (size_t g = 0; g < config.num_groups(); ++g)
@@ -95,8 +94,7 @@ inline void check_batch(const Referee& referee, const DamagedGraph& graph, const
 }
 
 /// Accesses of all batches of an epoch, by `threads`.
-inline std::vector<int64_t> counted(Sampler& sampler, const DamagedGraph& graph, const Seeds& seeds,
-                                    int threads) {
+inline std::vector<int64_t> counted(Sampler& sampler, const DamagedGraph& graph, const Seeds& seeds, int threads) {
   std::vector<int64_t> sizes = graph.num_nodes;
   for (const auto& r : graph.relations) sizes.push_back(graph.nodes_of(r.dst));
   std::vector<int64_t> counts(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
@@ -114,16 +112,14 @@ inline void sample(Referee& referee, const DamagedGraph& graph, Rule rule, int t
   const SamplerConfig config = random_config(graph, rule, luck);
   const Seeds seeds(graph, 1 + luck.below(5), luck);
   std::unique_ptr<Sampler> sampler;
-  if (!referee.run(name, exactly(weights), [&] { sampler = std::make_unique<Sampler>(config, threads); }))
-    return;
+  if (!referee.run(name, exactly(weights), [&] { sampler = std::make_unique<Sampler>(config, threads); })) return;
   const Expected expected = at_least(graph.sound());
   referee.run(name, expected, [&] {
     const SampledBatch batch = sampler->sample(seeds.all(), 1, 2, luck.once_in(2));
     check_batch(referee, graph, config, batch);
   });
   std::vector<int64_t> counts;
-  if (!referee.run(name + " counts", expected, [&] { counts = counted(*sampler, graph, seeds, threads); }))
-    return;
+  if (!referee.run(name + " counts", expected, [&] { counts = counted(*sampler, graph, seeds, threads); })) return;
   referee.run(name + " again", Expected::result, [&] {
     referee.require(counts == counted(*sampler, graph, seeds, 3 - threads), "threads change what is counted");
   });

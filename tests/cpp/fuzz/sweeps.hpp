@@ -7,7 +7,6 @@
 #include <set>
 #include <tiering/graph.hpp>
 #include <tiering/reorder.hpp>
-#include <tiering/sampling/cumulative_weights.hpp>
 #include <tiering/scores.hpp>
 #include <variant>
 #include <vector>
@@ -29,8 +28,7 @@ inline bool is_permutation(const std::vector<int64_t>& ids) {
   return all_below(ids, size_of(ids)) && std::set(ids.begin(), ids.end()).size() == ids.size();
 }
 
-inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r,
-                           int threads) {
+inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r, int threads) {
   const int64_t num_src = graph.nodes_of(r.src), edges = r.num_edges();
   const bool offsets = r.offsets_sound(), indices = r.indices_sound(num_src);
   const CscView csc = r.csc();
@@ -45,11 +43,10 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
   referee.run("out_degrees", exactly(indices), [&] {
     referee.require(sum(out_degrees(csc.indices, num_src, threads)) == edges, "out_degrees lost edges");
   });
-  referee.run("coo_to_csc", exactly(indices), [&] {
-    coo_to_csc(view_of(csc.indices), view_of(csc.indices), num_src, num_src, threads, true);
-  });
+  referee.run("coo_to_csc", exactly(indices),
+              [&] { coo_to_csc(view_of(csc.indices), view_of(csc.indices), num_src, num_src, threads, true); });
   referee.run("cumulative weights", exactly(offsets && r.weights_sound()), [&] {
-    const CumulativeWeights made(r.view(), csc.num_columns(), "relation 0", threads);
+    const auto made = cumulative_weights(r.view(), csc.num_columns(), "relation 0", threads);
     for (int64_t v = 0; v < csc.num_columns(); ++v)
       for (int64_t e = r.indptr[static_cast<size_t>(v)] + 1; e < r.indptr[static_cast<size_t>(v) + 1]; ++e)
         referee.require(made.data()[e - 1] <= made.data()[e], "cumulative weights fall");
@@ -57,8 +54,7 @@ inline void sweep_relation(Referee& referee, const DamagedGraph& graph, const Da
 }
 
 /// The edges as a chunk of a list that is scattered and sorted, its ids as values beside it.
-inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r,
-                             int threads) {
+inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r, int threads) {
   const int64_t num_src = graph.nodes_of(r.src), edges = r.num_edges();
   const IdView ids = view_of(r.span());
   if (num_src == 0 || edges == 0) return;
@@ -82,9 +78,8 @@ inline void build_by_buckets(Referee& referee, const DamagedGraph& graph, const 
   const std::span<std::byte> outs[] = {
       std::as_writable_bytes(std::span(sorted)).first(static_cast<size_t>(edges) * width),
       std::as_writable_bytes(std::span(positions))};
-  referee.run("sort_runs", Expected::result, [&] {
-    sort_runs({memory.span(), places, counts, items}, grid, num_src, 0, indptr, outs, threads);
-  });
+  referee.run("sort_runs", Expected::result,
+              [&] { sort_runs({memory.span(), places, counts, items}, grid, num_src, 0, indptr, outs, threads); });
 }
 
 inline void relabel(Referee& referee, const DamagedGraph& graph, const DamagedRelation& r, int threads) {
@@ -99,15 +94,14 @@ inline void relabel(Referee& referee, const DamagedGraph& graph, const DamagedRe
 }
 
 /// Windows of the relabelled graph, whose offsets were made before the damage came.
-inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, const DamagedGraph& graph,
-                               size_t at, int threads, Luck& luck) {
+inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, const DamagedGraph& graph, size_t at,
+                               int threads, Luck& luck) {
   const DamagedRelation &r = graph.relations[at], &was = before.relations[at];
   const auto& sources = graph.old_to_new[static_cast<size_t>(r.src)];
   const auto& columns = graph.old_to_new[static_cast<size_t>(r.dst)];
   const Buffer<int64_t> made =
       relabel_indptr(was.indptr, ids_of(before.old_to_new[static_cast<size_t>(was.dst)]), threads);
-  referee.run("relabel_indptr", Expected::either,
-              [&] { relabel_indptr(r.indptr, ids_of(columns), threads); });
+  referee.run("relabel_indptr", Expected::either, [&] { relabel_indptr(r.indptr, ids_of(columns), threads); });
   const int64_t edges = was.num_edges(), cut = luck.below(edges + 1), chunk_end = r.num_edges(),
                 chunk_first = luck.below(chunk_end + 1);
   const auto* const first = made.data();
@@ -122,8 +116,8 @@ inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, con
     part.data = static_cast<const char*>(part.data) + chunk_first * (part.wide ? 8 : 4);
     part.size = chunk_end - chunk_first;
     const int64_t num_src = size_of(sources);
-    const bool placed = referee.run("place_indices", Expected::either,
-                                    [&] { place_indices(part, num_src, chunk, window, threads); });
+    const bool placed =
+        referee.run("place_indices", Expected::either, [&] { place_indices(part, num_src, chunk, window, threads); });
     const int64_t half = luck.below(num_src + 1);
     const auto rename = [&](int64_t first, int64_t count) {
       IdSpan map = ids_of(sources);
@@ -137,8 +131,7 @@ inline void relabel_in_windows(Referee& referee, const DamagedGraph& before, con
         if (half < num_src) rename(half, num_src - half);
       });
     const std::vector<int64_t> values(static_cast<size_t>(chunk_end - chunk_first));
-    referee.run("place_values", Expected::either,
-                [&] { place_values(values.data(), 8, chunk, window, threads); });
+    referee.run("place_values", Expected::either, [&] { place_values(values.data(), 8, chunk, window, threads); });
   }
 }
 
@@ -167,8 +160,7 @@ inline void score(Referee& referee, const DamagedGraph& graph, int threads, Luck
       for (const double value : each.span()) referee.require(std::isfinite(value), "a score is not finite");
   };
   referee.run("reverse_pagerank", exactly(graph.sound()), [&] {
-    finite(reverse_pagerank(graph.to_score(), graph.num_nodes, values, values, {0.85, 2, 0, threads, {}})
-               .scores);
+    finite(reverse_pagerank(graph.to_score(), graph.num_nodes, values, values, {0.85, 2, 0, threads, {}}).scores);
   });
   const std::vector<std::vector<int64_t>> fanouts(
       2, std::vector<int64_t>(graph.relations.size(), luck.of<int64_t>({-1, 1, 5})));

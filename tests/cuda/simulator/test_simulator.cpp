@@ -85,8 +85,7 @@ void test_launch() {
   for (const auto& [grid, block] : std::vector<std::pair<dim3, dim3>>{
            {0, 32}, {1, 0}, {1, 1025}, {1, dim3(32, 33)}, {dim3(1, 65536), 1}, {1, dim3(1, 1, 65)}}) {
     const auto impossible = shape(grid, block, stream);
-    CHECK(
-        refused_at(cudaLaunchKernelEx(&impossible, everything_once, visits), cudaErrorInvalidConfiguration));
+    CHECK(refused_at(cudaLaunchKernelEx(&impossible, everything_once, visits), cudaErrorInvalidConfiguration));
   }
   auto shared = shape(1, 1, stream);
   shared.dynamicSmemBytes = 16;
@@ -194,8 +193,8 @@ void test_stream_errors() {
   CHECK_CUDA(cudaStreamCreate(&stream));
   cudaEvent_t timeless = nullptr;
   CHECK(refused_at(cudaEventCreateWithFlags(&timeless, cudaEventInterprocess), cudaErrorInvalidValue));
-  CHECK_CUDA(cudaEventCreateWithFlags(
-      &timeless, cudaEventInterprocess | cudaEventDisableTiming | cudaEventBlockingSync));
+  CHECK_CUDA(
+      cudaEventCreateWithFlags(&timeless, cudaEventInterprocess | cudaEventDisableTiming | cudaEventBlockingSync));
   CHECK_CUDA(cudaEventRecord(timeless, stream));
   CHECK_CUDA(cudaEventSynchronize(timeless));
   float milliseconds = 0;
@@ -339,8 +338,7 @@ void test_scan() {
   CHECK(content(in, kCount) == expected);
   CHECK_CUDA(cub::DeviceScan::ExclusiveSum(temporary, bytes, in, in, 4));  // in place
   CHECK(content(in, 5) == (std::vector<int>{0, 1, 3, 6, 5}));
-  for (void* memory : {static_cast<void*>(in), static_cast<void*>(out), temporary})
-    CHECK_CUDA(cudaFree(memory));
+  for (void* memory : {static_cast<void*>(in), static_cast<void*>(out), temporary}) CHECK_CUDA(cudaFree(memory));
   CHECK_CUDA(cudaStreamDestroy(stream));
 }
 

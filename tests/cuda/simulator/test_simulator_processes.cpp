@@ -158,8 +158,8 @@ void test_other_processes() {
   CHECK(refused_at(cudaIpcGetMemHandle(&handle, shared + 1), cudaErrorInvalidValue));
   CHECK_CUDA(cudaIpcGetMemHandle(&handle, shared));
   void* memory = nullptr;
-  CHECK(refused_at(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess),
-                   cudaErrorDeviceUninitialized));
+  CHECK(
+      refused_at(cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess), cudaErrorDeviceUninitialized));
   check_part("open " + text(handle));
   std::fill_n(values.begin(), 50, 0);
   CHECK(content(shared, 100) == values);

@@ -23,16 +23,15 @@ template <typename Index>
 struct AdjacencyPart {
   const int64_t* begins = nullptr;  ///< begin of each column's list in `indices`, and the end of the last
   const Index* indices = nullptr;
-  const uint64_t* sums = nullptr;  ///< along indices; null unless the draw is weighted
-  const int64_t* firsts =
-      nullptr;            ///< per column, its first place in the relation's indices; null: as `begins`
-  int64_t num_edges = 0;  ///< entries of `indices`
+  const uint64_t* sums = nullptr;   ///< along indices; null unless the draw is weighted
+  const int64_t* firsts = nullptr;  ///< per column, its first place in the relation's indices; null: as `begins`
+  int64_t num_edges = 0;            ///< entries of `indices`
 
   constexpr NeighbourList<Index> list(int64_t column) const {
     const int64_t begin = begins[column], end = begins[column + 1];
     if (begin < 0 || end < begin || end > num_edges) return {nullptr, nullptr, 0, -1};  // not sound
-    return {indices + begin, sums == nullptr ? nullptr : sums + begin,
-            firsts == nullptr ? begin : firsts[column], end - begin};
+    return {indices + begin, sums == nullptr ? nullptr : sums + begin, firsts == nullptr ? begin : firsts[column],
+            end - begin};
   }
 };
 
@@ -40,8 +39,7 @@ struct AdjacencyPart {
 template <typename Index>
 struct AdjacencyTable {
   int64_t local_end = 0;  ///< columns [0, local_end) lie in the memory of the GPU
-  int64_t peer_end =
-      0;  ///< columns [local_end, peer_end) are interleaved over the peers, as rows of features are
+  int64_t peer_end = 0;   ///< columns [local_end, peer_end) are interleaved over the peers, as rows of features are
   AdjacencyPart<Index> local;
   AdjacencyPart<Index> peers[RowTable::kMostPeers] = {};
   int64_t num_peers = 0;

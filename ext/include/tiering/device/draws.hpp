@@ -44,7 +44,7 @@ constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Strea
     out[i] = first + static_cast<int64_t>(random.below(static_cast<uint64_t>(degree)));
 }
 
-/// A list's weights as running sums in whole numbers (CumulativeWeights), from its first place on.
+/// A list's weights as running sums in whole numbers (cumulative_weights), from its first place on.
 struct ListWeights {
   const uint64_t* sums;
 
@@ -64,13 +64,12 @@ constexpr int64_t take_positive(int64_t first, int64_t degree, ListWeights weigh
 
 /// Successive draws in proportion to what is left, until `fanout` are taken or no weight is left; returns how many.
 /// `taken`: memory for `fanout` places, kept ascending.
-constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, ListWeights weights,
-                                Stream random, int64_t* out, int64_t* taken) {
+constexpr int64_t draw_weighted(int64_t first, int64_t degree, int64_t fanout, ListWeights weights, Stream random,
+                                int64_t* out, int64_t* taken) {
   uint64_t left = weights.sums[degree - 1];
   int64_t count = 0;
   for (; count < fanout && left > 0; ++count) {
-    uint64_t point =
-        random.below(left);  // counts only what is not taken: moved to where it lies on the whole list
+    uint64_t point = random.below(left);  // counts only what is not taken: moved to where it lies on the whole list
     for (int64_t i = 0; i < count && point >= weights.before(taken[i]); ++i) point += weights.of(taken[i]);
     const int64_t place = std::upper_bound(weights.sums, weights.sums + degree, point) - weights.sums;
     left -= weights.of(place);

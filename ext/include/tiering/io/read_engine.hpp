@@ -30,9 +30,8 @@ struct Read {
 class ReadSink {
  public:
   virtual ~ReadSink() = default;
-  /// Called once per read that succeeded, in any order and possibly from several threads at once. `data`
-  /// holds the read's first `need` bytes; it equals Read::into where that was given and the engine copies at
-  /// all.
+  /// Called once per read that succeeded, in any order and possibly from several threads at once. `data` holds the
+  /// read's first `need` bytes; it equals Read::into where that was given and the engine copies at all.
   virtual void ready(size_t index, const std::byte* data) noexcept = 0;
 };
 
@@ -55,8 +54,7 @@ class ReadEngine {
   virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
   /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().
   virtual void poll() noexcept {}
-  /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all
-  /// have ended.
+  /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all have ended.
   virtual void finish() = 0;
   /// Blocks until nothing is in flight and forgets the batch; for unwinding.
   virtual void abandon() noexcept = 0;
@@ -72,8 +70,7 @@ std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const Engi
 std::string uring_unavailable();
 
 /// Picks a factory by name: "io_uring", "threads", "mmap".
-std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images,
-                                        const EngineOptions& options);
+std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Page-aligned anonymous memory.
 class AlignedBuffer {
@@ -89,9 +86,8 @@ class AlignedBuffer {
   size_t bytes_;
 };
 
-/// What a finished system call means for a read that has `done` bytes so far: returns the new `done`.
-/// Throws IoError when the image ends before `need` bytes. Bytes short of an alignment boundary are read
-/// again.
+/// What a finished system call means for a read that has `done` bytes so far: returns the new `done`. Throws IoError
+/// when the image ends before `need` bytes. Bytes short of an alignment boundary are read again.
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived);
 /// The error of a forked child that waits for reads its parent began.
 IoError inherited_error();

@@ -31,8 +31,8 @@ using PageChecksums = std::vector<std::span<const uint32_t>>;
 /// With checksums whole pages are read, and each is compared before a row is copied out of it.
 class ReadPlan final : public ReadSink {
  public:
-  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read,
-           std::byte* out, const PageChecksums& checksums = {});
+  ReadPlan(const SsdGeometry& geometry, int64_t row_bytes, const ImageSet& images, uint32_t max_read, std::byte* out,
+           const PageChecksums& checksums = {});
 
   void reserve(size_t rows);
   /// Requests the local-th row of the ssd tier as row `out_row` of the output.

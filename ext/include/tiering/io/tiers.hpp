@@ -1,6 +1,5 @@
-// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index
-// arithmetic, constexpr and free of the standard library's containers, so that a device build can use the
-// same header.
+// Where a row lies: thresholds, peer interleaving and the row geometry of the ssd tier. Pure index arithmetic,
+// constexpr and free of the standard library's containers, so that a device build can use the same header.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +22,7 @@ struct TierRanges {
     return tier == Tier::gpu ? 0 : tier == Tier::peer ? gpu_end : tier == Tier::cpu ? peer_end : cpu_end;
   }
   constexpr int64_t end(Tier tier) const {
-    return tier == Tier::gpu    ? gpu_end
-           : tier == Tier::peer ? peer_end
-           : tier == Tier::cpu  ? cpu_end
-                                : num_rows;
+    return tier == Tier::gpu ? gpu_end : tier == Tier::peer ? peer_end : tier == Tier::cpu ? cpu_end : num_rows;
   }
   /// Tier of a rank inside [0, num_rows): three compares, no table.
   constexpr Tier tier_of(int64_t rank) const {

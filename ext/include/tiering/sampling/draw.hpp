@@ -80,7 +80,7 @@ class ReplacementDraw {
 /// Per draw: one search in the sums, and one look at each place taken before (so very large fanouts are slow).
 class WeightedDraw {
  public:
-  /// Sums of weights, per relation as CumulativeWeights makes them; must be set before the first draw.
+  /// Sums of weights, per relation as cumulative_weights makes them; must be set before the first draw.
   void use(const uint64_t* sums) { sums_ = sums; }
 
   static int64_t most(int64_t degree, int64_t fanout) { return most_distinct(degree, fanout); }

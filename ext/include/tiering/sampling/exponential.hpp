@@ -7,8 +7,7 @@
 
 namespace tiering {
 
-/// -log((k + 1/2) / 2^52) for k = the upper 52 bits of `bits`; relative error below 1e-15, between 1.1e-16 and
-/// 36.8.
+/// -log((k + 1/2) / 2^52) for k = the upper 52 bits of `bits`; relative error below 1e-15, between 1.1e-16 and 36.8.
 ///
 /// With x = m * 2^e, m in [sqrt(1/2), sqrt(2)): log(x) = e * log(2) + 2 atanh((m - 1) / (m + 1)), the series cut
 /// after the 23rd power, which is below 2^-60 as |(m - 1) / (m + 1)| < 0.1716.

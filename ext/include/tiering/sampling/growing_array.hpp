@@ -1,5 +1,4 @@
-// A growable array whose elements start uninitialised: output of the samplers, handed to the caller without a
-// copy.
+// A growable array whose elements start uninitialised: output of the samplers, handed to the caller without a copy.
 #pragma once
 
 #include <algorithm>

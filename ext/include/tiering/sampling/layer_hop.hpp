@@ -4,32 +4,16 @@
 #include <cstdint>
 
 #include "tiering/sampling/growing_array.hpp"
-#include "tiering/sampling/node_table.hpp"
-#include "tiering/sampling/sampler.hpp"
+#include "tiering/sampling/hop_task.hpp"
 
 namespace tiering {
 
-/// What one hop over one relation reads and where it puts its result.
-struct LayerTask {
-  const RelationView* relation;
-  int64_t num_src;         // nodes of the source type
-  IdArray source_keys;     // node keys of the source type
-  int64_t fanout;          // nodes to draw for the layer, -1 = all candidates
-  uint64_t stream;         // folded (seed, epoch, batch, hop, relation)
-  int64_t frontier_begin;  // the frontier is a range of the destination type's list
-  int64_t frontier_end;
-  int64_t known;       // nodes of the source type found before this hop: kept without being drawn
-  NodeTable* sources;  // may be the same table as destinations
-  NodeTable* destinations;
-  SampledEdges* edges;  // null: nobody wants the edges
-  bool want_positions;
-};
-
+/// The fanout is the nodes to draw for the layer; those of the source type that are known are kept without being drawn.
 /// Memory: 28 bytes per candidate, 16 more while drawing, and 4 per edge into the frontier where edges are
 /// wanted. Reused from hop to hop.
 class LayerHop {
  public:
-  void run(const LayerTask& task);
+  void run(const HopTask& task);
 
  private:
   static constexpr int64_t kChunk = 256;
@@ -59,7 +43,7 @@ class LayerHop {
   void write_edges();
   int64_t count_edges() const;
 
-  const LayerTask* task_ = nullptr;
+  const HopTask* task_ = nullptr;
   NodeTable candidates_;               // in-neighbours of the frontier, in order of discovery
   GrowingArray<double> importance_;    // of each candidate
   GrowingArray<int32_t> state_;        // of each candidate: kLeftOut, kKept, or its place in the sources

@@ -1,5 +1,4 @@
-// The unique nodes of one batch and one type: a list in order of discovery, and a hash table from id to place
-// in it.
+// The unique nodes of one batch and one type: a list in order of discovery, and a hash table from id to place in it.
 //
 // Why a hash table and not an array of all nodes: its size follows the batch (4 MB for 100 k nodes), not the
 // graph (2 GB per thread for IGB-Full), so it stays near the processor.
@@ -24,8 +23,7 @@ class NodeTable {
   const GrowingArray<int64_t>& nodes() const { return nodes_; }
   int64_t size() const { return nodes_.size(); }
 
-  /// Empties the table for a batch over ids in [0, num_nodes); keeps memory, follows the size of the last
-  /// batch.
+  /// Empties the table for a batch over ids in [0, num_nodes); keeps memory, follows the size of the last batch.
   void start(int64_t num_nodes) {
     confirm_ = num_nodes > (int64_t{1} << 32);
     expected_ = nodes_.size() > 0 ? nodes_.size() : expected_;

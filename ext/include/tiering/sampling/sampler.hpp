@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tiering/buffer.hpp"
 #include "tiering/fork_mutex.hpp"
 #include "tiering/sampling/growing_array.hpp"
-#include "tiering/sampling/walk_rule.hpp"
 
 namespace tiering {
 
@@ -50,19 +50,29 @@ struct RelationView {
   std::string name = {};            // for messages
 
   /// What messages call the relation, whose number is `place`.
-  std::string label(size_t place) const {
-    return "relation " + (name.empty() ? std::to_string(place) : name);
-  }
+  std::string label(size_t place) const { return "relation " + (name.empty() ? std::to_string(place) : name); }
 };
 
-/// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1
-/// (PyG).
+/// Which nodes sample at hop h: all found so far (DGL, GraphBolt), or only those first found at hop h - 1 (PyG).
 enum class Frontier { all, only_new };
 
 /// How the frontier chooses. Each node from its own list: uniform without replacement, uniform with
 /// replacement, or without replacement in proportion to edge weights (relation_hop.hpp); by random walks
 /// (walk_hop.hpp); or one draw for the whole frontier (layer_hop.hpp).
 enum class Rule { uniform, replacement, weighted, pinsage, ladies };
+
+/// Random walks with restart (PinSAGE): every frontier node starts `num_walks` walks of at most `walk_length`
+/// rounds over the metapath. After each round but the last a walk ends with probability restart / 2^53, and at
+/// once where a list is empty.
+struct WalkRule {
+  static constexpr int64_t kMostVisits = int64_t{1} << 24;  // exact in the float32 of the weights
+  static constexpr uint64_t kCertain = uint64_t{1} << 53;
+
+  int64_t num_walks = 0;
+  int64_t walk_length = 0;
+  uint64_t restart = 0;                     // in 2^-53
+  std::vector<std::vector<int>> metapaths;  // relations, in the order walked
+};
 
 struct SamplerConfig {
   std::vector<int64_t> num_nodes;             // per node type
@@ -101,6 +111,23 @@ struct SampledEdges {
   GrowingArray<int32_t> dst;        // place in nodes[dst_type]
   GrowingArray<int64_t> positions;  // place in the relation's indices; filled on request
   GrowingArray<float> weights;      // filled by rules that weigh their edges
+
+  void make_room(int64_t extra, bool with_positions, bool with_weights) {
+    src.make_room(extra);
+    dst.make_room(extra);
+    if (with_positions) positions.make_room(extra);
+    if (with_weights) weights.make_room(extra);
+  }
+  /// Adds edges that are not set yet; returns the place of the first.
+  int64_t extend(int64_t extra, bool with_positions, bool with_weights) {
+    make_room(extra, with_positions, with_weights);
+    const int64_t at = src.size();
+    src.set_size(at + extra);
+    dst.set_size(at + extra);
+    if (with_positions) positions.set_size(at + extra);
+    if (with_weights) weights.set_size(at + extra);
+    return at;
+  }
 };
 
 struct SampledBatch {
@@ -132,7 +159,15 @@ struct MarkMap {
   std::vector<const uint8_t*> marks;  // per type; null: its nodes are not counted
 };
 
-class CumulativeWeights;
+/// Edge weights as running sums in whole numbers, ready for exact draws. Per column, in fixed point: the heaviest edge of
+/// a column of d edges counts 2^(62 - bits of d), so that a column sums to less than 2^62; positive weights count at least
+/// 1, 0 counts 0. So no rounding can take an edge of weight 0 or one that is taken already, on any processor.
+/// Cost: one pass over the weights, 8 bytes per edge.
+///
+/// Throws where a weight is negative, infinite or NaN, where there are edges but no positive weight, or where indptr
+/// leads outside. `what` names the relation in messages.
+Buffer<uint64_t> cumulative_weights(const RelationView& relation, int64_t num_columns, const std::string& what,
+                                    int threads);
 
 class Sampler {
  public:
@@ -142,19 +177,17 @@ class Sampler {
 
   /// Samples one batch. A seed that comes twice counts once, where it came first.
   /// Safe to call from many threads at once: each call takes a workspace of its own.
-  SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch,
-                      bool want_positions);
+  SampledBatch sample(const std::vector<SeedView>& seeds, uint64_t epoch, uint64_t batch, bool want_positions);
 
-  /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in
-  /// parallel.
-  void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                      const AccessCounts& counts, int threads);
+  /// Samples batches [first, last) of an epoch and adds their accesses to `counts`; whole batches run in parallel.
+  void count_accesses(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts& counts,
+                      int threads);
 
   /// Samples batches [first, last) of an epoch and writes how many unique nodes of each batch carry each mark:
   /// out[(map * batches + batch - first) * num_marks + mark]. Accesses are added to `counts` on the way, if given.
   void count_marks(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out,
-                   const AccessCounts* counts, int threads);
+                   const std::vector<MarkMap>& maps, int64_t num_marks, int64_t* out, const AccessCounts* counts,
+                   int threads);
 
   const SamplerConfig& config() const { return config_; }
 
@@ -167,11 +200,11 @@ class Sampler {
   /// Samples batches [first, last), adds their accesses to `counts` unless it is null, and calls
   /// visit(workspace, batch) for each; whole batches in parallel.
   template <typename Visit>
-  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last,
-                   const AccessCounts* counts, int threads, Visit&& visit);
+  void for_batches(const EpochSeeds& seeds, uint64_t epoch, int64_t first, int64_t last, const AccessCounts* counts,
+                   int threads, Visit&& visit);
 
   SamplerConfig config_;
-  std::vector<CumulativeWeights> sums_;  // per relation; empty unless the rule is weighted
+  std::vector<Buffer<uint64_t>> sums_;  // per relation; empty unless the rule is weighted
   ForkMutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // guarded by mutex_
 };

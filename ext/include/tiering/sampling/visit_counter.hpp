@@ -24,8 +24,7 @@ struct Visited {
 
 class VisitCounter {
  public:
-  /// Writes the `k` (-1: all) most visited of ids[0 .. size) to top(), most visits first. Equal counts go by
-  /// lower key.
+  /// Writes the `k` (-1: all) most visited of ids[0 .. size) to top(), most visits first. Equal counts go by lower key.
   void run(const int64_t* ids, int64_t size, int64_t k, const IdArray& keys) {
     count(ids, size);
     select(k, keys);

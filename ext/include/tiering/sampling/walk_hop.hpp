@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "tiering/sampling/growing_array.hpp"
-#include "tiering/sampling/node_table.hpp"
+#include "tiering/sampling/hop_task.hpp"
 #include "tiering/sampling/random.hpp"
-#include "tiering/sampling/sampler.hpp"
 #include "tiering/sampling/visit_counter.hpp"
-#include "tiering/sampling/walk_rule.hpp"
 
 namespace tiering {
 
@@ -17,32 +15,13 @@ namespace tiering {
 /// from where it is walked more than once.
 void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations);
 
-/// What one hop over one metapath reads and where it puts its result.
-struct WalkTask {
-  const std::vector<RelationView>* relations;
-  const std::vector<int64_t>* num_nodes;  // per type
-  const WalkRule* rule;
-  const std::vector<int>* metapath;  // one of the rule's
-  IdArray start_keys;                // node keys of the type the walks start from
-  IdArray end_keys;                  // of the type they end at
-  int64_t fanout;                    // most visited nodes to keep, -1 = all
-  uint64_t stream;                   // folded (seed, epoch, batch, hop, metapath)
-  int64_t frontier_begin;            // the frontier is a range of the start type's list
-  int64_t frontier_end;
-  NodeTable* sources;  // of the end type; may be the same table as destinations
-  NodeTable* destinations;
-  SampledEdges* edges;                 // null: nobody wants the edges
-  const std::vector<int64_t*>* reads;  // per relation: counters of lists read; null: not counted
-  bool shared_reads;                   // whether other threads add to the same counters
-};
-
 /// The walks of some frontier nodes advance together, step by step: every step is a pass that reads what the
 /// pass before it has prefetched, so that some hundred cache misses are on their way at once. The walks stay
 /// in order, and each has random numbers of its own, so the result is that of one walk at a time.
 /// Memory: some 40 bytes per walk of a block, nothing per graph node. Reused from hop to hop.
 class WalkHop {
  public:
-  void run(const WalkTask& task);
+  void run(const HopTask& task);
 
  private:
   static constexpr int64_t kBlockWalks = 512;
@@ -59,7 +38,7 @@ class WalkHop {
   void select();
   void emit();
 
-  const WalkTask* task_ = nullptr;
+  const HopTask* task_ = nullptr;
   int64_t most_visits_ = 0;  // per frontier node
 
   // The block's frontier nodes: places [first_, first_ + nodes_) of the destination list.

@@ -19,8 +19,7 @@ struct Copy {
   size_t width, height;
 
   void run() const {
-    for (size_t row = 0; row < height; ++row)
-      std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
+    for (size_t row = 0; row < height; ++row) std::memcpy(to + row * to_pitch, from + row * from_pitch, width);
   }
   size_t to_bytes() const { return (height - 1) * to_pitch + width; }
   size_t from_bytes() const { return (height - 1) * from_pitch + width; }
@@ -83,16 +82,14 @@ cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, cudaMemcpyKind 
   return call([&] { return copy_async(flat(dst, src, count), kind, nullptr); });
 }
 
-cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind,
-                            cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
   return call([&] { return copy_async(flat(dst, src, count), kind, stream); });
 }
 
-cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width,
-                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t spitch, size_t width, size_t height,
+                              cudaMemcpyKind kind, cudaStream_t stream) {
   return call([&] {
-    const Copy copy{
-        static_cast<std::byte*>(dst), dpitch, static_cast<const std::byte*>(src), spitch, width, height};
+    const Copy copy{static_cast<std::byte*>(dst), dpitch, static_cast<const std::byte*>(src), spitch, width, height};
     return copy_async(copy, kind, stream);
   });
 }

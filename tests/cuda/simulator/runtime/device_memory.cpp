@@ -49,8 +49,7 @@ DeviceMemory& DeviceMemory::get() {
 }
 
 DeviceMemory::DeviceMemory() {
-  if (const char* const bytes = std::getenv("TIERING_SIMULATED_MEMORY"))
-    total_ = std::strtoull(bytes, nullptr, 10);
+  if (const char* const bytes = std::getenv("TIERING_SIMULATED_MEMORY")) total_ = std::strtoull(bytes, nullptr, 10);
 }
 
 size_t DeviceMemory::total() const {

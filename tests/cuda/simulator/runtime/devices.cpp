@@ -186,9 +186,8 @@ cudaError_t cudaDeviceCanAccessPeer(int* canAccessPeer, int device, int peerDevi
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned flags) {
-  return call([&] {
-    return flags != 0 ? cudaErrorInvalidValue : Devices::get().enable_access(current_device, peerDevice);
-  });
+  return call(
+      [&] { return flags != 0 ? cudaErrorInvalidValue : Devices::get().enable_access(current_device, peerDevice); });
 }
 
 cudaError_t cudaDeviceDisablePeerAccess(int peerDevice) {

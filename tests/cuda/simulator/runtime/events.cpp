@@ -141,8 +141,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) 
     return with_mark(start, [&](const CUevent_st& first) {
       return with_mark(end, [&](const CUevent_st& last) {
         for (const CUevent_st* event : {&first, &last})
-          if (!event->mark || (event->flags & cudaEventDisableTiming) != 0)
-            return cudaErrorInvalidResourceHandle;
+          if (!event->mark || (event->flags & cudaEventDisableTiming) != 0) return cudaErrorInvalidResourceHandle;
         if (!first.mark->reached() || !last.mark->reached()) return cudaErrorNotReady;
         *ms = std::chrono::duration<float, std::milli>(last.mark->at - first.mark->at).count();
         return cudaSuccess;

@@ -42,8 +42,7 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread) {
   const auto work = [&](uint64_t first) {
     gridDim = grid;
     blockDim = block;
-    for (uint64_t at = first; at < blocks; at = next.fetch_add(1, std::memory_order_relaxed))
-      run_block(at, thread);
+    for (uint64_t at = first; at < blocks; at = next.fetch_add(1, std::memory_order_relaxed)) run_block(at, thread);
   };
   std::vector<std::jthread> others;
   for (uint64_t worker = 1; worker < workers; ++worker)

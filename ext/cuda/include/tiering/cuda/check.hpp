@@ -13,8 +13,7 @@ namespace tiering::cuda {
 class CudaError : public std::runtime_error {
  public:
   CudaError(cudaError_t code, const std::string& what)
-      : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")"),
-        code_(code) {}
+      : std::runtime_error(what + ": " + cudaGetErrorString(code) + " (" + cudaGetErrorName(code) + ")"), code_(code) {}
   cudaError_t code() const noexcept { return code_; }
 
  private:

@@ -20,8 +20,7 @@ struct FillRequest {
 /// device, so that the slower of disk and link sets the pace. Returns when everything is there.
 ///
 /// `engine`: io_uring or threads. `chunk`: bytes of a buffer. Throws IoError, CudaError, OutOfMemory; what lies at
-/// `into` is then unspecified.
-/// Memory: 2 * chunk and a little, pinned. Cost: bytes / min(disk, link).
+/// `into` is then unspecified. Memory: 2 * chunk and a little, pinned. Cost: bytes / min(disk, link).
 void fill_device(const FillRequest& request, const std::string& engine, DirectMode direct, int64_t chunk);
 
 }  // namespace tiering::cuda

@@ -14,8 +14,7 @@ struct GatherRequest {
   const int64_t* ids = nullptr;  ///< ranks, `count` of them; null: 0, 1, 2, ...
   const int32_t* slots =
       nullptr;  ///< per id, where a row of the ssd tier was put; null: these rows are left as they are
-  const int64_t* places =
-      nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
+  const int64_t* places = nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
   int64_t count = 0;
   std::byte* out = nullptr;  ///< rows, one behind the other
   /// If not null: the place of the first id outside the table is written here where it is less than what stands there.

@@ -26,6 +26,11 @@ class DeviceScope {
   bool changed_ = false;
 };
 
+/// Puts a copy between any two memories on a stream.
+inline void copy_async(void* into, const void* from, int64_t bytes, cudaStream_t stream, const char* what) {
+  if (bytes > 0) check(cudaMemcpyAsync(into, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream), what);
+}
+
 /// A handle with one owner, given back by `Close`.
 template <typename Handle, auto Close>
 class Owned {

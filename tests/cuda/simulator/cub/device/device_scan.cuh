@@ -35,12 +35,10 @@ struct DeviceScan {
   }
 
  private:
-  static constexpr size_t kTemporaryBytes =
-      767;  // not round, so that a caller who rounds or guesses is found out
+  static constexpr size_t kTemporaryBytes = 767;  // not round, so that a caller who rounds or guesses is found out
 
   template <bool inclusive, typename In, typename Out, typename Count>
-  static cudaError_t scan(void* temporary, size_t& temporary_bytes, In in, Out out, Count count,
-                          cudaStream_t stream) {
+  static cudaError_t scan(void* temporary, size_t& temporary_bytes, In in, Out out, Count count, cudaStream_t stream) {
     int device = 0;
     if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
     if (temporary == nullptr) {

@@ -1,0 +1,70 @@
+// What a hop is asked for, whatever its rule, and what it says about adjacency that is not sound.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tiering/errors.hpp"
+#include "tiering/sampling/node_table.hpp"
+#include "tiering/sampling/sampler.hpp"
+
+namespace tiering {
+
+/// What one hop over one relation or metapath reads and where it puts its result.
+struct HopTask {
+  const RelationView* relation = nullptr;                // but for walks
+  int64_t num_src = 0;                                   // nodes of the source type
+  const std::vector<RelationView>* relations = nullptr;  // of walks: all
+  const std::vector<int64_t>* num_nodes = nullptr;       // of walks: per type
+  const WalkRule* rule = nullptr;                        // of walks
+  const std::vector<int>* metapath = nullptr;            // of walks: one of the rule's
+  IdArray destination_keys = {};                         // node keys of the type that asks
+  IdArray source_keys = {};                              // and of the type that is reached
+  int64_t fanout = 0;                                    // as the rule means it; -1: all
+  uint64_t stream = 0;                                   // folded (seed, epoch, batch, hop, group)
+  int64_t frontier_begin = 0;                            // the frontier is a range of the destination type's list
+  int64_t frontier_end = 0;
+  int64_t known = 0;             // nodes of the source type found before this hop
+  NodeTable* sources = nullptr;  // may be the same table as destinations
+  NodeTable* destinations = nullptr;
+  SampledEdges* edges = nullptr;  // null: nobody wants the edges
+  bool want_positions = false;
+  const std::vector<int64_t*>* reads = nullptr;  // of walks, per relation: counters of lists read
+  bool shared_reads = false;                     // whether other threads add to the same counters
+};
+
+/// Where a list lies in the relation's indices.
+struct ListRange {
+  int64_t begin, degree;
+};
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_bad_list(int64_t node, int64_t begin, int64_t end,
+                                                                  int64_t num_indices) {
+  throw InputError("column " + std::to_string(node) + ": indptr says entries " + std::to_string(begin) + " to " +
+                       std::to_string(end) + ", but there are " + std::to_string(num_indices) + " indices",
+                   InputError::Subject::adjacency);
+}
+
+/// The list of `node`. Throws unless it lies within the relation's indices.
+inline ListRange checked_list(const RelationView& relation, int64_t node) {
+  const int64_t begin = relation.indptr[node], end = relation.indptr[node + 1];
+  if (begin < 0 || end < begin || end > relation.indices.size) [[unlikely]]
+    throw_bad_list(node, begin, end, relation.indices.size);
+  return {begin, end - begin};
+}
+
+/// Throws that indices[place] is no node of the source type.
+[[noreturn]] inline void throw_bad_index(int64_t place, int64_t id, int64_t num_src) {
+  throw InputError("indices[" + std::to_string(place) + "]: source id " + std::to_string(id) + " is outside 0.." +
+                       std::to_string(num_src - 1),
+                   InputError::Subject::adjacency);
+}
+
+/// Throws unless a table of `size` nodes may take `extra` more.
+inline void check_room(int64_t size, int64_t extra) {
+  TIERING_EXPECT(size + extra < INT32_MAX,
+                 "a batch may reach at most 2^31 - 1 nodes of one type: use fewer seeds or smaller fanouts");
+}
+
+}  // namespace tiering
