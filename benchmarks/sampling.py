@@ -25,7 +25,6 @@ from benchmarks.workers import Worker
 from tiering.errors import CapabilityError
 from tiering.sampling import Relation, SamplingOptions, make_sampler
 
-RELATION: Relation = ("node", "to", "node")
 FANOUTS = (10, 10, 10)
 PACKAGES = '"dgl==2.1.0" "torch==2.2.1" "numpy<2" "torchdata<0.8" "setuptools<70" pandas pydantic pyyaml packaging'
 HOW_TO = f"not measured: pip install {PACKAGES} in an environment of its own, then --graphbolt-python its interpreter"
@@ -37,7 +36,6 @@ class SamplingTask:
     """Batches to sample, the same for every side; also the graph as our samplers take it."""
 
     indptr_indices: Csc
-    """The graph: column = destination."""
     seeds: npt.NDArray[np.int64]
     """Shape (batches, batch size); no node twice."""
     options: SamplingOptions
@@ -47,7 +45,7 @@ class SamplingTask:
     weights: npt.NDArray[np.float32] | None = None
     """Shape (edges,), along the CSC; for ``weighted``."""
     node_types: list[str] = field(default_factory=lambda: ["node"])
-    relations: list[Relation] = field(default_factory=lambda: [RELATION])
+    relations: list[Relation] = field(default_factory=lambda: [("node", "to", "node")])
 
     @classmethod
     def of(
@@ -62,36 +60,26 @@ class SamplingTask:
         how = SamplingOptions(tuple(fanouts), batch_size, sampler=sampler, seed=sizes.seed, **options)
         return cls(csc, seeds, how, sizes.threads, weights)
 
-    @property
-    def fanouts(self) -> list[int]:
-        """By hop from the seeds."""
-        return [fanout for fanout in self.options.fanouts if isinstance(fanout, int)]
-
     def num_nodes(self, node_type: str = "node") -> int:
         """Number of nodes."""
         return int(self.indptr_indices[0].size) - 1
 
-    def csc(self, relation: Relation = RELATION) -> Csc:
+    def csc(self, relation: Relation | None = None) -> Csc:
         """``(indptr, indices)``."""
         return self.indptr_indices
 
-    def edge_data(self, relation: Relation = RELATION) -> dict[str, npt.NDArray[Any]]:
+    def edge_data(self, relation: Relation) -> dict[str, npt.NDArray[Any]]:
         """The weights, if there are any."""
         return {} if self.weights is None else {"weight": self.weights}
 
     def write(self, folder: Path) -> None:
         """As the peers' program reads it."""
-        indptr, indices = self.indptr_indices
-        arrays = {"indptr": indptr, "indices": indices, "seeds": self.seeds, "weights": self.weights}
-        for name, array in arrays.items():
+        names = ("indptr", "indices", "seeds", "weights")
+        for name, array in zip(names, (*self.indptr_indices, self.seeds, self.weights), strict=True):
             if array is not None:
                 np.save(folder / f"{name}.npy", array)
-        how = self.options
-        task = {
-            "sampler": how.sampler, "fanouts": self.fanouts, "threads": self.threads,
-            "replace": how.sampler == "replacement", "num_walks": how.num_walks, "walk_length": how.walk_length,
-            "restart": how.restart,
-        }  # fmt: skip
+        task = {name: getattr(self.options, name) for name in ("sampler", "num_walks", "walk_length", "restart")}
+        task |= {"fanouts": list(self.options.fanouts), "threads": self.threads}
         (folder / "task.json").write_text(json.dumps(task))
 
 
@@ -153,7 +141,7 @@ def _compare(name: str, sizes: Sizes, task: SamplingTask) -> Comparison:
         for label, peer in peers.items():
             if not isinstance(peer, str):
                 expect_as_many(name, label, edges, peer().result)
-        about = {"fanouts": task.fanouts, "batch_size": batch_size, "batches": batches}
+        about = {"fanouts": list(task.options.fanouts), "batch_size": batch_size, "batches": batches}
         return sizes.compare(name, ours, peers, edges, **about)
 
 

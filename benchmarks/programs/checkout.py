@@ -22,13 +22,7 @@ from tiering.cli.main import main
 
 
 class Checkout:
-    """The works of this side.
-
-    Parameters
-    ----------
-    task
-        JSON: ``scale``, ``edges``, ``threads``.
-    """
+    """The works of this side; the task has ``scale``, ``edges``, ``threads``, as JSON."""
 
     def __init__(self, task: str) -> None:
         self._task = json.loads(task)
