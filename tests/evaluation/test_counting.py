@@ -10,7 +10,7 @@ from judged_graphs import import_graph
 
 from tiering.datasets.synthetic import generate
 from tiering.evaluation.counting import JudgedEpochs, OwnJudge
-from tiering.evaluation.hits import MARKS
+from tiering.evaluation.counting import MARKS
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, make_sampler

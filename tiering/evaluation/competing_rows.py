@@ -26,7 +26,6 @@ RowBytes: TypeAlias = "int | Mapping[str, int] | None"
 FEATURES, GIVEN, ASSUMED = "features", "given", "assumed"
 """Where a row size comes from: the graph's feature table, the caller, nowhere (1 row counts as 1 byte)."""
 
-
 CHUNK = 1 << 20
 """Rows looked at together."""
 
@@ -36,9 +35,8 @@ class Rows:
     """Rows of all node types that compete."""
 
     types: tuple[str, ...]
-    """Node types, in the graph's order."""
+    """In the graph's order."""
     counts: tuple[int, ...]
-    """Rows of each type."""
     row_bytes: tuple[int, ...]
     """Bytes of a row of each type, at least 1."""
     origins: tuple[str, ...]
@@ -51,7 +49,7 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """Number of rows."""
+        """Rows of all types."""
         return int(self.starts[-1])
 
     @property
@@ -82,19 +80,9 @@ class Rows:
         return native.sort_by_score(np.ascontiguousarray(values, dtype=np.float64), threads)
 
     def prefixes(self, line: npt.NDArray[Any], capacities: Sequence[int] | IntArray) -> IntArray:
-        """How many rows from the front of `line` fit into each capacity.
+        """How many rows from the front of `line` fit into each capacity (bytes): int64.
 
-        Parameters
-        ----------
-        line
-            From `line`.
-        capacities
-            Bytes.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape of `capacities`. A prefix ends before the first row that does not fit.
+        A prefix ends before the first row that does not fit.
         """
         wanted = np.asarray(capacities, dtype=np.int64)
         if self.one_size:
@@ -111,22 +99,10 @@ class Rows:
 def competing_rows(graph: Graph, row_bytes: RowBytes = None) -> Rows:
     """Rows that compete for the tiers, and their sizes.
 
-    Parameters
-    ----------
-    row_bytes
-        Bytes of a row of the types that have no features (a learned embedding, say): one number, or a mapping from
-        node type to number; the mapping may also overrule a feature table's size.
-
-    Returns
-    -------
-    Rows
-        Types with features and types with a given size. Where there are none of either, all types compete and every
-        row counts as 1 byte, so that sizes are numbers of rows.
-
-    Raises
-    ------
-    InputError
-        If a size is below 1 or names an unknown type.
+    `row_bytes` are bytes of a row of the types that have no features (a learned embedding, say): one number, or a
+    mapping from node type to number, which may also overrule a feature table's size. Types with features and types with
+    a given size compete; where there are none of either, all types do, every row counts as 1 byte, and sizes are
+    numbers of rows.
     """
     given = _given(graph, row_bytes)
     tables = {t: table for t in graph.node_types if (table := graph.feature_table(t)) is not None}
@@ -157,10 +133,7 @@ def _given(graph: Graph, row_bytes: RowBytes) -> dict[str, int]:
 def score_vector(graph: Graph, rows: Rows, name: str, score: Score) -> FloatArray:
     """One score over all competing rows, in the graph's own ids; a type it does not know counts as 0.
 
-    Raises
-    ------
-    InputError
-        If a vector has the wrong length, or values that are not finite or negative.
+    Refuses a vector of the wrong length, and values that are not finite or negative.
     """
     parts = []
     known = score.node_types if isinstance(score, Scores) else list(score)

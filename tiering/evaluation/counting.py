@@ -14,7 +14,6 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
 from tiering.evaluation.competing_rows import CHUNK, IntArray
-from tiering.evaluation.hits import MARKS, MarkMap
 from tiering.formats.graph import Graph
 from tiering.progress import progress
 from tiering.sampling import (
@@ -28,32 +27,25 @@ from tiering.sampling import (
     resolve_fanouts,
 )
 
+MARKS = 256
+"""Marks of a map: one byte per node."""
+MarkMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
+"""Node type -> uint8, shape (nodes,): mark of each node; types that are not in it are not counted."""
 See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
 """What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
 
 
 class Judge(Protocol):
-    """A sampler whose batches are the truth."""
+    """A sampler whose batches are the truth; its name is for people, such as ``own`` or ``dgl 1.1.3``."""
 
     name: str
-    """For people, such as ``own`` or ``dgl 1.1.3``."""
 
     def count(
         self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
     ) -> IntArray:
-        """Sample batches ``[first, last)`` of an epoch and count what they read.
+        """Sample batches ``[first, last)`` of an epoch, add what they read to `counts`, and count nodes by mark.
 
-        Parameters
-        ----------
-        counts
-            Counters to add to.
-        maps
-            Marks of the nodes.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (maps, last - first, `MARKS`): unique nodes with each mark in each batch.
+        The answer is int64, shape (maps, last - first, `MARKS`): unique nodes with each mark in each batch.
         """
 
     def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
@@ -82,13 +74,6 @@ class OwnJudge:
 
         with ThreadPoolExecutor(threads) as pool:
             return add_up(pool.map(one, range(first, last)))
-
-
-def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:
-    """Add one batch's unique `nodes` per type to `hits`, int64 of shape (maps, `MARKS`)."""
-    for of_map, marks in zip(hits, maps, strict=True):
-        for node_type, own in marks.items():
-            of_map += np.bincount(own[nodes[node_type]], minlength=MARKS)
 
 
 def add_up(parts: Iterable[IntArray]) -> IntArray:
@@ -124,17 +109,10 @@ class JudgedEpochs:
     options: SamplingOptions
     """Batch size, and the seed of the run: it decides the batches."""
     epochs: Sequence[int]
-    """Numbers of the epochs."""
     threads: int
 
     def count(self, maps: Sequence[MarkMap]) -> Counted:
-        """Count what they read, with a progress bar.
-
-        Parameters
-        ----------
-        maps
-            Marks of the nodes, for the counts batch by batch; may be empty.
-        """
+        """Count what they read, with a progress bar; and nodes by the marks of some maps, batch by batch."""
         counts = AccessCounts.zeros(self.graph)
         total = self._batches
         groups = group_of(np.arange(total), total)
@@ -186,13 +164,7 @@ class ListReads:
 
 
 def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
-    """Reads of every relation's lists, by the relation's key.
-
-    Parameters
-    ----------
-    counts
-        Sums over all epochs.
-    """
+    """Reads of every relation's lists over all epochs, by the relation's key."""
     reads_of = {}
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]

@@ -13,7 +13,6 @@ from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap
 from tiering.evaluation.competing_rows import ASSUMED, FloatArray, IntArray, Rows
 from tiering.evaluation.counting import ListReads
-from tiering.evaluation.hits import HitMaps
 from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
 from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
 from tiering.evaluation.ssd import SsdReads, SsdUnits
@@ -30,16 +29,12 @@ CURVE_POINTS = (110, 90)
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of every score: hit rates at some shares and along a curve, traffic of a tier plan."""
+    """What is asked of every score: hit rates at some shares of all bytes and along a curve, traffic of a tier plan."""
 
     rows: Rows
-    """Rows that compete."""
     shares: tuple[float, ...]
-    """Capacities as shares of all bytes."""
     tiers: Capacities | None
-    """Sizes of tiers."""
     units: SsdUnits
-    """Sizes in which the ssd tier is read."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shares) <= MAX_SHARES:
@@ -74,20 +69,6 @@ class Questions:
         """Whether there is one and rows have known sizes, so that what drives deliver can be said."""
         return self.has_ssd and ASSUMED not in self.rows.origins
 
-    def share_cuts(self, ranking: Ranking) -> IntArray:
-        """Numbers of the edges at `shares`."""
-        return ranking.cuts[: len(self.shares)]
-
-    def curve_cuts(self, ranking: Ranking) -> IntArray:
-        """Numbers of the edges at `curve_bytes`."""
-        return ranking.cuts[len(self.shares) :]
-
-
-def hit_maps(questions: Questions, rankings: Mapping[str, Ranking]) -> HitMaps:
-    """Marks for the counts behind the error bars; by type at the shares and tiers only."""
-    coarse = [np.union1d(questions.share_cuts(ranking), ranking.tier_cuts) for ranking in rankings.values()]
-    return HitMaps(questions.rows, list(rankings.values()), coarse)
-
 
 @dataclass(frozen=True)
 class Findings:
@@ -98,8 +79,8 @@ class Findings:
     """By score, `ORACLE` last."""
     truth: IntArray
     """int64, accesses per row over all epochs."""
-    maps: HitMaps | None
-    """Counts by batch of the scores in the order of `rankings`, without the oracle; ``None`` for no error bars."""
+    hits: IntArray | None
+    """int64, shape (scores, types, groups of batches, buckets): rows read; ``None`` for no error bars."""
     bootstrap: Bootstrap
     lists: dict[str, ListReads]
     """By relation: adjacency read over all epochs."""
@@ -121,7 +102,7 @@ class Findings:
                 touched=int(np.count_nonzero(truth)),
                 scores={name: line.at_shares(index) for name, line in lines.items()},
             )
-        curves = {name: self.questions.curve_cuts(ranking) for name, ranking in self.rankings.items()}
+        curves = {name: ranking.cuts[len(self.questions.shares) :] for name, ranking in self.rankings.items()}
         bands = {name: line.intervals(curves[name]) for name, line in lines.items()}
         epochs = int(parameters["epochs"])
         return Evaluation(
@@ -143,19 +124,20 @@ class Findings:
 
 
 class _Line:
-    """One score's line, and what was counted along it."""
+    """One score's line, and what was counted along it: of one type, or of all without an index."""
 
     def __init__(self, findings: Findings, name: str, number: int) -> None:
-        self._findings, self._name, self._number = findings, name, number
+        self._findings, self._name = findings, name
         self._ranking, self._rows = findings.rankings[name], findings.questions.rows
+        self._hits = None if findings.hits is None or name == ORACLE else findings.hits[number]
         self.served = self._ranking.count(self._rows, findings.truth)
         """Accesses to the rows up to each edge: int64, shape (types, edges)."""
         self.cached = self._ranking.count(self._rows)
         """Rows up to each edge."""
 
     def at_shares(self, index: int | None = None) -> Curve:
-        """Hit rates at the shares asked for, of one type or of all."""
-        cuts = self._findings.questions.share_cuts(self._ranking)
+        """Hit rates at the shares asked for."""
+        cuts = self._ranking.cuts[: len(self._findings.questions.shares)]
         ends = self.intervals(cuts, index)
         return Curve(
             self.hit_rates(cuts, index).tolist(),
@@ -170,19 +152,18 @@ class _Line:
         return rates
 
     def intervals(self, cuts: IntArray, index: int | None = None) -> FloatArray | None:
-        """Intervals of these shares: float64, shape (cuts, 2)."""
-        maps = self._maps
-        if maps is None:
+        """Intervals of these shares: float64, shape (cuts, 2); the oracle has none."""
+        if self._hits is None:
             return None
-        wholes = maps.up_to(self._number, np.array([self._ranking.edges.size - 1]), index)[:, 0]
-        return self._findings.bootstrap.interval(maps.up_to(self._number, cuts, index), wholes)
+        hits = _of_type(self._hits, index)
+        return self._findings.bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
 
     def traffic(self, tiers: Capacities, epochs: int) -> Traffic:
         """What the tiers of the line would have moved."""
         rows, cuts, intervals = self._rows, self._ranking.tier_cuts, None
         reads = np.diff(self.served[:, cuts], axis=1).tolist()
-        if self._maps is not None:
-            hits = [self._maps.up_to(self._number, cuts, index) for index in range(len(rows.types))]
+        if self._hits is not None:
+            hits = [_up_to(of_type, cuts) for of_type in self._hits]
             intervals = link_intervals(rows, hits, self._findings.bootstrap, tiers.num_peers)
         return Traffic(
             row_bytes=dict(zip(rows.types, rows.row_bytes, strict=True)),
@@ -194,15 +175,15 @@ class _Line:
             ssd_reads=self._findings.ssd.get(self._name),
         )
 
-    @property
-    def _maps(self) -> HitMaps | None:
-        """Counts by batch; the oracle has none."""
-        return None if self._name == ORACLE else self._findings.maps
-
 
 def _of_type(sums: IntArray, index: int | None) -> IntArray:
-    """Sums of one type or of all, from shape (types, edges)."""
+    """Sums of one type or of all, from an array whose first axis is types."""
     return np.asarray(sums.sum(axis=0) if index is None else sums[index], dtype=np.int64)
+
+
+def _up_to(hits: IntArray, cuts: IntArray) -> IntArray:
+    """Rows in the buckets in front of each cut, from shape (groups, buckets) to (groups, cuts)."""
+    return np.where(cuts > 0, np.cumsum(hits, axis=1)[:, cuts - 1], 0)
 
 
 def _capacities_json(tiers: Capacities, units: SsdUnits) -> dict[str, Any]:

@@ -19,9 +19,6 @@ from tiering.evaluation.competing_rows import ASSUMED, CHUNK, FloatArray, IntArr
 from tiering.formats.layout import TIERS
 from tiering.layout.capacities import Capacities, Table, plan_tiers
 
-MAX_BUCKETS = 256
-"""Most buckets of a line: each row keeps the number of its own in a byte."""
-
 Ranges: TypeAlias = "dict[str, dict[str, tuple[int, int]]]"
 """Node type and tier -> half-open range of ranks, as `tiering.layout.plan_tiers` returns them."""
 
@@ -60,23 +57,9 @@ def rank_rows(
 ) -> Ranking:
     """Form the line of a score and cut it.
 
-    Parameters
-    ----------
-    values
-        One per row, not negative; the highest per byte come first.
-    capacities
-        int64, bytes; with the tiers at most `MAX_BUCKETS` different places.
-    tiers
-        Sizes of tiers; the cuts are those that `tiering layout` would make.
-
-    Raises
-    ------
-    InputError
-        If the tiers do not fit the rows.
-
-    Notes
-    -----
-    Cost: one sort. Memory: while it runs up to 44 bytes per row, 1 afterwards; with an ssd tier 5 (9 from 2^31 rows).
+    `values`, one per row, are not negative; the highest per byte come first. With the cuts of `tiers`, which are those
+    that `tiering layout` would make, the `capacities` (bytes) have at most 256 different places. Cost: one sort.
+    Memory: while it runs up to 44 bytes per row, 1 afterwards; with an ssd tier 5 (9 from 2^31 rows).
     """
     line = rows.line(values, threads)
     prefixes = rows.prefixes(line, capacities)
@@ -94,13 +77,7 @@ def rank_rows(
 
 
 def check_tiers(rows: Rows, tiers: Capacities) -> None:
-    """Refuse sizes that no score fits, before anything is counted.
-
-    Raises
-    ------
-    InputError
-        As `rank_rows`.
-    """
+    """Refuse sizes that no score fits, before anything is counted."""
     _plan(rows, [np.broadcast_to(np.float64(0), count) for count in rows.counts], tiers)
 
 

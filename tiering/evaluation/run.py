@@ -14,8 +14,8 @@ from typing import Any
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
 from tiering.evaluation.competing_rows import RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge, list_reads
-from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
+from tiering.evaluation.counting import MARKS, Judge, JudgedEpochs, OwnJudge, list_reads
+from tiering.evaluation.findings import SHARES, Findings, Questions
 from tiering.evaluation.memory_need import evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
 from tiering.evaluation.ssd import SsdCounter, SsdUnits
@@ -124,10 +124,10 @@ def evaluate(
         name: questions.rank(score_vector(graph, questions.rows, name, score), workers)
         for name, score in scores.items()
     }
-    maps = hit_maps(questions, rankings) if resamples else None
-    counted = judged.count([] if maps is None else maps.maps)
-    if maps is not None:
-        maps.hits = counted.hits
+    rows, ranked = questions.rows, list(rankings.values()) if resamples else []
+    maps = [{t: ranking.buckets[rows.part(i)]} for ranking in ranked for i, t in enumerate(rows.types)]
+    counted = judged.count(maps)
+    hits = counted.hits.reshape(len(ranked), len(rows.types), -1, MARKS) if ranked else None
     truth = questions.rows.join(counted.accesses.features)
     rankings[ORACLE] = questions.rank(truth, workers)
     bootstrap, lists = Bootstrap(counted.groups, resamples, chosen.seed), list_reads(graph, counted.accesses, chosen)
@@ -135,7 +135,7 @@ def evaluate(
     if questions.reads_ssd:
         counter = SsdCounter(questions.rows, rankings, questions.units)
         ssd = counter.reads(judged.visit(counter.see))
-    findings = Findings(questions, rankings, truth, maps, bootstrap, lists, ssd)
+    findings = Findings(questions, rankings, truth, hits, bootstrap, lists, ssd)
     parameters = {
         **chosen.to_json(),
         "epochs": epochs,

@@ -32,13 +32,7 @@ class SsdUnits:
 
     @classmethod
     def parse(cls, page: str | int, block: str | int) -> SsdUnits:
-        """From what the user gave.
-
-        Raises
-        ------
-        InputError
-            If one is no power of two, or the block is larger than the page.
-        """
+        """From what the user gave; each a power of two, the block no larger than the page."""
         units = cls(parse_page(page), parse_bytes(block, "block"))
         size = units.block_bytes
         if not 1 <= size <= units.page_bytes or size & (size - 1):
@@ -49,22 +43,14 @@ class SsdUnits:
 
 @dataclass(frozen=True)
 class SsdReads:
-    """Reads that fetch some rows."""
+    """Bytes that fetch some rows, and pages read from: each by one command, or neighbouring ones together."""
 
     bytes: int
-    """Bytes read from the drives."""
     pages: int
-    """Pages read from. The loader reads each with one command, or neighbouring ones together."""
 
 
 def span_reads(begins: IntArray, ends: IntArray, units: SsdUnits) -> SsdReads:
-    """Reads that fetch rows.
-
-    Parameters
-    ----------
-    begins, ends
-        int64, shape (rows,): first byte of each row, and the byte behind it; ascending, no row twice.
-    """
+    """Reads that fetch rows, from the first byte of each and the byte behind it: ascending, no row twice."""
     block, page = units.block_bytes, units.page_bytes
     first, last = begins // block * block, -(-ends // block) * block
     pages = (ends - 1) // page - begins // page + 1
@@ -75,13 +61,7 @@ def span_reads(begins: IntArray, ends: IntArray, units: SsdUnits) -> SsdReads:
 
 
 class SsdCounter:
-    """Counts, batch by batch, what the ssd tiers of some plans read.
-
-    Parameters
-    ----------
-    rows, rankings
-        The rows, and one line per score, with `Ranking.places`.
-    """
+    """Counts, batch by batch, what the ssd tiers of some plans read; the rankings have `places`."""
 
     def __init__(self, rows: Rows, rankings: Mapping[str, Ranking], units: SsdUnits) -> None:
         self._rows, self._rankings, self._units = rows, rankings, units
@@ -89,18 +69,7 @@ class SsdCounter:
         self._geometry = [SsdRows.plan(0, count, size, units.page_bytes) for count, size in sizes]
 
     def see(self, nodes: Mapping[str, npt.NDArray[np.int64]]) -> IntArray:
-        """Reads of one batch.
-
-        Parameters
-        ----------
-        nodes
-            Per node type, its unique nodes.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (rankings, types, 2): bytes and pages.
-        """
+        """Reads of one batch, from its unique nodes per type: int64, shape (rankings, types, 2), bytes and pages."""
         sums = np.zeros((len(self._rankings), len(self._rows.types), 2), np.int64)
         for of_score, ranking in zip(sums, self._rankings.values(), strict=True):
             for index, node_type in enumerate(self._rows.types):

@@ -31,7 +31,6 @@ class Traffic:
     """One score's plan, and what training would read through it."""
 
     row_bytes: dict[str, int]
-    """Bytes of a row per node type."""
     ranges: Ranges
     """Node type and tier -> half-open range of ranks."""
     reads: dict[str, dict[str, int]]
@@ -39,9 +38,7 @@ class Traffic:
     num_peers: int
     """GPUs that share the peer tier."""
     epochs: int
-    """Epochs counted."""
     intervals: Intervals | None
-    """``None`` where there are none."""
     ssd_reads: dict[str, SsdReads] | None
     """Per node type: what the SSDs delivered, over all epochs; ``None`` without ssd tier or known row sizes."""
 
