@@ -39,10 +39,7 @@ class EpochPlan:
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> IdArray:
-    """Permutation of ``0 .. n - 1`` in which an epoch visits the training nodes; the same on every machine.
-
-    Cost: n steps, 8 n bytes.
-    """
+    """Permutation of ``0 .. n - 1`` in which an epoch visits the training nodes; the same on every machine."""
     return native.epoch_order(n, key_word(seed, "seed"), key_word(epoch, "epoch"))
 
 

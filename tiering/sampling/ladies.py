@@ -1,4 +1,4 @@
-"""Layer-wise importance sampling: the whole frontier draws its neighbours together."""
+"""LADIES, layer-wise importance sampling: the whole frontier draws its neighbours together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random walks with restart: the nodes that walks visit most often become the neighbours."""
+"""PinSAGE, random walks with restart: the nodes that walks visit most often become the neighbours."""
 
 from __future__ import annotations
 
@@ -143,11 +143,11 @@ def _resolve_metapaths(
     relations: Sequence[Relation], metapaths: Sequence[Sequence[Any]] | None, walk_length: int
 ) -> list[list[Relation]]:
     if metapaths is None:
-        found = [[r] for r in relations if r[0] == r[2]]
-        if not found:
+        within = [[r] for r in relations if r[0] == r[2]]
+        if not within:
             known = ", ".join(":".join(r) for r in relations)
             raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
-        return found
+        return within
     if not _is_list(metapaths) or not all(_is_list(path) for path in metapaths):
         raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
     paths = []
