@@ -9,21 +9,18 @@ themselves is inside their time.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import Comparison, Csc, FloatArray, Ids, Sizes, Work, compare, expect
-from benchmarks.workers import Worker
+from benchmarks.workers import Worker, library
 from tiering import native
-from tiering.errors import CapabilityError
 
 DAMPING, SWEEPS = 0.85, 5
 FANOUTS, BATCH_SIZE, TRAIN_SHARE = (10, 10, 10), 1000, 0.01
@@ -74,14 +71,15 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
     expect("coo-to-csc", np.array_equal(np.diff(indptr), np.bincount(dst, minlength=n)), "column lengths")
     same = _distinct(indptr, indices) == _distinct(merged.indptr, merged.indices)
     expect("coo-to-csc", same, "neighbours, duplicates merged")
-    with _dgl(sizes, nodes=np.array(n), src=src, dst=dst) as (dgl, folder):
+    arrays = {"nodes": np.array(n), "src": src, "dst": dst}
+    with library("dgl", sizes.dgl_python or sys.executable, {}, arrays) as (dgl, folder):
         peers: dict[str, Work | str] = {"scipy coo.tocsc": coo.tocsc}
         peers["dgl formats('csc')"] = dgl.work("to csc") if isinstance(dgl, Worker) else dgl
         if isinstance(dgl, Worker):
             dgl.turn("save csc")
-            found = [np.load(folder / f"{name}.npy") for name in ("indptr", "indices")]
-            expect("coo-to-csc", np.array_equal(found[0], indptr), "DGL's column lengths")
-            expect("coo-to-csc", _distinct(found[0], found[1]) == _distinct(indptr, indices), "DGL's neighbours")
+            theirs = [np.load(folder / f"{name}.npy") for name in ("indptr", "indices")]
+            expect("coo-to-csc", np.array_equal(theirs[0], indptr), "DGL's column lengths")
+            expect("coo-to-csc", _distinct(*theirs) == _distinct(indptr, indices), "DGL's neighbours")
         return sizes.compare("coo-to-csc", ours, peers, sizes.edges)
 
 
@@ -113,7 +111,8 @@ def relabel(sizes: Sizes) -> Comparison:
     if not sizes.slow_peers:
         return sizes.compare("relabel", ours, peers, sizes.edges)
     dst = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
-    with _dgl(sizes, nodes=np.array(n), src=indices, dst=dst, new_to_old=new_to_old) as (dgl, _):
+    arrays = {"nodes": np.array(n), "src": indices, "dst": dst, "new_to_old": new_to_old}
+    with library("dgl", sizes.dgl_python or sys.executable, {}, arrays) as (dgl, _):
         peers["dgl.reorder_graph"] = dgl.work("reorder") if isinstance(dgl, Worker) else dgl
         return sizes.compare("relabel", ours, peers, sizes.edges)
 
@@ -193,23 +192,6 @@ def _sweeps(
             "memory copied, bytes of the sweeps": lambda: work(nbytes),
         }
         return sizes.compare(name, ours, peers, sweeps * indices.size, sweeps=sweeps, sweep_bytes=nbytes)
-
-
-@contextmanager
-def _dgl(sizes: Sizes, **arrays: Any) -> Iterator[tuple[Worker | str, Path]]:
-    """DGL with these arrays, or why it is not there; and where it saves what it is asked to save."""
-    with tempfile.TemporaryDirectory(prefix="tiering-bench-") as name:
-        folder = Path(name)
-        for key, array in arrays.items():
-            np.save(folder / f"{key}.npy", array)
-        (folder / "task.json").write_text("{}")
-        try:
-            worker = Worker(sizes.dgl_python or sys.executable, "peers.py", "dgl", folder)
-        except CapabilityError as error:
-            yield f"not installed or not loadable: {error}", folder
-            return
-        with worker:
-            yield worker, folder
 
 
 def _column_sums(indptr: Ids, indices: Ids) -> Ids:

@@ -194,22 +194,17 @@ def _links(run: dict[str, Any]) -> str:
 
 def write(docs: Path, done: dict[str, Any]) -> None:
     """Write the figures, and the tables between the markers of ``scores.md``."""
+
+    def rounded(runs: Any) -> Any:
+        return json.loads(json.dumps(runs), parse_float=lambda text: float(f"{float(text):.6g}"))
+
     (docs / "benchmarks").mkdir(exist_ok=True)
-    lines = [f"  {json.dumps(name)}: {json.dumps(_rounded(runs))}" for name, runs in done["tables"].items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(rounded(runs))}" for name, runs in done["tables"].items()]
     tables = "{\n" + ",\n".join(lines) + "\n }"
     text = f'{{\n "machine": {json.dumps(done["machine"])},\n "tables": {tables}\n}}\n'
     (docs / "benchmarks" / "scores.json").write_text(text)
     parts = [render(table, done["tables"][table.name]) for table in TABLES if table.name in done["tables"]]
     put(docs / "scores.md", BEGIN, END, "\n" + "\n".join(parts))
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to 6 significant digits, in lists and dicts too."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def main(argv: Sequence[str]) -> int:

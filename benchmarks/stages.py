@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,21 +53,6 @@ print((time.perf_counter() - start) * len(ids) / done)
 """
 
 
-def import_(sizes: Sizes) -> list[Comparison]:
-    """(2, E) int64 npy to a graph artifact."""
-    return chain(sizes, ("import",))
-
-
-def score(sizes: Sizes) -> list[Comparison]:
-    """Five sweeps of wrpr from a graph artifact to a scores artifact."""
-    return chain(sizes, ("score",))
-
-
-def reorder(sizes: Sizes) -> list[Comparison]:
-    """A graph artifact in the order of its scores."""
-    return chain(sizes, ("reorder",))
-
-
 def chain(sizes: Sizes, timed: Sequence[str] = STAGES) -> list[Comparison]:
     """The stages, one after the other up to the last that is timed, each on what the one before made."""
     results = []
@@ -86,6 +72,11 @@ def chain(sizes: Sizes, timed: Sequence[str] = STAGES) -> list[Comparison]:
                 run_tiering(sizes, command)
             edges.unlink(missing_ok=True)
     return results
+
+
+import_ = partial(chain, timed=("import",))
+score = partial(chain, timed=("score",))
+reorder = partial(chain, timed=("reorder",))
 
 
 def layout(sizes: Sizes) -> Comparison:

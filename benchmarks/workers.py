@@ -10,10 +10,13 @@ import json
 import os
 import subprocess
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks.harness import Spent, Work
 from tiering.errors import CapabilityError
@@ -82,3 +85,23 @@ class Worker:
         self._process.wait(timeout=60)
         self._answers.close()
         self._errors.close()
+
+
+@contextmanager
+def library(
+    name: str, python: Path | str, task: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> Iterator[tuple[Worker | str, Path]]:
+    """A worker with a peer's library, a task and arrays, or why there is none; and the folder where it saves."""
+    with tempfile.TemporaryDirectory(prefix="tiering-bench-") as place:
+        folder = Path(place)
+        for key, array in arrays.items():
+            if array is not None:
+                np.save(folder / f"{key}.npy", array)
+        (folder / "task.json").write_text(json.dumps(task))
+        try:
+            worker = Worker(python, "peers.py", name, folder)
+        except CapabilityError as error:
+            yield f"not installed or not loadable: {error}", folder
+            return
+        with worker:
+            yield worker, folder

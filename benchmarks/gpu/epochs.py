@@ -30,7 +30,7 @@ HIDDEN = 256
 
 
 class Epochs:
-    """Epochs over one layout, its rows gathered by ``tiers`` (the GPU), ``torch`` or ``memory`` (the CPU, our kernel)."""
+    """Epochs over one layout; ``tiers`` (the GPU), ``torch`` or ``memory`` (the CPU, our kernel) gathers its rows."""
 
     def __init__(self, gpu: GpuSide, made: Layouts, path: Path, rows: str = "tiers") -> None:
         self._gpu = gpu

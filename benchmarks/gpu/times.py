@@ -54,12 +54,12 @@ def more(result: Comparison) -> float:
 def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int) -> Comparison:
     task = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed)
     rows = task.rows
-    there, here = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
-    there.copy_(here)
-    ours = Gathers(gpu, task, rows, there.data_ptr(), 0, gpu.sms)
+    on_gpu, on_host = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
+    on_gpu.copy_(on_host)
+    ours = Gathers(gpu, task, rows, on_gpu.data_ptr(), 0, gpu.sms)
     theirs = Gathers(gpu, task, 0, 0, memory.address, gpu.sms, ours.out)
     for gather in (ours, theirs):
-        gather.check("gpu-times", here)
+        gather.check("gpu-times", on_host)
     return gpu.compare(
         "gpu-times", ours.run, {HOST: theirs.run}, amount=task.nbytes, unit="B", row_bytes=row_bytes,
         rows=int(task.ids.size), table=format_bytes(rows * row_bytes), sms=gpu.sms, of_sms=gpu.multiprocessors,

@@ -33,4 +33,4 @@ def serve(make: Callable[..., tuple[str, Mapping[str, Callable[..., Any]]]]) -> 
 
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
