@@ -134,8 +134,8 @@ def evaluate_command(
         note(f"note: {text}")
     if json:
         documents = [result.to_json() for result in results]
-        found = documents[0] if len(documents) == 1 else {"evaluations": documents}
-        print_json({**found, "plot": None if plot is None else str(plot)})
+        document = documents[0] if len(documents) == 1 else {"evaluations": documents}
+        print_json({**document, "plot": None if plot is None else str(plot)})
     else:
         for result in results:
             print_evaluation(result, len(results) > 1)

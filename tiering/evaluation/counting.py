@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
-from tiering.evaluation.competing_rows import CHUNK, IntArray
+from tiering.evaluation.line import CHUNK, IntArray
 from tiering.formats.graph import Graph
 from tiering.progress import progress
 from tiering.sampling import (
@@ -27,10 +27,10 @@ from tiering.sampling import (
     resolve_fanouts,
 )
 
-MARKS = 256
-"""Marks of a map: one byte per node."""
-MarkMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
-"""Node type -> uint8, shape (nodes,): mark of each node; types that are not in it are not counted."""
+BUCKETS = 256
+"""Buckets of a map: one byte per node."""
+BucketMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
+"""Node type -> uint8, shape (nodes,): bucket of each node; types that are not in it are not counted."""
 See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
 """What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
 
@@ -41,11 +41,11 @@ class Judge(Protocol):
     name: str
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
-        """Sample batches ``[first, last)`` of an epoch, add what they read to `counts`, and count nodes by mark.
+        """Sample batches ``[first, last)`` of an epoch, add what they read to `counts`, and count nodes by bucket.
 
-        The answer is int64, shape (maps, last - first, `MARKS`): unique nodes with each mark in each batch.
+        The answer is int64, shape (maps, last - first, `BUCKETS`): unique nodes of each bucket in each batch.
         """
 
     def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
@@ -61,10 +61,10 @@ class OwnJudge:
         self._sampler = sampler
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
         """See `Judge.count`."""
-        return self._sampler.count_marks(plan, maps, MARKS, counts, first=first, last=last, threads=threads)
+        return self._sampler.count_marks(plan, maps, BUCKETS, counts, first=first, last=last, threads=threads)
 
     def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
         """See `Judge.visit`."""
@@ -88,7 +88,7 @@ class Counted:
     accesses: AccessCounts
     """Sums over all epochs."""
     hits: IntArray
-    """int64, shape (maps, groups, `MARKS`): unique nodes with each mark in each group of batches."""
+    """int64, shape (maps, groups, `BUCKETS`): unique nodes of each bucket in each group of batches."""
     batches: int
     """Batches sampled."""
 
@@ -111,18 +111,18 @@ class JudgedEpochs:
     epochs: Sequence[int]
     threads: int
 
-    def count(self, maps: Sequence[MarkMap]) -> Counted:
-        """Count what they read, with a progress bar; and nodes by the marks of some maps, batch by batch."""
+    def count(self, maps: Sequence[BucketMap]) -> Counted:
+        """Count what they read, with a progress bar; and nodes by the buckets of some maps, batch by batch."""
         counts = AccessCounts.zeros(self.graph)
         total = self._batches
         groups = group_of(np.arange(total), total)
-        hits = np.zeros((len(maps), min(total, MAX_GROUPS), MARKS), np.int64)
+        hits = np.zeros((len(maps), min(total, MAX_GROUPS), BUCKETS), np.int64)
         done = 0
         with progress(total, "sampling", "batch") as bar:
             for plan, first, last in self._pieces():
-                marked = self.judge.count(plan, first, last, counts, maps, self.threads)
-                for own, counted in zip(hits, marked, strict=True):
-                    np.add.at(own, groups[done : done + last - first], counted)
+                counted = self.judge.count(plan, first, last, counts, maps, self.threads)
+                for own, of_map in zip(hits, counted, strict=True):
+                    np.add.at(own, groups[done : done + last - first], of_map)
                 done += last - first
                 bar.update(last - first)
         return Counted(counts, hits, total)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation.competing_rows import IntArray
-from tiering.evaluation.counting import MARKS, MarkMap, See, add_up
+from tiering.evaluation.counting import BUCKETS, BucketMap, See, add_up
+from tiering.evaluation.line import IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
 
@@ -53,16 +53,16 @@ class DglJudge:
         return (*(self._torch.from_numpy(part) for part in wide), [])
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
         """See `tiering.evaluation.counting.Judge.count`; `threads` does not matter."""
-        hits = np.zeros((len(maps), last - first, MARKS), np.int64)
+        hits = np.zeros((len(maps), last - first, BUCKETS), np.int64)
         with self._one_thread():
             for batch in range(first, last):
                 nodes, blocks = self._sample(plan, batch)
-                for of_map, marks in zip(hits[:, batch - first], maps, strict=True):
-                    for node_type, own in marks.items():
-                        of_map += np.bincount(own[nodes[node_type]], minlength=MARKS)
+                for of_map, buckets in zip(hits[:, batch - first], maps, strict=True):
+                    for node_type, own in buckets.items():
+                        of_map += np.bincount(own[nodes[node_type]], minlength=BUCKETS)
                 for node_type, ids in nodes.items():
                     counts.features[node_type][ids] += 1
                 for block, relations in zip(blocks, self._read, strict=True):

@@ -11,12 +11,10 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap
-from tiering.evaluation.competing_rows import ASSUMED, FloatArray, IntArray, Rows
 from tiering.evaluation.counting import ListReads
-from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
+from tiering.evaluation.line import ASSUMED, FloatArray, IntArray, Ranking, Rows, check_tiers, rank_rows
 from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
-from tiering.evaluation.ssd import SsdReads, SsdUnits
-from tiering.evaluation.traffic import Traffic, link_intervals
+from tiering.evaluation.traffic import SsdReads, SsdUnits, Traffic, link_intervals
 from tiering.formats.layout import TIERS
 from tiering.layout.capacities import Capacities
 

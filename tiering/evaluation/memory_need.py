@@ -1,12 +1,12 @@
-"""Memory of an evaluation, by formula: what a budget is held against before anything is counted."""
+"""Memory of an evaluation, by formula: what a budget is compared with before anything is counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tiering.evaluation.bootstrap import MAX_GROUPS
-from tiering.evaluation.competing_rows import Rows
-from tiering.evaluation.counting import MARKS
+from tiering.evaluation.counting import BUCKETS
+from tiering.evaluation.line import Rows
 from tiering.formats.graph import Graph
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
@@ -57,7 +57,7 @@ def evaluation_need(
     edges = sum(graph.num_edges(relation) for relation in graph.relations)
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
     fixed = lines * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
-    fixed += types * scores * MAX_GROUPS * MARKS * 8 + 24 * train + sums_bytes(graph, options)
+    fixed += types * scores * MAX_GROUPS * BUCKETS * 8 + 24 * train + sums_bytes(graph, options)
     fixed += 16 * (edges + lists) if judge == "dgl" else 0
     counters = 8 * (sum(graph.num_nodes(t) for t in graph.node_types) + lists)
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)

@@ -13,12 +13,12 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.competing_rows import RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.counting import MARKS, Judge, JudgedEpochs, OwnJudge, list_reads
+from tiering.evaluation.counting import BUCKETS, Judge, JudgedEpochs, OwnJudge, list_reads
 from tiering.evaluation.findings import SHARES, Findings, Questions
+from tiering.evaluation.line import RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.memory_need import evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.ssd import SsdCounter, SsdUnits
+from tiering.evaluation.traffic import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -78,9 +78,9 @@ def evaluate(
         Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
     page, block
         Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
-        (`tiering.evaluation.ssd.SsdUnits`).
+        (`tiering.evaluation.traffic.SsdUnits`).
     row_bytes
-        Bytes of a row of the types without features: `tiering.evaluation.competing_rows.competing_rows`.
+        Bytes of a row of the types without features: `tiering.evaluation.line.competing_rows`.
     judge
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
@@ -127,7 +127,7 @@ def evaluate(
     rows, ranked = questions.rows, list(rankings.values()) if resamples else []
     maps = [{t: ranking.buckets[rows.part(i)]} for ranking in ranked for i, t in enumerate(rows.types)]
     counted = judged.count(maps)
-    hits = counted.hits.reshape(len(ranked), len(rows.types), -1, MARKS) if ranked else None
+    hits = counted.hits.reshape(len(ranked), len(rows.types), -1, BUCKETS) if ranked else None
     truth = questions.rows.join(counted.accesses.features)
     rankings[ORACLE] = questions.rank(truth, workers)
     bootstrap, lists = Bootstrap(counted.groups, resamples, chosen.seed), list_reads(graph, counted.accesses, chosen)
