@@ -15,16 +15,15 @@ from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
 from tiering.evaluation.line import CHUNK, IntArray
 from tiering.formats.graph import Graph
-from tiering.progress import progress
 from tiering.sampling import (
     AccessCounts,
     EpochPlan,
     SampledGraph,
     Sampler,
     SamplingOptions,
-    batches,
     list_read_bytes,
     resolve_fanouts,
+    runs_of_batches,
 )
 
 BUCKETS = 256
@@ -108,45 +107,35 @@ class JudgedEpochs:
     """Training nodes per type."""
     options: SamplingOptions
     """Batch size, and the seed of the run: it decides the batches."""
-    epochs: Sequence[int]
+    epochs: range
     threads: int
 
     def count(self, maps: Sequence[BucketMap]) -> Counted:
         """Count what they read, with a progress bar; and nodes by the buckets of some maps, batch by batch."""
-        counts = AccessCounts.zeros(self.graph)
-        total = self._batches
+        counts, total = AccessCounts.zeros(self.graph), self._batches
         groups = group_of(np.arange(total), total)
         hits = np.zeros((len(maps), min(total, MAX_GROUPS), BUCKETS), np.int64)
         done = 0
-        with progress(total, "sampling", "batch") as bar:
-            for plan, first, last in self._pieces():
-                counted = self.judge.count(plan, first, last, counts, maps, self.threads)
-                for own, of_map in zip(hits, counted, strict=True):
-                    np.add.at(own, groups[done : done + last - first], of_map)
-                done += last - first
-                bar.update(last - first)
+        for plan, first, last in self._runs("sampling"):
+            counted = self.judge.count(plan, first, last, counts, maps, self.threads)
+            for own, of_map in zip(hits, counted, strict=True):
+                np.add.at(own, groups[done : done + last - first], of_map)
+            done += last - first
         return Counted(counts, hits, total)
 
     def visit(self, see: See) -> IntArray:
         """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
-        sums = []
-        with progress(self._batches, "counting pages", "batch") as bar:
-            for plan, first, last in self._pieces():
-                sums.append(self.judge.visit(plan, first, last, see, self.threads))
-                bar.update(last - first)
-        return add_up(sums)
+        runs = self._runs("counting pages")
+        return add_up(self.judge.visit(*run, see, self.threads) for run in runs)
 
     @property
     def _batches(self) -> int:
         nodes = sum(np.asarray(ids).size for ids in self.train.values())
         return -(-nodes // self.options.batch_size) * len(self.epochs)
 
-    def _pieces(self) -> Iterator[tuple[EpochPlan, int, int]]:
-        """Runs of batches, some for every thread."""
-        for epoch in self.epochs:
-            plan = batches(self.train, self.options.batch_size, epoch, seed=self.options.seed)
-            step = max(8 * self.threads, len(plan) // 50)
-            yield from ((plan, first, min(first + step, len(plan))) for first in range(0, len(plan), step))
+    def _runs(self, doing: str) -> Iterator[tuple[EpochPlan, int, int]]:
+        how = self.options
+        return runs_of_batches(self.train, how.batch_size, how.seed, self.epochs, self.threads, doing)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap
-from tiering.evaluation.counting import ListReads
 from tiering.evaluation.line import ASSUMED, FloatArray, IntArray, Ranking, Rows, check_tiers, rank_rows
-from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
+from tiering.evaluation.result import Curve, Evaluation, TypeResult
 from tiering.evaluation.traffic import SsdReads, SsdUnits, Traffic, link_intervals
 from tiering.formats.layout import TIERS
 from tiering.layout.capacities import Capacities
@@ -68,80 +67,37 @@ class Questions:
         return self.has_ssd and ASSUMED not in self.rows.origins
 
 
-@dataclass(frozen=True)
-class Findings:
-    """Everything counted, ready to be asked."""
+class Line:
+    """One score's line, and what was counted along it: of one type, or of all without an index.
 
-    questions: Questions
-    rankings: Mapping[str, Ranking]
-    """By score, `ORACLE` last."""
-    truth: IntArray
-    """int64, accesses per row over all epochs."""
-    hits: IntArray | None
-    """int64, shape (scores, types, groups of batches, buckets): rows read; ``None`` for no error bars."""
-    bootstrap: Bootstrap
-    lists: dict[str, ListReads]
-    """By relation: adjacency read over all epochs."""
-    ssd: dict[str, dict[str, SsdReads]]
-    """By score and node type: what the SSDs delivered over all epochs; empty where that is not asked or not known."""
+    `truth` has the accesses per row over all epochs; `hits`, int64 of shape (types, groups of batches, buckets), rows
+    read, for the error bars, if there are any.
+    """
 
-    def evaluation(self, batches: int, seen: dict[str, range], parameters: dict[str, Any]) -> Evaluation:
-        """Answer all questions."""
-        rows, tiers, units = self.questions.rows, self.questions.tiers, self.questions.units
-        lines = {name: _Line(self, name, number) for number, name in enumerate(self.rankings)}
-        types = {}
-        for index, node_type in enumerate(rows.types):
-            truth = self.truth[rows.part(index)]
-            types[node_type] = TypeResult(
-                rows=rows.counts[index],
-                row_bytes=rows.row_bytes[index],
-                row_bytes_from=rows.origins[index],
-                accesses=int(truth.sum()),
-                touched=int(np.count_nonzero(truth)),
-                scores={name: line.at_shares(index) for name, line in lines.items()},
-            )
-        curves = {name: ranking.cuts[len(self.questions.shares) :] for name, ranking in self.rankings.items()}
-        bands = {name: line.intervals(curves[name]) for name, line in lines.items()}
-        epochs = int(parameters["epochs"])
-        return Evaluation(
-            shares=list(self.questions.shares),
-            scores={name: line.at_shares() for name, line in lines.items()},
-            types=types,
-            tiers=None if tiers is None else {name: line.traffic(tiers, epochs) for name, line in lines.items()},
-            capacities=None if tiers is None else _capacities_json(tiers, units),
-            curve_bytes=self.questions.curve_bytes,
-            curves={name: line.hit_rates(curves[name]) for name, line in lines.items()},
-            curve_rows={name: _of_type(line.cached, None)[curves[name]] for name, line in lines.items()},
-            bands={name: band for name, band in bands.items() if band is not None},
-            num_bytes=rows.bytes,
-            adjacency=self.lists,
-            batches=batches,
-            seen=seen,
-            parameters=parameters,
-        )
-
-
-class _Line:
-    """One score's line, and what was counted along it: of one type, or of all without an index."""
-
-    def __init__(self, findings: Findings, name: str, number: int) -> None:
-        self._findings, self._name = findings, name
-        self._ranking, self._rows = findings.rankings[name], findings.questions.rows
-        self._hits = None if findings.hits is None or name == ORACLE else findings.hits[number]
-        self.served = self._ranking.count(self._rows, findings.truth)
+    def __init__(
+        self, questions: Questions, ranking: Ranking, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap
+    ) -> None:
+        self._shares, self._rows = len(questions.shares), questions.rows
+        self._ranking, self._hits, self._bootstrap = ranking, hits, bootstrap
+        self.served = ranking.count(self._rows, truth)
         """Accesses to the rows up to each edge: int64, shape (types, edges)."""
-        self.cached = self._ranking.count(self._rows)
+        self.cached = ranking.count(self._rows)
         """Rows up to each edge."""
 
     def at_shares(self, index: int | None = None) -> Curve:
         """Hit rates at the shares asked for."""
-        cuts = self._ranking.cuts[: len(self._findings.questions.shares)]
+        cuts = self._ranking.cuts[: self._shares]
         ends = self.intervals(cuts, index)
         return Curve(
             self.hit_rates(cuts, index).tolist(),
             None if ends is None else [(float(low), float(high)) for low, high in ends],
             _of_type(self.cached, index)[cuts].tolist(),
         )
+
+    def along_curve(self) -> tuple[FloatArray, IntArray, FloatArray | None]:
+        """Hit rates, rows and intervals at the capacities of the curve."""
+        cuts = self._ranking.cuts[self._shares :]
+        return self.hit_rates(cuts), _of_type(self.cached, None)[cuts], self.intervals(cuts)
 
     def hit_rates(self, cuts: IntArray, index: int | None = None) -> FloatArray:
         """Share of the accesses that go to the rows in front of each cut."""
@@ -154,15 +110,15 @@ class _Line:
         if self._hits is None:
             return None
         hits = _of_type(self._hits, index)
-        return self._findings.bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
+        return self._bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
 
-    def traffic(self, tiers: Capacities, epochs: int) -> Traffic:
+    def traffic(self, tiers: Capacities, epochs: int, ssd_reads: dict[str, SsdReads] | None) -> Traffic:
         """What the tiers of the line would have moved."""
         rows, cuts, intervals = self._rows, self._ranking.tier_cuts, None
         reads = np.diff(self.served[:, cuts], axis=1).tolist()
         if self._hits is not None:
             hits = [_up_to(of_type, cuts) for of_type in self._hits]
-            intervals = link_intervals(rows, hits, self._findings.bootstrap, tiers.num_peers)
+            intervals = link_intervals(rows, hits, self._bootstrap, tiers.num_peers)
         return Traffic(
             row_bytes=dict(zip(rows.types, rows.row_bytes, strict=True)),
             ranges=self._ranking.ranges or {},
@@ -170,8 +126,51 @@ class _Line:
             num_peers=tiers.num_peers,
             epochs=epochs,
             intervals=intervals,
-            ssd_reads=self._findings.ssd.get(self._name),
+            ssd_reads=ssd_reads,
         )
+
+
+def answer(
+    questions: Questions,
+    lines: Mapping[str, Line],
+    truth: IntArray,
+    ssd: Mapping[str, dict[str, SsdReads]],
+    **about: Any,
+) -> Evaluation:
+    """Answer all questions from the lines of the scores, `ORACLE` last; `about` says how it was counted.
+
+    `ssd`: by score and node type, what the SSDs delivered over all epochs; empty where that is not asked or not known.
+    """
+    rows, tiers = questions.rows, questions.tiers
+    types = {}
+    for index, node_type in enumerate(rows.types):
+        own = truth[rows.part(index)]
+        types[node_type] = TypeResult(
+            rows=rows.counts[index],
+            row_bytes=rows.row_bytes[index],
+            row_bytes_from=rows.origins[index],
+            accesses=int(own.sum()),
+            touched=int(np.count_nonzero(own)),
+            scores={name: line.at_shares(index) for name, line in lines.items()},
+        )
+    epochs = int(about["parameters"]["epochs"])
+    moved = None
+    if tiers is not None:
+        moved = {name: line.traffic(tiers, epochs, ssd.get(name)) for name, line in lines.items()}
+    curves = {name: line.along_curve() for name, line in lines.items()}
+    return Evaluation(
+        shares=list(questions.shares),
+        scores={name: line.at_shares() for name, line in lines.items()},
+        types=types,
+        tiers=moved,
+        capacities=None if tiers is None else _capacities_json(tiers, questions.units),
+        curve_bytes=questions.curve_bytes,
+        curves={name: rates for name, (rates, _, _) in curves.items()},
+        curve_rows={name: cached for name, (_, cached, _) in curves.items()},
+        bands={name: band for name, (_, _, band) in curves.items() if band is not None},
+        num_bytes=rows.bytes,
+        **about,
+    )
 
 
 def _of_type(sums: IntArray, index: int | None) -> IntArray:

@@ -14,7 +14,7 @@ from tiering.sampling.list_reads import list_read_bytes, list_read_entries, list
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
 from tiering.sampling.pinsage import RandomWalkSampler
-from tiering.sampling.plan import EpochPlan, batches, epoch_order
+from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
 
 __all__ = [
     "SAMPLERS",
@@ -40,4 +40,5 @@ __all__ = [
     "list_read_places",
     "make_sampler",
     "resolve_fanouts",
+    "runs_of_batches",
 ]

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.progress import progress
-from tiering.sampling import AccessCounts, make_sampler
+from tiering.sampling import AccessCounts, make_sampler, runs_of_batches
 from tiering.sampling.memory import batch_bytes, counting_threads, sums_bytes
 from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreRequest, list_nodes
 from tiering.units import format_count
@@ -73,18 +72,14 @@ def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) 
     total = AccessCounts.zeros(graph)
     square_sums = AccessCounts.zeros(graph) if squares else None
     one = AccessCounts.zeros(graph) if squares else total
-    per_epoch = -(-request.train_size // sampling.batch_size)
-    step = max(8 * threads, per_epoch // 50)
-    with progress(per_epoch * options.epochs, "sampling", "batch") as bar:
-        for epoch in range(options.first_epoch, options.first_epoch + options.epochs):
-            plan = sampler.batches(train, sampling.batch_size, epoch)
-            for first in range(0, len(plan), step):
-                last = min(first + step, len(plan))
-                sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
-                bar.update(last - first)
-            if square_sums is not None:
-                _add_epoch(one, total, square_sums)
-    return Tally(total, square_sums, options.epochs, per_epoch * options.epochs)
+    epochs = range(options.first_epoch, options.first_epoch + options.epochs)
+    batches = 0
+    for plan, first, last in runs_of_batches(train, sampling.batch_size, sampling.seed, epochs, threads, "sampling"):
+        sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
+        batches += last - first
+        if square_sums is not None and last == len(plan):
+            _add_epoch(one, total, square_sums)
+    return Tally(total, square_sums, options.epochs, batches)
 
 
 def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:
