@@ -117,10 +117,11 @@ def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str
             if method == "vip" and how.get("sampler", "uniform") not in UNIFORM:
                 continue
             label = f"{method} K={epochs}" if epochs else method
-            options = (
-                {**how, **({"epochs": epochs} if epochs else {})} if method in ("vip", "presample", "hybrid") else {}
-            )
-            options |= {} if method in ("degree", "rpr") else {"train": train}
+            options = dict(how) if method in ("vip", "presample", "hybrid") else {}
+            if epochs:
+                options["epochs"] = epochs
+            if method not in ("degree", "rpr"):
+                options["train"] = train
             start = time.perf_counter()
             scores[label] = pipeline.score(graph, work / f"{table.name}-{number}-{label}", method, **options)
             seconds[label] = round(time.perf_counter() - start, 3)

@@ -118,8 +118,9 @@ class JudgedEpochs:
         done = 0
         for plan, first, last in self._runs("sampling"):
             counted = self.judge.count(plan, first, last, counts, maps, self.threads)
-            for own, of_map in zip(hits, counted, strict=True):
-                np.add.at(own, groups[done : done + last - first], of_map)
+            own = groups[done : done + last - first]
+            starts = np.flatnonzero(np.diff(own, prepend=-1))
+            hits[:, own[starts]] += np.add.reduceat(counted, starts, axis=1)
             done += last - first
         return Counted(counts, hits, total)
 
