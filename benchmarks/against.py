@@ -211,7 +211,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("rows", nargs="*", metavar="PART", help="only rows with one of these in their names")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout, built")
     parser.add_argument("--no-verify", action="store_true", help="beside this checkout without comparing checksums")
-    Sizes.options(parser)
+    Sizes.options(parser, "scale", "edges", "repeats", "threads", "memory", "folder")
     parser.set_defaults(scale=20, edges=12 << 20, memory="320MiB", row_bytes=512)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     given = parser.parse_args(argv)

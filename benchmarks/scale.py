@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=int, default=PAPERS[1], help="edges of the largest graph")
     parser.add_argument("--docs", type=Path)
-    Sizes.options(parser)
+    Sizes.options(parser, "threads", "memory", "folder")
     parser.set_defaults(memory="8GiB")
     given = parser.parse_args(argv)
     file = (given.docs or given.folder) / "benchmarks" / "scale.json"
