@@ -139,7 +139,7 @@ class Sizes:
     @classmethod
     def options(cls, parser: argparse.ArgumentParser, *names: str) -> None:
         """Add the options of these names, or all, to a command line."""
-        for option in (option for option in fields(cls) if option.name in names or not names):
+        for option in [option for option in fields(cls) if option.name in names or not names]:
             how: dict[str, Any] = {"type": option.metadata["type"]}
             if isinstance(option.default, bool):
                 how = {"action": "store_false" if option.default else "store_true"}
@@ -149,7 +149,8 @@ class Sizes:
     @classmethod
     def given(cls, options: argparse.Namespace) -> Sizes:
         """What the command line says, defaults for what it does not have."""
-        return cls(**{option.name: getattr(options, option.name, option.default) for option in fields(cls)})
+        names = {option.name for option in fields(cls)}
+        return cls(**{name: value for name, value in vars(options).items() if name in names})
 
     @property
     def nodes(self) -> int:
