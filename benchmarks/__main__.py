@@ -6,99 +6,73 @@ Reports have options of their own (``python -m benchmarks scale --help``) and wr
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Comparison, Sizes
-from benchmarks.machine import describe_machine, show_machine
-from benchmarks.pages import markdown, rate, spread
+from benchmarks.pages import comparison_table, describe_machine, show_machine, write_json
 from tiering.errors import CapabilityError, MissingError, TieringError
 
-
-@dataclass(frozen=True)
-class Benchmark:
-    """One benchmark."""
-
-    summary: str
-    """What is compared with what."""
-    function: str
-    """Module and function, loaded when it runs: those for GPUs import torch."""
-
-    @property
-    def gpu(self) -> bool:
-        """Whether it needs a GPU."""
-        return self.function.startswith("gpu.")
-
-    def load(self) -> Any:
-        """The function."""
-        module, _, name = self.function.rpartition(".")
-        return getattr(import_module(f"benchmarks.{module}"), name)
-
-
 BENCHMARKS = {
-    "copy": Benchmark("memory copied: the machine's own limit", "kernels.copy"),
-    "coo-to-csc": Benchmark("edge list to CSC, beside scipy and DGL", "kernels.coo_to_csc"),
-    "wrpr": Benchmark("five sweeps of wrpr from the CSC, beside scipy on a ready CSR", "kernels.wrpr"),
-    "vip": Benchmark("inclusion probability over three hops, beside numpy with scipy's products", "kernels.vip"),
-    "relabel": Benchmark("adjacency permuted, beside scipy and DGL", "kernels.relabel"),
-    "sampling": Benchmark("neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt", "sampling.uniform"),
-    "sampling-replacement": Benchmark("the same with replacement", "sampling.replacement"),
-    "sampling-weighted": Benchmark("the same by edge weights, without replacement", "sampling.weighted"),
-    "sampling-pinsage": Benchmark("random walks with restart, beside DGL's", "sampling.pinsage"),
-    "sampling-ladies": Benchmark("layer-wise importance sampling; no peer", "sampling.ladies"),
-    "import": Benchmark("stage: edge list in a file to a graph, beside the disk", "stages.import_"),
-    "score": Benchmark("stage: five sweeps of wrpr from file to file, beside the disk", "stages.score"),
-    "reorder": Benchmark("stage: a graph renumbered, from file to file, beside the disk", "stages.reorder"),
-    "layout": Benchmark("stage: feature rows into tiers, beside the disk and a memory map", "stages.layout"),
-    "ssd": Benchmark("random 4 KiB rows of the ssd tier, beside fio", "ssd.ssd"),
-    "gpu-rows": Benchmark("GPU: rows of host memory, its own, or both, beside copying and torch", "gpu.rows.rows"),
-    "gpu-sampling": Benchmark("GPU: sampling with lists split over memories", "gpu.sampling.sampling"),
-    "gpu-epoch": Benchmark("GPU: epochs of GraphSAGE, by where rows lie", "gpu.epochs.epoch"),
-    "gpu-ssd": Benchmark("GPU: epochs with half the rows on SSD", "gpu.epochs.ssd"),
-    "gpu-times": Benchmark("GPU: seconds per access, for layout --access-costs", "gpu.times.times"),
+    "copy": ("kernels.copy", "memory copied: the machine's own limit"),
+    "coo-to-csc": ("kernels.coo_to_csc", "edge list to CSC, beside scipy and DGL"),
+    "wrpr": ("kernels.wrpr", "five sweeps of wrpr from the CSC, beside scipy on a ready CSR"),
+    "vip": ("kernels.vip", "inclusion probability over three hops, beside numpy with scipy's products"),
+    "relabel": ("kernels.relabel", "adjacency permuted, beside scipy and DGL"),
+    "sampling": ("sampling.uniform", "neighbour sampling, fanouts 10,10,10, beside DGL and GraphBolt"),
+    "sampling-replacement": ("sampling.replacement", "the same with replacement"),
+    "sampling-weighted": ("sampling.weighted", "the same by edge weights, without replacement"),
+    "sampling-pinsage": ("sampling.pinsage", "random walks with restart, beside DGL's"),
+    "sampling-ladies": ("sampling.ladies", "layer-wise importance sampling; no peer"),
+    "import": ("stages.import_", "stage: edge list in a file to a graph, beside the disk"),
+    "score": ("stages.score", "stage: five sweeps of wrpr from file to file, beside the disk"),
+    "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, beside the disk"),
+    "layout": ("stages.layout", "stage: feature rows into tiers, beside the disk and a memory map"),
+    "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
+    "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
+    "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
+    "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by where rows lie"),
+    "gpu-ssd": ("gpu.epochs.ssd", "GPU: epochs with half the rows on SSD"),
+    "gpu-times": ("gpu.times.times", "GPU: seconds per access, for layout --access-costs"),
 }
+"""By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
-    "stages": ("stages and kernels beside another checkout's, or beside --no-verify", "against"),
-    "scale": ("how time grows; writes docs/internals/scale.md", "scale"),
-    "scores": ("hit rates of every score; writes docs/scores.md", "score_tables"),
+    "stages": ("against", "stages and kernels beside another checkout's, or beside --no-verify"),
+    "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
+    "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
 }
-"""By name: what it reports, and the module whose ``main`` does."""
-GPU = [name for name, benchmark in BENCHMARKS.items() if benchmark.gpu]
+"""By name: the module whose ``main`` makes it, and what it reports."""
+
+
+def gpu_names() -> list[str]:
+    """Benchmarks that need a GPU."""
+    return [name for name, (function, _) in BENCHMARKS.items() if function.startswith("gpu.")]
 
 
 def run(name: str, sizes: Sizes) -> list[Comparison]:
     """Run a benchmark; one comparison for each setting that it tries."""
-    done = BENCHMARKS[name].load()(sizes)
+    module, _, function = BENCHMARKS[name][0].rpartition(".")
+    done = getattr(import_module(f"benchmarks.{module}"), function)(sizes)
     return [done] if isinstance(done, Comparison) else list(done)
 
 
-def run_all(names: Sequence[str], sizes: Sizes) -> list[Comparison]:
-    """Results, one after the other; what was not asked for by name and cannot run here is passed over.
-
-    Raises
-    ------
-    MissingError
-        If a name is not known.
-    CapabilityError
-        If one that was named needs a GPU and none can be used.
-    """
+def run_all(names: Sequence[str], sizes: Sizes) -> list[dict[str, Any]]:
+    """Results as JSON; what was not asked for by name and needs a GPU that cannot be used is passed over."""
     for name in names:
         if name not in BENCHMARKS:
             raise MissingError(f"no benchmark {name!r}; there are: {', '.join([*BENCHMARKS, *REPORTS])}")
-    done: list[Comparison] = []
+    done = []
     for name in names or BENCHMARKS:
-        if BENCHMARKS[name].gpu and (reason := _gpu_missing()):
+        if name in gpu_names() and (reason := _gpu_missing()):
             if names:
                 raise CapabilityError(f"{name}: {reason}")
             print(f"{name}: skipped: {reason}", file=sys.stderr)
             continue
-        print(f"{name}: {BENCHMARKS[name].summary} ...", file=sys.stderr, flush=True)
-        done += run(name, sizes)
+        print(f"{name}: {BENCHMARKS[name][1]} ...", file=sys.stderr, flush=True)
+        done += [comparison.to_json() for comparison in run(name, sizes)]
     return done
 
 
@@ -109,62 +83,37 @@ def _gpu_missing() -> str:
         return str(error)
 
 
-def show(comparison: Comparison) -> str:
-    """A comparison as Markdown."""
-    result = comparison.to_json()
-    ours = [comparison.ours.name, rate(result["rate"], result["unit"]), f"{result['median_seconds']:.4g} s", "", ""]
-    rows = [ours]
-    for peer in result["peers"]:
-        if "ratio" not in peer:
-            rows.append([peer["name"], "-", "-", "-", peer["note"]])
-            continue
-        median = sorted(peer["seconds"])[len(peer["seconds"]) // 2]
-        ratio = spread(peer) + (f", aim {peer['target']:.2f}" if "target" in peer else "")
-        cpu = spread(peer, "cpu_ratio") if "cpu_ratio" in peer else "-"
-        rows.append([peer["name"], rate(peer["rate"], result["unit"]), f"{median:.4g} s", ratio, cpu])
-    settings = ", ".join(f"{name} {value}" for name, value in comparison.parameters.items())
-    heads = [comparison.name, "rate", "median", "faster by", "in processors' time"]
-    return f"{markdown(heads, rows, left=1)}\n{settings}\n"
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments and arguments[0] in REPORTS:
-        return int(import_module(f"benchmarks.{REPORTS[arguments[0]][1]}").main(arguments[1:]))
+        return int(import_module(f"benchmarks.{REPORTS[arguments[0]][0]}").main(arguments[1:]))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="which; all if none; gpu: all for a GPU")
     parser.add_argument("--list", action="store_true", help="list benchmarks and reports")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    parser.add_argument(
-        "--docs", type=Path, metavar="DIR", help="GPU: write DIR/benchmarks and the tables of DIR/gpu.md"
-    )
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="GPU: write DIR/benchmarks and tables of DIR/gpu.md")
     Sizes.options(parser)
     given = parser.parse_args(arguments)
     if given.list:
-        known = [*((n, b.summary) for n, b in BENCHMARKS.items()), *((n, s) for n, (s, _) in REPORTS.items())]
-        print("\n".join(f"{name:22}{summary}" for name, summary in known))
+        print("\n".join(f"{name:22}{summary}" for name, (_, summary) in (BENCHMARKS | REPORTS).items()))
         return 0
+    names = [n for name in given.names for n in (gpu_names() if name == "gpu" else [name])]
     try:
-        names = [n for name in given.names for n in (GPU if name == "gpu" else [name])]
         if given.docs:
-            import_module("benchmarks.gpu.page").write(given.docs, names or GPU, Sizes.given(given), run)
-        else:
-            _report(run_all(names, Sizes.given(given)), given.json)
+            import_module("benchmarks.gpu.page").write(given.docs, names or gpu_names(), Sizes.given(given), run)
+            return 0
+        done = run_all(names, Sizes.given(given))
     except TieringError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    return 0
-
-
-def _report(done: list[Comparison], out: Path | None) -> None:
-    machine = describe_machine(gpu=any("gpu" in comparison.name for comparison in done))
+    machine = describe_machine(gpu=any("gpu" in result["name"] for result in done))
     print(show_machine(machine) + "\n")
-    for comparison in done:
-        print(show(comparison))
-    if out:
-        document = {"machine": machine, "benchmarks": [comparison.to_json() for comparison in done]}
-        out.write_text(json.dumps(document, indent=1) + "\n")
+    for result in done:
+        print(comparison_table(result))
+    if given.json:
+        write_json(given.json, {"machine": machine, "benchmarks": done})
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
 """Paired timings: ours and each peer in turn, several times, so that a drifting machine hits all alike.
 
 The host of a virtual machine takes back memory that was freed some seconds ago, and giving it again costs ten times
-what a page fault does: whoever runs after a long peer would pay for it. So before each turn, of either side, as much
-memory as the work takes is touched and freed.
-
-The figure to quote is the median of the ratios of turns that follow each other, with its spread; single absolute times
-are not. Beside the clock on the wall stands the time of the processors (user and system), which a busy machine
-disturbs less.
+what a page fault does. So before each turn, of either side, as much memory as the work takes is touched and freed.
+The figure to quote is the median of the ratios of turns that follow each other, with its spread. The time of the
+processors (user and system) is disturbed less by a busy machine than the clock on the wall.
 """
 
 from __future__ import annotations
@@ -43,14 +40,11 @@ TOUCHED_PER_EDGE = 16
 
 @dataclass(frozen=True)
 class Spent:
-    """What a turn took."""
+    """What a turn took: seconds by the clock, seconds of processors, and what the work returned."""
 
     wall: float
-    """Seconds by the clock."""
     cpu: float
-    """Seconds of processors, user and system."""
     result: Any = None
-    """What the work returned."""
 
 
 @dataclass
@@ -58,13 +52,10 @@ class Side:
     """One side of a comparison."""
 
     name: str
-    """What ran, with its version."""
     seconds: list[float] = field(default_factory=list)
-    """Wall seconds of each turn; empty if it could not run."""
+    """Of each turn; empty if it could not run, and `note` says why."""
     cpu_seconds: list[float] = field(default_factory=list)
-    """Processor seconds of each turn."""
     note: str = ""
-    """Why it did not run."""
     target: float | None = None
     """Least ratio that is aimed at, if there is one."""
 
@@ -76,36 +67,17 @@ class Side:
 
 @dataclass
 class Comparison:
-    """Timings of one benchmark, ours beside its peers, from one run."""
+    """Timings of one benchmark, ours beside its peers; a turn does `amount` of work, in `unit`."""
 
     name: str
     parameters: dict[str, Any]
-    """Sizes, threads, repeats."""
     ours: Side
     peers: list[Side]
     amount: float
-    """Work done per turn, in `unit`."""
     unit: str
-    """``edges``, ``B``, ``reads``..."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form: medians; ratios with minimum and maximum, above 1 where ours is faster."""
-        peers = []
-        for peer in self.peers:
-            entry: dict[str, Any] = {
-                "name": peer.name,
-                "note": peer.note,
-                "seconds": peer.seconds,
-                "cpu_seconds": peer.cpu_seconds,
-            }
-            if peer.seconds:
-                entry |= _ratios("ratio", self.ours.seconds, peer.seconds)
-                if all([*self.ours.cpu_seconds, *peer.cpu_seconds]):
-                    entry |= _ratios("cpu_ratio", self.ours.cpu_seconds, peer.cpu_seconds)
-                entry["rate"] = self.amount / median(peer.seconds)
-            if peer.target is not None:
-                entry["target"] = peer.target
-            peers.append(entry)
+        """Medians; ratios with minimum and maximum, above 1 where ours is faster."""
         return {
             "name": self.name,
             "parameters": self.parameters,
@@ -115,8 +87,17 @@ class Comparison:
             "cpu_seconds": self.ours.cpu_seconds,
             "median_seconds": median(self.ours.seconds),
             "rate": self.amount / median(self.ours.seconds),
-            "peers": peers,
+            "peers": [self._peer(peer) for peer in self.peers],
         }
+
+    def _peer(self, peer: Side) -> dict[str, Any]:
+        entry = {name: getattr(peer, name) for name in ("name", "note", "seconds", "cpu_seconds")}
+        if peer.seconds:
+            entry |= _ratios("ratio", self.ours.seconds, peer.seconds)
+            if all([*self.ours.cpu_seconds, *peer.cpu_seconds]):
+                entry |= _ratios("cpu_ratio", self.ours.cpu_seconds, peer.cpu_seconds)
+            entry["rate"] = self.amount / median(peer.seconds)
+        return entry if peer.target is None else entry | {"target": peer.target}
 
 
 def _ratios(name: str, ours: list[float], theirs: list[float]) -> dict[str, Any]:
@@ -125,64 +106,55 @@ def _ratios(name: str, ours: list[float], theirs: list[float]) -> dict[str, Any]
     return {name: median(ratios), f"{name}_min": min(ratios), f"{name}_max": max(ratios)}
 
 
-def _option(default: Any, text: str, flag: str = "", kind: Callable[[str], Any] | None = None) -> Any:
-    """A field that is an option of the command line, too, where it has a `flag`."""
+def _option(flag: str, default: Any, text: str, kind: Callable[[str], Any] | None = None) -> Any:
+    """A field that is an option of the command line."""
     return field(default=default, metadata={"flag": flag, "help": text, "type": kind or type(default)})
-
-
-def _number_or_auto(text: str) -> int | str:
-    return int(text) if text.isdigit() else text
 
 
 @dataclass(frozen=True)
 class Sizes:
     """Sizes, threads and peers of a run; the defaults are those the documentation quotes."""
 
-    scale: int = _option(22, "R-MAT graphs have 2**SCALE nodes", "--scale")
-    edges: int = _option(50_331_648, "edges of the R-MAT graph, duplicates included", "--edges")
-    repeats: int = _option(5, "timed turns of each side", "--repeats")
-    threads: int = _option(2, "our threads; peers that can be told get as many", "--threads", parse_threads)
-    scramble: bool = _option(False, "ids of the R-MAT graph tell nothing about degrees (else: low, high)", "--scramble")
-    seed: int = _option(1, "seed of the graph")
-    image_bytes: int = _option(4 << 30, "file of random reads; tables that a GPU gathers from", "--size", parse_bytes)
-    seconds: float = _option(3.0, "length of a turn of random reads; turns on a GPU are no longer", "--seconds")
-    folder: Path = _option(Path(), "directory on the disk to measure", "--dir", Path)
-    stage_nodes: int = _option(0, "stages: nodes of the graph; 0: 2**SCALE", "--nodes")
-    memory: str = _option("auto", "stages: memory they are given; the kernel holds them to a tenth more", "--memory")
-    feature_bytes: int = _option(1 << 30, "stage layout: size of the feature table", "--features", parse_bytes)
-    row_bytes: int = _option(2048, "stage layout, epochs on a GPU: bytes of a row", "--row-bytes")
-    slow_peers: bool = _option(True, "without peers of tens of seconds a turn", "--no-slow-peers")
-    dgl_python: Path | None = _option(
-        None, "interpreter of an environment with DGL; default: this", "--dgl-python", Path
-    )
-    graphbolt_python: Path | None = _option(
-        None, "interpreter of an environment with GraphBolt", "--graphbolt-python", Path
-    )
-    gpu_sms: int | str = _option(
-        "auto", "GPU: multiprocessors for gathers from host memory; 0: all; auto: a tenth", "--sms", _number_or_auto
-    )
+    scale: int = _option("--scale", 22, "R-MAT graphs have 2**SCALE nodes")
+    edges: int = _option("--edges", 50_331_648, "edges of the R-MAT graph, duplicates included")
+    repeats: int = _option("--repeats", 5, "timed turns of each side")
+    threads: int = _option("--threads", 2, "our threads; peers that can be told get as many", parse_threads)
+    scramble: bool = _option("--scramble", False, "ids of the R-MAT graph tell nothing about degrees (else: low, high)")
+    seed: int = _option("--seed", 1, "seed of the graph")
+    image_bytes: int = _option("--size", 4 << 30, "file of random reads; tables that a GPU gathers from", parse_bytes)
+    seconds: float = _option("--seconds", 3.0, "length of a turn of random reads; turns on a GPU are no longer")
+    folder: Path = _option("--dir", Path(), "directory on the disk to measure", Path)
+    stage_nodes: int = _option("--nodes", 0, "stages: nodes of the graph; 0: 2**SCALE")
+    memory: str = _option("--memory", "auto", "stages: memory they get; the kernel holds them to a tenth more")
+    feature_bytes: int = _option("--features", 1 << 30, "stage layout: size of the feature table", parse_bytes)
+    row_bytes: int = _option("--row-bytes", 2048, "stage layout, epochs on a GPU: bytes of a row")
+    slow_peers: bool = _option("--no-slow-peers", True, "without peers of tens of seconds a turn")
+    dgl_python: Path | None = _option("--dgl-python", None, "interpreter with DGL; default: this", Path)
+    graphbolt_python: Path | None = _option("--graphbolt-python", None, "interpreter with GraphBolt", Path)
+    gpu_sms: str = _option("--sms", "auto", "GPU: multiprocessors for gathers from host memory; 0: all; auto: a tenth")
     gpu_times_out: Path | None = _option(
-        None, "gpu-times: write them for layout --access-costs", "--gpu-times-out", Path
+        "--gpu-times-out", None, "gpu-times: write them for layout --access-costs", Path
     )
 
     @classmethod
-    def options(cls, parser: argparse.ArgumentParser) -> None:
-        """Add the options to a command line."""
-        for each in fields(cls):
-            how: dict[str, Any] = {"type": each.metadata["type"]}
-            if isinstance(each.default, bool):
-                how = {"action": "store_false" if each.default else "store_true"}
-            if flag := each.metadata["flag"]:
-                parser.add_argument(flag, dest=each.name, default=each.default, help=each.metadata["help"], **how)
+    def options(cls, parser: argparse.ArgumentParser, *names: str) -> None:
+        """Add the options of these names, or all, to a command line."""
+        for option in [option for option in fields(cls) if option.name in names or not names]:
+            how: dict[str, Any] = {"type": option.metadata["type"]}
+            if isinstance(option.default, bool):
+                how = {"action": "store_false" if option.default else "store_true"}
+            flag, text = option.metadata["flag"], option.metadata["help"]
+            parser.add_argument(flag, dest=option.name, default=option.default, help=text, **how)
 
     @classmethod
     def given(cls, options: argparse.Namespace) -> Sizes:
-        """What the command line says."""
-        return cls(**{each.name: getattr(options, each.name) for each in fields(cls) if each.metadata["flag"]})
+        """What the command line says, defaults for what it does not have."""
+        names = {option.name for option in fields(cls)}
+        return cls(**{name: value for name, value in vars(options).items() if name in names})
 
     @property
     def nodes(self) -> int:
-        """Number of nodes of the R-MAT graph."""
+        """Nodes of the R-MAT graph."""
         return 1 << self.scale
 
     @property
@@ -195,10 +167,8 @@ class Sizes:
         return native.rmat_edges(self.scale, self.edges, self.seed, self.threads, self.scramble)
 
     def csc(self) -> Csc:
-        """The graph as CSC: ``(indptr, indices)``."""
-        src, dst = self.edge_list()
-        indptr, indices, _ = native.coo_to_csc(src, dst, self.nodes, self.nodes, self.threads)
-        return indptr, indices
+        """The graph as ``(indptr, indices)``."""
+        return native.coo_to_csc(*self.edge_list(), self.nodes, self.nodes, self.threads)[:2]
 
     def compare(self, name: str, ours: Work, peers: Sides, amount: float, **more: Any) -> Comparison:
         """`compare` on the R-MAT graph; `amount` is in edges, `more` parameters are reported beside the graph's."""
@@ -222,19 +192,7 @@ def compare(
     memory: int = 0,
     warm_up: bool = True,
 ) -> Comparison:
-    """Run ours and the peers in turn.
-
-    Parameters
-    ----------
-    amount, unit
-        Work per turn, for rates.
-    targets
-        By peer: least ratio that is aimed at.
-    memory
-        Bytes that the work takes, to be touched before each turn.
-    warm_up
-        Run ours once before.
-    """
+    """Run ours, once before if it is to warm up, and the peers in turn; `memory` bytes are touched before each turn."""
     if warm_up:
         ours()
     side = Side("tiering")
@@ -264,7 +222,7 @@ def take_turn(work: Work, memory: int = 0) -> Spent:
 def cpu_seconds() -> float:
     """User and system time of this process and of its children that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def touch_memory(nbytes: int) -> None:
@@ -276,12 +234,6 @@ def touch_memory(nbytes: int) -> None:
 
 
 def expect(benchmark: str, same: bool, what: str) -> None:
-    """Refuse to time what does not compute the same.
-
-    Raises
-    ------
-    InternalError
-        If `same` is false; `what` says what differs.
-    """
+    """Refuse to time what does not compute the same: raises `InternalError` that says what differs."""
     if not same:
         raise InternalError(f"benchmark {benchmark}: our result and the peer's differ in their {what}")

@@ -9,62 +9,50 @@ themselves is inside their time.
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import Comparison, Csc, FloatArray, Ids, Sizes, Work, compare, expect
-from benchmarks.workers import Worker
+from benchmarks.workers import Worker, library
 from tiering import native
-from tiering.errors import CapabilityError
 
 DAMPING, SWEEPS = 0.85, 5
 FANOUTS, BATCH_SIZE, TRAIN_SHARE = (10, 10, 10), 1000, 0.01
 
 
-class Copier:
-    """Copies memory with several threads, between two arrays that are larger than the caches."""
+@contextmanager
+def copier(megabytes: int, threads: int) -> Iterator[tuple[Callable[[int], None], int]]:
+    """A function that copies memory until so many bytes were read and written in all, and those of a whole copy."""
+    source = np.ones(max(megabytes * 1_000_000 // 8, threads))
+    target, whole = np.empty_like(source), 2 * source.nbytes
+    cuts = np.linspace(0, source.size, threads + 1).astype(int)
+    with ThreadPoolExecutor(threads) as pool:
 
-    def __init__(self, megabytes: int, threads: int) -> None:
-        self._source = np.ones(max(megabytes * 1_000_000 // 8, threads))
-        self._target = np.empty_like(self._source)
-        self._cuts = np.linspace(0, self._source.size, threads + 1).astype(int)
-        self._pool = ThreadPoolExecutor(threads)
-        self.nbytes = 2 * self._source.nbytes
-        """Bytes read and written by one whole copy."""
+        def part(t: int, share: float) -> None:
+            first, last = cuts[t], cuts[t] + int(share * (cuts[t + 1] - cuts[t]))
+            np.copyto(target[first:last], source[first:last])
 
-    def copy(self, nbytes: int) -> None:
-        """Copy until `nbytes` have been read and written in all."""
-        rounds, rest = divmod(nbytes, self.nbytes)
-        for share in [1.0] * rounds + [rest / self.nbytes]:
-            list(self._pool.map(self._part, range(self._cuts.size - 1), [share] * (self._cuts.size - 1)))
+        def copy(nbytes: int) -> None:
+            rounds, rest = divmod(nbytes, whole)
+            for share in [1.0] * rounds + [rest / whole]:
+                list(pool.map(part, range(threads), [share] * threads))
 
-    def _part(self, t: int, share: float) -> None:
-        first, last = self._cuts[t], self._cuts[t] + int(share * (self._cuts[t + 1] - self._cuts[t]))
-        np.copyto(self._target[first:last], self._source[first:last])
-
-    def __enter__(self) -> Copier:
-        self.copy(self.nbytes)  # first touch
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._pool.shutdown()
+        copy(whole)  # first touch
+        yield copy, whole
 
 
 def copy(sizes: Sizes) -> Comparison:
     """Memory of about the size of the graph copied; the rate counts bytes read and bytes written."""
     megabytes = max(1, min(2048, sizes.edges // 25_000))
-    with Copier(megabytes, sizes.threads) as copier:
+    with copier(megabytes, sizes.threads) as (work, nbytes):
         return compare(
-            "copy", lambda: copier.copy(copier.nbytes), {}, amount=copier.nbytes, unit="B", repeats=sizes.repeats,
+            "copy", lambda: work(nbytes), {}, amount=nbytes, unit="B", repeats=sizes.repeats,
             parameters={"megabytes": megabytes, "threads": sizes.threads},
         )  # fmt: skip
 
@@ -75,8 +63,7 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
     n = sizes.nodes
 
     def ours() -> Csc:
-        indptr, indices, _ = native.coo_to_csc(src, dst, n, n, sizes.threads)
-        return indptr, indices
+        return native.coo_to_csc(src, dst, n, n, sizes.threads)[:2]
 
     indptr, indices = ours()
     coo = sparse.coo_matrix((np.ones(sizes.edges, np.int8), (src, dst)), shape=(n, n))
@@ -84,14 +71,15 @@ def coo_to_csc(sizes: Sizes) -> Comparison:
     expect("coo-to-csc", np.array_equal(np.diff(indptr), np.bincount(dst, minlength=n)), "column lengths")
     same = _distinct(indptr, indices) == _distinct(merged.indptr, merged.indices)
     expect("coo-to-csc", same, "neighbours, duplicates merged")
-    with _dgl(sizes, nodes=np.array(n), src=src, dst=dst) as (dgl, folder):
+    arrays = {"nodes": np.array(n), "src": src, "dst": dst}
+    with library("dgl", sizes.dgl_python or sys.executable, {}, arrays) as (dgl, folder):
         peers: dict[str, Work | str] = {"scipy coo.tocsc": coo.tocsc}
         peers["dgl formats('csc')"] = dgl.work("to csc") if isinstance(dgl, Worker) else dgl
         if isinstance(dgl, Worker):
             dgl.turn("save csc")
-            found = [np.load(folder / f"{name}.npy") for name in ("indptr", "indices")]
-            expect("coo-to-csc", np.array_equal(found[0], indptr), "DGL's column lengths")
-            expect("coo-to-csc", _distinct(found[0], found[1]) == _distinct(indptr, indices), "DGL's neighbours")
+            theirs = [np.load(folder / f"{name}.npy") for name in ("indptr", "indices")]
+            expect("coo-to-csc", np.array_equal(theirs[0], indptr), "DGL's column lengths")
+            expect("coo-to-csc", _distinct(*theirs) == _distinct(indptr, indices), "DGL's neighbours")
         return sizes.compare("coo-to-csc", ours, peers, sizes.edges)
 
 
@@ -123,7 +111,8 @@ def relabel(sizes: Sizes) -> Comparison:
     if not sizes.slow_peers:
         return sizes.compare("relabel", ours, peers, sizes.edges)
     dst = np.repeat(np.arange(n, dtype=indices.dtype), np.diff(indptr))
-    with _dgl(sizes, nodes=np.array(n), src=indices, dst=dst, new_to_old=new_to_old) as (dgl, _):
+    arrays = {"nodes": np.array(n), "src": indices, "dst": dst, "new_to_old": new_to_old}
+    with library("dgl", sizes.dgl_python or sys.executable, {}, arrays) as (dgl, _):
         peers["dgl.reorder_graph"] = dgl.work("reorder") if isinstance(dgl, Worker) else dgl
         return sizes.compare("relabel", ours, peers, sizes.edges)
 
@@ -135,10 +124,8 @@ def wrpr(sizes: Sizes) -> Comparison:
     start, teleport = np.full(n, 1.0 / n), np.full(n, (1 - DAMPING) / n)
 
     def ours() -> FloatArray:
-        relations = [(0, 0, indptr, indices)]
-        return native.reverse_pagerank(
-            relations, [n], [start], [teleport], DAMPING, SWEEPS, 0.0, sizes.threads
-        )[0][0]  # fmt: skip
+        relations, threads = [(0, 0, indptr, indices)], sizes.threads
+        return native.reverse_pagerank(relations, [n], [start], [teleport], DAMPING, SWEEPS, 0.0, threads)[0][0]
 
     def products(matrix: Any) -> FloatArray:
         scores = start
@@ -189,8 +176,8 @@ def _sweeps(
     csc: Csc,
     column_values: FloatArray,
     sweeps: int,
-    ours: Callable[[], FloatArray],
-    products: Callable[[Any], FloatArray],
+    ours: Work,
+    products: Callable[[Any], Any],
 ) -> Comparison:
     """Ours, scipy's `products` with the matrix of `column_values`, and a copy of the bytes of `sweeps` sweeps."""
     indptr, indices = csc
@@ -199,29 +186,12 @@ def _sweeps(
     matrix = sparse.csr_matrix((column_values[columns], columns, row_starts), shape=(n, n))
     expect(name, np.allclose(ours(), products(matrix), rtol=1e-9, atol=0), "scores")
     nbytes = sweeps * (indices.nbytes + n * 24)  # indices once; indptr, a vector read and a vector written
-    with Copier(max(1, min(256, nbytes // 2_000_000)), sizes.threads) as copier:
+    with copier(max(1, min(256, nbytes // 2_000_000)), sizes.threads) as (work, _):
         peers = {
             "scipy csr @ x, matrix ready": lambda: products(matrix),
-            "memory copied, bytes of the sweeps": lambda: copier.copy(nbytes),
+            "memory copied, bytes of the sweeps": lambda: work(nbytes),
         }
         return sizes.compare(name, ours, peers, sweeps * indices.size, sweeps=sweeps, sweep_bytes=nbytes)
-
-
-@contextmanager
-def _dgl(sizes: Sizes, **arrays: Any) -> Iterator[tuple[Worker | str, Path]]:
-    """DGL with these arrays, or why it is not there; and where it saves what it is asked to save."""
-    with tempfile.TemporaryDirectory(prefix="tiering-bench-") as name:
-        folder = Path(name)
-        for key, array in arrays.items():
-            np.save(folder / f"{key}.npy", array)
-        (folder / "task.json").write_text("{}")
-        try:
-            worker = Worker(sizes.dgl_python or sys.executable, "peers.py", "dgl", folder)
-        except CapabilityError as error:
-            yield f"not installed or not loadable: {error}", folder
-            return
-        with worker:
-            yield worker, folder
 
 
 def _column_sums(indptr: Ids, indices: Ids) -> Ids:

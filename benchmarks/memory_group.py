@@ -38,13 +38,7 @@ class MemoryGroup:
 
 @contextmanager
 def memory_group(limit: int, mount: Path = MOUNT, own: Path = Path("/proc/self/cgroup")) -> Iterator[MemoryGroup]:
-    """A group of at most `limit` bytes, without swap; removed at the end.
-
-    Raises
-    ------
-    CapabilityError
-        If none can be made here.
-    """
+    """A group of at most `limit` bytes, without swap, removed at the end; `CapabilityError` if none can be made."""
     reasons = []
     for parent, unified in _parents(mount, own):
         path = parent / f"tiering-{os.getpid()}"

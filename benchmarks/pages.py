@@ -1,24 +1,100 @@
-"""Figures kept in a file, and tables written into a page of docs/ between two marks."""
+"""What a run is reported as: the machine, figures kept in a file, Markdown tables, also between two marks of a page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from tiering import cuda
+from tiering.units import format_bytes
 
-def kept_results(path: Path, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file of results has from this processor, GPU and driver; a new document without."""
-    document = json.loads(path.read_text()) if path.exists() else {}
-    known = document.get("machine", {})
-    same = all(known.get(name) == machine.get(name) for name in ("processor", "gpu"))
-    return {"machine": dict(machine), "results": document["results"] if same else {}}
+_PACKAGES = ("tiering", "numpy", "scipy", "torch", "dgl", "pyarrow")
+_QUERY = ("driver_version", "pcie.link.gen.max", "pcie.link.width.max")
 
 
-def keep(path: Path, document: Mapping[str, Any]) -> None:
+def describe_machine(*, gpu: bool = False) -> dict[str, Any]:
+    """Processor, usable cores, memory in bytes, kernel, versions, GPU 0 if asked for; no host name, no paths."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    machine: dict[str, Any] = {
+        "processor": names[0] if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release().split("-")[0],
+        "python": platform.python_version(),
+        "versions": {name: known for name in _PACKAGES if (known := _version(name))},
+    }
+    return machine | {"gpu": _describe_gpu()} if gpu and not cuda.unavailable() else machine
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _describe_gpu() -> dict[str, Any]:
+    """Name, capability, multiprocessors and memory; driver and link; CUDA of driver, build and torch."""
+    import torch
+
+    info = cuda.device_info(0)
+    served, built = cuda.driver_and_build()
+    command = ["nvidia-smi", f"--id={info.pci_bus}", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split(",")
+    except (OSError, subprocess.SubprocessError):
+        said = []
+    return {
+        "name": info.name,
+        "capability": info.capability,
+        "multiprocessors": info.multiprocessors,
+        "memory_bytes": info.total_bytes,
+        "driver": dict(zip(_QUERY, (value.strip() for value in said), strict=False)),
+        "cuda": {"driver serves": served, "tiering": built, "torch": str(torch.version.cuda)},
+        "kernels": cuda.architectures(),
+    }
+
+
+def show_machine(machine: Mapping[str, Any]) -> str:
+    """What it ran on, in one line."""
+    parts = [f"{machine['processor']}, {machine['cores']} cores, {format_bytes(machine['memory_bytes'])}"]
+    if gpu := machine.get("gpu"):
+        parts.append(f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {format_bytes(gpu['memory_bytes'])}")
+        parts += [f"{name} {value}" for name, value in gpu["driver"].items()]
+        parts += [f"CUDA of {name.removesuffix(' serves')} {value}" for name, value in gpu["cuda"].items()]
+    return "; ".join([*parts, f"Linux {machine['kernel']}", *(f"{n} {v}" for n, v in machine["versions"].items())])
+
+
+def keep_results(
+    path: Path, machine: Mapping[str, Any], works: Iterable[tuple[str, Callable[[], Any]]]
+) -> dict[str, Any]:
+    """A document of results, written to `path` after each work; what is there already and ran here does not run again.
+
+    Here means the same processor and GPU (with its driver).
+    """
+    known = json.loads(path.read_text()) if path.exists() else {"machine": {}}
+    same = all(known["machine"].get(name) == machine.get(name) for name in ("processor", "gpu"))
+    document = {"machine": dict(machine), "results": known["results"] if same else {}}
+    for name, work in works:
+        if name not in document["results"]:
+            print(name, file=sys.stderr, flush=True)
+            document["results"][name] = work()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, document)
+    return document
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Write a file of results."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
@@ -36,6 +112,22 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0)
     """A Markdown table; the columns after the first `left` are aligned right."""
     rules = "|" + "---|" * left + "---:|" * (len(heads) - left)
     return "\n".join(["| " + " | ".join(heads) + " |", rules, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def comparison_table(result: Mapping[str, Any]) -> str:
+    """A comparison, as JSON has it, in Markdown, with its parameters below."""
+    ours = f"{result['median_seconds']:.4g} s"
+    rows = [["tiering", rate(result["rate"], result["unit"]), ours, "", ""]]
+    for peer in result["peers"]:
+        if "ratio" not in peer:
+            rows.append([peer["name"], "-", "-", "-", peer["note"]])
+            continue
+        ratio = spread(peer) + (f", aim {peer['target']:.2f}" if "target" in peer else "")
+        cpu = spread(peer, "cpu_ratio") if "cpu_ratio" in peer else "-"
+        rows.append([peer["name"], rate(peer["rate"], result["unit"]), f"{median(peer['seconds']):.4g} s", ratio, cpu])
+    settings = ", ".join(f"{name} {value}" for name, value in result["parameters"].items())
+    heads = [result["name"], "rate", "median", "faster by", "in processors' time"]
+    return f"{markdown(heads, rows, left=1)}\n{settings}\n"
 
 
 def rate(value: float, unit: str) -> str:

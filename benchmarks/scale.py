@@ -10,17 +10,16 @@ anew. The largest takes 60 GB of disk and some ten minutes.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import stages
 from benchmarks.harness import Sizes
-from benchmarks.machine import describe_machine
-from benchmarks.pages import keep, kept_results, markdown, put
+from benchmarks.pages import describe_machine, keep_results, markdown, put
+from benchmarks.stages import STAGES, chain, layout
 
 PAPERS = (111_059_956, 1_615_685_872)
 """Nodes and edges of ogbn-papers100M."""
@@ -30,7 +29,6 @@ MEMORY = ("1GiB", "2GiB")
 ROWS = ((512, 5 * 10**9, "1GiB"), (2048, 5 * 10**9, "1GiB"), (4096, 5 * 10**9, "1GiB"), (2048, 20 * 10**9, "4GiB"))
 FEW, MANY = 100_000_000, 400_000_000
 BEGIN, END = "<!-- scale: {} -->", "<!-- scale: end -->"
-STAGES = ("import", "score", "reorder")
 
 
 def settings(sizes: Sizes, largest: int) -> Iterator[tuple[str, Sizes]]:
@@ -53,8 +51,8 @@ def settings(sizes: Sizes, largest: int) -> Iterator[tuple[str, Sizes]]:
 
 def run(series: str, sizes: Sizes) -> list[dict[str, Any]]:
     """Results of the stages, or of the layout."""
-    done = [stages.layout(sizes)] if series == "rows" else stages.chain(sizes)
-    return [{"series": series, **each.to_json()} for each in done]
+    done = [layout(sizes)] if series == "rows" else chain(sizes)
+    return [{"series": series, **result.to_json()} for result in done]
 
 
 def key(series: str, sizes: Sizes) -> str:
@@ -74,7 +72,7 @@ def tables(results: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
             cells = [str(about["row_bytes"]), f"{about['rows']:,}", about["memory"], *_times(done[0])]
             cells.append(f"{mapped['ratio']:.0f}" if mapped else "-")
         else:
-            times = {each["name"]: _times(each) for each in done}
+            times = {result["name"]: _times(result) for result in done}
             cells = [f"{about['nodes']:,}", f"{about['edges']:,}", str(about["threads"]), about["memory"]]
             cells += [cell for stage in STAGES for cell in times[stage]]
         made.setdefault(done[0]["series"], []).append(cells)
@@ -92,7 +90,7 @@ def write_docs(docs: Path, results: dict[str, list[dict[str, Any]]]) -> None:
     """Tables into ``internals/scale.md``, the plot beside."""
     for series, table in tables(results).items():
         put(docs / "internals" / "scale.md", BEGIN.format(series), END, table)
-    plot([each for done in results.values() for each in done], docs / "images" / "scale.png")
+    plot([result for done in results.values() for result in done], docs / "images" / "scale.png")
 
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
@@ -104,10 +102,10 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for stage, colour in zip(STAGES, ("tab:blue", "tab:orange", "tab:green"), strict=True):
-        done = [each for each in results if each["series"] == "edges" and each["name"] == stage]
-        edges = [each["parameters"]["edges"] for each in done]
-        axes.plot(edges, [each["median_seconds"] for each in done], "o-", color=colour, label=stage)
-        floor = [median(each["peers"][0]["seconds"]) for each in done]
+        done = [result for result in results if result["series"] == "edges" and result["name"] == stage]
+        edges = [result["parameters"]["edges"] for result in done]
+        axes.plot(edges, [result["median_seconds"] for result in done], "o-", color=colour, label=stage)
+        floor = [median(result["peers"][0]["seconds"]) for result in done]
         axes.plot(edges, floor, ":", color=colour, label=f"{stage}: its files read and written")
     axes.set(xscale="log", yscale="log", xlabel="edges", ylabel="seconds")
     axes.grid(alpha=0.3, which="both")
@@ -120,23 +118,17 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
 def main(argv: Sequence[str]) -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale", description=__doc__.splitlines()[0])
-    parser.add_argument("--dir", type=Path, default=Path(), help="where the graphs lie for a while")
     parser.add_argument("--largest", type=int, default=PAPERS[1], help="edges of the largest graph")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--memory", default="8GiB")
     parser.add_argument("--docs", type=Path)
+    Sizes.options(parser, "threads", "memory", "folder")
+    parser.set_defaults(memory="8GiB")
     given = parser.parse_args(argv)
-    file = (given.docs or given.dir) / "benchmarks" / "scale.json"
-    document = kept_results(file, describe_machine())
-    sizes = Sizes(threads=given.threads, memory=given.memory, folder=given.dir)
-    for series, each in settings(sizes, given.largest):
-        name = key(series, each)
-        if name not in document["results"]:
-            print(f"{series}: {name}", file=sys.stderr, flush=True)
-            document["results"][name] = run(series, each)
-            keep(file, document)
+    file = (given.docs or given.folder) / "benchmarks" / "scale.json"
+    wanted = settings(Sizes.given(given), given.largest)
+    works = ((key(series, sizes), partial(run, series, sizes)) for series, sizes in wanted)
+    results = keep_results(file, describe_machine(), works)["results"]
     if given.docs:
-        write_docs(given.docs, document["results"])
-    for series, table in tables(document["results"]).items():
+        write_docs(given.docs, results)
+    for series, table in tables(results).items():
         print(f"\n{series}\n{table}")
     return 0

@@ -12,15 +12,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import describe_machine
-from benchmarks.pages import markdown, put
+from benchmarks.pages import describe_machine, markdown, put
 from tiering import native, pipeline
 from tiering.datasets.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
@@ -40,24 +39,6 @@ BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where data lie and results go."""
-
-    data: Path
-    work: Path
-    small: bool
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A graph with training nodes."""
-
-    about: str
-    make: Callable[[Place], Graph]
-    train: Callable[[Graph], Any] = lambda graph: None
-
-
-@dataclass(frozen=True)
 class Table:
     """One table: predictors by rows, capacities by columns, once per way of sampling."""
 
@@ -70,40 +51,39 @@ class Table:
     tiers: dict[str, Any] = field(default_factory=dict)
 
 
-def _real(name: str, **options: Any) -> Callable[[Place], Graph]:
-    return lambda place: pipeline.import_dataset(place.data / name, place.work / name, **options)
-
-
-def _rmat(place: Place) -> Graph:
-    scale = 12 if place.small else 20
-    source, target = native.rmat_edges(scale, 12 << scale, 0, 1, True)
-    folder = place.work / "rmat-data"
-    folder.mkdir()
-    np.save(folder / "edge_index.npy", np.stack([source, target]))
-    np.save(folder / "edge_weight.npy", np.random.default_rng(0).exponential(size=source.size).astype(np.float32))
-    return pipeline.import_dataset(folder, place.work / "rmat", num_nodes=1 << scale)
-
-
-def _hetero(place: Place) -> Graph:
-    nodes = 4_000 if place.small else 400_000
-    generate(place.work / "hetero-data", nodes=nodes, edges=10 * nodes, dim=16, classes=8, hetero=True, seed=0)
-    return pipeline.import_dataset(place.work / "hetero-data", place.work / "hetero")
-
-
-def _one_percent(graph: Graph) -> Any:
-    count = graph.num_nodes()
-    return np.sort(np.random.default_rng(0).choice(count, count // 100, replace=False))
-
-
 DATASETS = {
-    "cnr-2000": Dataset("a web graph, 325,557 nodes, 3.2 M edges, 1 % train", _real("cnr-2000"), _one_percent),
-    "tolokers": Dataset(
-        "11,758 workers, 1.0 M edges (both directions), half of them train", _real("tolokers", reverse_edges=True)
-    ),
-    "dblp-citation": Dataset("17,716 papers, 105,734 edges, 80 of them train", _real("dblp-citation")),
-    "rmat": Dataset("R-MAT, 1.0 M nodes, 12.6 M edges, ids scrambled, 1 % train", _rmat, _one_percent),
-    "hetero": Dataset("`tiering generate --hetero`, 400 k nodes of four types, 4 M edges", _hetero),
+    "cnr-2000": "a web graph, 325,557 nodes, 3.2 M edges, 1 % train",
+    "tolokers": "11,758 workers, 1.0 M edges (both directions), half of them train",
+    "dblp-citation": "17,716 papers, 105,734 edges, 80 of them train",
+    "rmat": "R-MAT, 1.0 M nodes, 12.6 M edges, ids scrambled, 1 % train",
+    "hetero": "`tiering generate --hetero`, 400 k nodes of four types, 4 M edges",
 }
+GENERATED = ("rmat", "hetero")
+
+
+def make_graph(name: str, data: Path, work: Path, small: bool) -> tuple[Graph, Any]:
+    """A dataset's graph, imported or generated in `work`, and its training nodes where it has no split."""
+    options: dict[str, Any] = {"reverse_edges": True} if name == "tolokers" else {}
+    place = data / name
+    if name in GENERATED:
+        place = work / f"{name}-data"
+    if name == "hetero":
+        nodes = 4_000 if small else 400_000
+        generate(place, nodes=nodes, edges=10 * nodes, dim=16, classes=8, hetero=True, seed=0)
+    if name == "rmat":
+        scale = 12 if small else 20
+        options["num_nodes"] = 1 << scale
+        source, target = native.rmat_edges(scale, 12 << scale, 0, 1, True)
+        place.mkdir()
+        np.save(place / "edge_index.npy", np.stack([source, target]))
+        np.save(place / "edge_weight.npy", np.random.default_rng(0).exponential(size=source.size).astype(np.float32))
+    graph = pipeline.import_dataset(place, work / name, **options)
+    if name not in ("cnr-2000", "rmat"):
+        return graph, None
+    count = graph.num_nodes()
+    return graph, np.sort(np.random.default_rng(0).choice(count, count // 100, replace=False))
+
+
 _DEPTHS = [{"fanouts": [10] * hops, "batch_size": 256} for hops in (2, 3, 4, 5)]
 _CNR, _RMAT = {"fanouts": [10, 10, 10], "batch_size": 256}, {"fanouts": [10, 10], "batch_size": 256}
 TABLES = (
@@ -130,31 +110,31 @@ TABLES = (
 
 def measure(table: Table, graph: Graph, train: Any, work: Path) -> list[dict[str, Any]]:
     """Score by every method and judge them side by side, once per way of sampling."""
-    found = []
+    runs = []
     for number, how in enumerate(table.samplings):
         scores, seconds = {}, {}
         for method, epochs in table.methods:
             if method == "vip" and how.get("sampler", "uniform") not in UNIFORM:
                 continue
             label = f"{method} K={epochs}" if epochs else method
-            options = {**how, **({"epochs": epochs} if epochs else {})}
-            options = options if method in ("vip", "presample", "hybrid") else {}
-            out = work / f"{table.name}-{number}-{label}"
+            options = dict(how) if method in ("vip", "presample", "hybrid") else {}
+            if epochs:
+                options["epochs"] = epochs
+            if method not in ("degree", "rpr"):
+                options["train"] = train
             start = time.perf_counter()
-            needs = {} if method in ("degree", "rpr") else {"train": train}
-            scores[label] = pipeline.score(graph, out, method, **needs, **options)
+            scores[label] = pipeline.score(graph, work / f"{table.name}-{number}-{label}", method, **options)
             seconds[label] = round(time.perf_counter() - start, 3)
         tiers = parse_capacities(**table.tiers) if table.tiers else None
-        result = evaluate(
-            graph, scores, SamplingOptions(**how), train=train, shares=SHARES, judge=table.judge, tiers=tiers
-        )
-        found.append({"sampling": how, "seconds": seconds, "result": result.to_json()})
-    return found
+        sampling = SamplingOptions(**how)
+        result = evaluate(graph, scores, sampling, train=train, shares=SHARES, judge=table.judge, tiers=tiers)
+        runs.append({"sampling": how, "seconds": seconds, "result": result.to_json()})
+    return runs
 
 
 def render(table: Table, runs: Sequence[dict[str, Any]]) -> str:
     """A table as Markdown."""
-    about = DATASETS[table.dataset].about
+    about = DATASETS[table.dataset]
     parts = [f"### {table.title}: {table.dataset}\n\n{about[0].upper() + about[1:]}.\n"]
     for run in runs:
         parts.append(f"{_how(run)}\n\n{_hit_rates(run)}\n")
@@ -208,29 +188,24 @@ def _links(run: dict[str, Any]) -> str:
     heads, rows = ["MB per epoch over the", *(link.replace("_", " ") for link in links)], []
     for name, traffic in plan["scores"].items():
         moved = [traffic["links"][link]["bytes_per_epoch"] / 1e6 for link in links]
-        rows.append([name, *(f"{each:.1f}" for each in moved)])
+        rows.append([name, *(f"{nbytes:.1f}" for nbytes in moved)])
     sizes = ", ".join(f"{tier} {size}" for tier, size in plan["capacities"].items() if isinstance(size, str))
     return f"What each plan moves, with {sizes}, the rest on SSD:\n\n{markdown(heads, rows, left=1)}"
 
 
 def write(docs: Path, done: dict[str, Any]) -> None:
     """Write the figures, and the tables between the markers of ``scores.md``."""
+
+    def rounded(runs: Any) -> Any:
+        return json.loads(json.dumps(runs), parse_float=lambda text: float(f"{float(text):.6g}"))
+
     (docs / "benchmarks").mkdir(exist_ok=True)
-    lines = [f"  {json.dumps(name)}: {json.dumps(_rounded(runs))}" for name, runs in done["tables"].items()]
+    lines = [f"  {json.dumps(name)}: {json.dumps(rounded(runs))}" for name, runs in done["tables"].items()]
     tables = "{\n" + ",\n".join(lines) + "\n }"
     text = f'{{\n "machine": {json.dumps(done["machine"])},\n "tables": {tables}\n}}\n'
     (docs / "benchmarks" / "scores.json").write_text(text)
     parts = [render(table, done["tables"][table.name]) for table in TABLES if table.name in done["tables"]]
     put(docs / "scores.md", BEGIN, END, "\n" + "\n".join(parts))
-
-
-def _rounded(value: Any) -> Any:
-    """Floats to 6 significant digits, in lists and dicts too."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    return [_rounded(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def main(argv: Sequence[str]) -> int:
@@ -246,19 +221,16 @@ def main(argv: Sequence[str]) -> int:
     figures = asked.docs / "benchmarks" / "scores.json"
     done = json.loads(figures.read_text()) if figures.exists() else {"tables": {}}
     done["machine"] = describe_machine()
-    graphs: dict[str, Graph] = {}
+    graphs: dict[str, tuple[Graph, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
-        place = Place(asked.data, Path(name), asked.small)
         for table in TABLES:
-            dataset = DATASETS[table.dataset]
-            generated = table.dataset in ("rmat", "hetero")
+            dataset = table.dataset
             wanted = table.name in (asked.names or [table.name])
-            if not wanted or not (generated or (asked.data / table.dataset).is_dir()):
+            if not wanted or not (dataset in GENERATED or (asked.data / dataset).is_dir()):
                 continue
             print(table.name, file=sys.stderr)
-            if table.dataset not in graphs:
-                graphs[table.dataset] = dataset.make(place)
-            graph = graphs[table.dataset]
-            done["tables"][table.name] = measure(table, graph, dataset.train(graph), place.work)
+            if dataset not in graphs:
+                graphs[dataset] = make_graph(dataset, asked.data, Path(name), asked.small)
+            done["tables"][table.name] = measure(table, *graphs[dataset], Path(name))
     write(asked.docs, done)
     return 0

@@ -27,7 +27,6 @@ _AMOUNT = 1000
 def ssd(sizes: Sizes) -> Comparison:
     """Gather random 4 KiB rows from an image in `sizes.folder`, and let fio read the same file, in turn."""
     nbytes = max(ALIGNMENT, sizes.image_bytes // ALIGNMENT * ALIGNMENT)
-    fio = shutil.which("fio")
     with storage_errors(sizes.folder), tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=sizes.folder) as inside:
         image = Path(inside) / "image"
         reserve(image, nbytes)
@@ -36,29 +35,24 @@ def ssd(sizes: Sizes) -> Comparison:
         reader = native.SsdReader([str(image)], ALIGNMENT, "auto", DEPTH, "auto")
 
         def ours() -> Spent:
-            return _for_amount(random_reads(reader, nbytes, sizes.seconds))
+            return Spent(_AMOUNT / random_reads(reader, nbytes, sizes.seconds), 0.0)
 
-        peer: Work | str = "not installed"
-        if fio is not None:
-            peer = lambda: _for_amount(_fio_reads(fio, image, sizes.seconds))  # noqa: E731
+        def fio() -> Spent:
+            return Spent(_AMOUNT / _fio_reads(image, sizes.seconds), 0.0)
+
+        peers: dict[str, Work | str] = {"fio": fio if shutil.which("fio") else "not installed"}
         about = {
             "size": format_bytes(nbytes), "row_bytes": ALIGNMENT, "depth": DEPTH, "engine": reader.engine,
             "direct": reader.direct, "seconds": sizes.seconds,
         }  # fmt: skip
-        return compare(
-            "ssd", ours, {"fio": peer}, amount=_AMOUNT, unit="reads", repeats=sizes.repeats, parameters=about
-        )
+        return compare("ssd", ours, peers, amount=_AMOUNT, unit="reads", repeats=sizes.repeats, parameters=about)
 
 
-def _for_amount(reads_per_second: float) -> Spent:
-    return Spent(_AMOUNT / reads_per_second, 0.0)
-
-
-def _fio_reads(fio: str, image: Path, seconds: float) -> float:
+def _fio_reads(image: Path, seconds: float) -> float:
     """Random direct reads per second by fio with io_uring (libaio where io_uring is not to be had)."""
     backend = "libaio" if native.uring_unavailable() else "io_uring"
     command = [
-        fio, "--name=read", f"--filename={image}", "--rw=randread", f"--bs={ALIGNMENT}", f"--iodepth={DEPTH}",
+        "fio", "--name=read", f"--filename={image}", "--rw=randread", f"--bs={ALIGNMENT}", f"--iodepth={DEPTH}",
         f"--ioengine={backend}", "--direct=1", "--time_based", f"--runtime={max(1, round(seconds))}",
         "--readonly", "--output-format=json",
     ]  # fmt: skip

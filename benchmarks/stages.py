@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tiering.errors import CapabilityError, InternalError
 from tiering.units import parse_size
 
 FLOOR = "its input read and its output written, directly"
+STAGES = ("import", "score", "reorder")
 _PART = 1 << 25
 """Edges drawn at a time."""
 _SAMPLE_SECONDS = 5.0
@@ -40,7 +42,7 @@ _PIECE, _STREAMS = 16 << 20, 4
 """Bytes of a direct read or write, and how many run side by side."""
 _MEMORY_MAP = """
 import sys, time, numpy
-table, order, rows, row_bytes, limit = sys.argv[1:]
+table, order, rows, limit = sys.argv[1:]
 ids = numpy.memmap(order, numpy.int64 if int(rows) > 2**31 else numpy.int32, 'r', shape=(int(rows),))
 t = numpy.load(table, mmap_mode='r')
 start = time.perf_counter()
@@ -51,34 +53,30 @@ print((time.perf_counter() - start) * len(ids) / done)
 """
 
 
-def import_(sizes: Sizes) -> Comparison:
-    """(2, E) int64 npy to a graph artifact."""
+def chain(sizes: Sizes, timed: Sequence[str] = STAGES) -> list[Comparison]:
+    """The stages, one after the other up to the last that is timed, each on what the one before made."""
+    results = []
     with bench_folder(sizes) as folder:
-        return _import(sizes, folder)
+        data, graph, scores, ordered = (folder / name for name in ("data", "graph", "scores", "reordered"))
+        edges = write_edges(sizes, data)
+        commands: dict[str, tuple[list[Any], list[Path]]] = {
+            "import": (["import", data, "--num-nodes", sizes.graph_nodes, "--out", graph], [data]),
+            "score": (["score", graph, "--method", "wrpr", "--train", "1%", "--out", scores], [graph]),
+            "reorder": (["reorder", graph, "--scores", scores, "--out", ordered], [graph, scores]),
+        }
+        for name in STAGES[: 1 + max(map(STAGES.index, timed))]:
+            command, inputs = commands[name]
+            if name in timed:
+                results.append(_stage(sizes, folder, command, inputs, [command[-1]]))
+            else:
+                run_tiering(sizes, command)
+            edges.unlink(missing_ok=True)
+    return results
 
 
-def score(sizes: Sizes) -> Comparison:
-    """Five sweeps of wrpr from a graph artifact to a scores artifact."""
-    with bench_folder(sizes) as folder:
-        return _score(sizes, folder, _graph(sizes, folder))
-
-
-def reorder(sizes: Sizes) -> Comparison:
-    """A graph artifact in the order of its scores."""
-    with bench_folder(sizes) as folder:
-        graph, scores = _graph(sizes, folder), folder / "scores"
-        run_tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
-        return _reorder(sizes, folder, graph, scores)
-
-
-def chain(sizes: Sizes) -> list[Comparison]:
-    """The three, one after the other, each on what the one before made."""
-    with bench_folder(sizes) as folder:
-        results = [_import(sizes, folder)]
-        (folder / "data" / "edge_index.npy").unlink()
-        results.append(_score(sizes, folder, folder / "graph"))
-        results.append(_reorder(sizes, folder, folder / "graph", folder / "scores"))
-        return results
+import_ = partial(chain, timed=("import",))
+score = partial(chain, timed=("score",))
+reorder = partial(chain, timed=("reorder",))
 
 
 def layout(sizes: Sizes) -> Comparison:
@@ -90,33 +88,24 @@ def layout(sizes: Sizes) -> Comparison:
     with bench_folder(sizes) as folder:
         rows = max(2, sizes.feature_bytes // sizes.row_bytes)
         small = replace(sizes, stage_nodes=rows, edges=2 * rows)
-        table = folder / "data" / "node_feat.npy"
-        graph, scores, ordered = _graph(small, folder, row_bytes=sizes.row_bytes), folder / "scores", folder / "ordered"
+        data, graph, scores, ordered = (folder / name for name in ("data", "graph", "scores", "ordered"))
+        edges, table = write_edges(small, data), data / "node_feat.npy"
+        write_rows(table, rows, sizes.row_bytes)
+        run_tiering(sizes, ["import", data, "--num-nodes", rows, "--out", graph])
+        edges.unlink()
         run_tiering(sizes, ["score", graph, "--method", "degree", "--out", scores])
         run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
-        command = ["layout", ordered, "--cpu", "50%", "--ssd", folder / "ssd", "--out", folder / "layout"]
-        result = _stage(small, folder, "layout", command, [table], [folder / "layout", folder / "ssd"],
-                        rows * sizes.row_bytes)  # fmt: skip
+        made = [folder / "layout", folder / "ssd"]
+        command = ["layout", ordered, "--cpu", "50%", "--ssd", made[1], "--out", made[0]]
+        result = _stage(small, folder, command, [data], made, rows * sizes.row_bytes)
         result.parameters |= {"rows": rows, "row_bytes": sizes.row_bytes}
+        forget([table])
         order = ordered / "order" / "nodes" / "node" / "new_to_old"
-        result.peers.append(_memory_map(small, table, order, rows, sizes.row_bytes))
+        mapped = run_limited(sizes.memory, [sys.executable, "-c", _MEMORY_MAP, table, order, rows, _SAMPLE_SECONDS])
+        turns = len(result.ours.seconds)
+        seconds, none = [float(mapped.result)] * turns, [0.0] * turns
+        result.peers.append(Side("numpy memmap[ids], a sample, scaled", seconds, none))
         return result
-
-
-def _import(sizes: Sizes, folder: Path) -> Comparison:
-    edges = write_edges(sizes, folder / "data")
-    command = ["import", folder / "data", "--num-nodes", sizes.graph_nodes, "--out", folder / "graph"]
-    return _stage(sizes, folder, "import", command, [edges], [folder / "graph"])
-
-
-def _score(sizes: Sizes, folder: Path, graph: Path) -> Comparison:
-    command = ["score", graph, "--method", "wrpr", "--train", "1%", "--out", folder / "scores"]
-    return _stage(sizes, folder, "score", command, _files(graph), [folder / "scores"])
-
-
-def _reorder(sizes: Sizes, folder: Path, graph: Path, scores: Path) -> Comparison:
-    command = ["reorder", graph, "--scores", scores, "--out", folder / "reordered"]
-    return _stage(sizes, folder, "reorder", command, [*_files(graph), *_files(scores)], [folder / "reordered"])
 
 
 def write_edges(sizes: Sizes, folder: Path) -> Path:
@@ -129,10 +118,9 @@ def write_edges(sizes: Sizes, folder: Path) -> Path:
     while begin < sizes.edges:
         drawn = native.rmat_edges(scale, min(_PART, 2 * (sizes.edges - begin) + 1000), part, sizes.threads, True)
         inside = (drawn[0] < sizes.graph_nodes) & (drawn[1] < sizes.graph_nodes)
-        kept = [side[inside][: sizes.edges - begin] for side in drawn]
-        for side, values in zip(out, kept, strict=True):
-            side[begin : begin + values.size] = values
-        begin, part = begin + kept[0].size, part + 1
+        kept = np.stack(drawn)[:, inside][:, : sizes.edges - begin]
+        out[:, begin : begin + kept.shape[1]] = kept
+        begin, part = begin + kept.shape[1], part + 1
     out.flush()
     return path
 
@@ -150,40 +138,22 @@ def write_rows(path: Path, rows: int, row_bytes: int) -> None:
         file.truncate()
 
 
-def _graph(sizes: Sizes, folder: Path, row_bytes: int = 0) -> Path:
-    """The imported graph, with rows if they have bytes; the edge list goes."""
-    edges = write_edges(sizes, folder / "data")
-    if row_bytes:
-        write_rows(folder / "data" / "node_feat.npy", sizes.graph_nodes, row_bytes)
-    run_tiering(sizes, ["import", folder / "data", "--num-nodes", sizes.graph_nodes, "--out", folder / "graph"])
-    edges.unlink()
-    return folder / "graph"
-
-
 def _stage(
-    sizes: Sizes,
-    folder: Path,
-    name: str,
-    command: list[Any],
-    inputs: list[Path],
-    made: list[Path],
-    left: int = 0,
+    sizes: Sizes, folder: Path, command: list[Any], read: list[Path], made: list[Path], left: int = 0
 ) -> Comparison:
-    """Time a command, which makes directories anew each turn, and the disk in turn.
+    """Time a command that reads some directories and makes others, anew each turn, and the disk in turn.
 
-    Parameters
-    ----------
-    left
-        Bytes that it leaves, which are then the unit of its rate; 0: as many as are in the first directory, and the
-        rate is in edges.
+    `left` bytes are what it leaves and the unit of its rate; without, what lies in the first directory that it makes,
+    and the rate is in edges.
     """
+    inputs = [path for place in read for path in _files(place)]
     wanted = 16 * sizes.edges + (1 << 28)  # bytes that a stage takes, roughly
     wanted = min(wanted, parse_size(sizes.memory, "memory").bytes or wanted)
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def ours() -> Spent:
-        for each in made:
-            shutil.rmtree(each, ignore_errors=True)
+        for place in made:
+            shutil.rmtree(place, ignore_errors=True)
         forget(inputs)
         touch_memory(min(machine // 2, wanted))
         return run_tiering(sizes, command)
@@ -197,7 +167,7 @@ def _stage(
 
     repeats = min(3, sizes.repeats)  # fewer, because they are long
     amount, unit = (left, "B") if left else (sizes.edges, "edges")
-    result = compare(name, ours, {FLOOR: floor}, amount=amount, unit=unit, repeats=repeats, warm_up=False)
+    result = compare(command[0], ours, {FLOOR: floor}, amount=amount, unit=unit, repeats=repeats, warm_up=False)
     result.parameters |= {
         "nodes": sizes.graph_nodes, "edges": sizes.edges, "threads": sizes.threads, "memory": sizes.memory,
         "read": sum(path.stat().st_size for path in inputs), "written": written(),
@@ -206,9 +176,8 @@ def _stage(
 
 
 def run_tiering(sizes: Sizes, command: list[Any]) -> Spent:
-    """A command in a process of its own."""
-    takes_memory = command[0] in ("import", "score", "reorder", "layout")
-    more = ["--threads", sizes.threads, *(["--memory", sizes.memory] if takes_memory else []), "--json"]
+    """A command of those that take --memory, in a process of its own."""
+    more = ["--threads", sizes.threads, "--memory", sizes.memory, "--json"]
     return run_limited(sizes.memory, [sys.executable, "-m", "tiering.cli", *command, *more])
 
 
@@ -220,24 +189,13 @@ def run_limited(memory: str, line: list[Any]) -> Spent:
         if limit is not None:
             with suppress(CapabilityError):
                 enter = stack.enter_context(memory_group(limit + limit // 10)).enter
-        argv = [str(each) for each in line]
+        argv = [str(word) for word in line]
         cpu, start = cpu_seconds(), time.perf_counter()
         done = subprocess.run(argv, capture_output=True, text=True, check=False, preexec_fn=enter)
         spent = Spent(time.perf_counter() - start, cpu_seconds() - cpu, done.stdout)
     if done.returncode != 0:
         raise InternalError(f"{argv[1:4]} ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     return spent
-
-
-def _memory_map(sizes: Sizes, table: Path, order: Path, rows: int, row_bytes: int) -> Side:
-    """Seconds that `table[ids]` of a memory map takes for all rows, from a sample of some seconds."""
-    forget([table])
-    line = [sys.executable, "-c", _MEMORY_MAP, table, order, rows, row_bytes, _SAMPLE_SECONDS]
-    seconds = float(run_limited(sizes.memory, line).result)
-    side = Side("numpy memmap[ids], a sample, scaled")
-    for _ in range(min(3, sizes.repeats)):
-        side.add(Spent(seconds, 0.0))
-    return side
 
 
 def read_and_write(inputs: Iterable[Path], out: Path, nbytes: int) -> Spent:
@@ -295,8 +253,8 @@ def forget(paths: Iterable[Path]) -> None:
             os.close(fd)
 
 
-def _files(artifact: Path) -> list[Path]:
-    return [path for path in artifact.rglob("*") if path.is_file() and path.stat().st_size]
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
 
 
 @contextmanager

@@ -18,13 +18,7 @@ _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "ho
 
 
 def print_evaluation(result: Evaluation, several: bool = False) -> None:
-    """Print all tables of one evaluation.
-
-    Parameters
-    ----------
-    several
-        Whether it is one of several: says which.
-    """
+    """Print all tables of one evaluation; of several, each says which it is."""
     from tiering.evaluation.figures import fanouts_label
 
     heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"

@@ -33,7 +33,6 @@ from .output import note, print_json
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
-    from tiering.layout import Capacities
 
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
 _JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
@@ -98,6 +97,7 @@ def evaluate_command(
     from tiering.evaluation import evaluate, named_scores
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
+    from tiering.layout import parse_capacities
     from tiering.sampling import SamplingOptions
 
     if plot is not None:
@@ -116,7 +116,9 @@ def evaluate_command(
         "epochs": epochs,
         "first_epoch": first_epoch,
         "train": train,
-        "tiers": _tiers(gpu, peer, cpu, ssd),
+        "tiers": parse_capacities(gpu, peer, cpu, ssd=ssd)
+        if (gpu, peer, cpu, ssd) != (None, None, None, False)
+        else None,
         "page": page,
         "block": block,
         "row_bytes": _row_bytes(opened, row_bytes),
@@ -134,8 +136,8 @@ def evaluate_command(
         note(f"note: {text}")
     if json:
         documents = [result.to_json() for result in results]
-        found = documents[0] if len(documents) == 1 else {"evaluations": documents}
-        print_json({**found, "plot": None if plot is None else str(plot)})
+        document = documents[0] if len(documents) == 1 else {"evaluations": documents}
+        print_json({**document, "plot": None if plot is None else str(plot)})
     else:
         for result in results:
             print_evaluation(result, len(results) > 1)
@@ -144,14 +146,6 @@ def evaluate_command(
 
         draw(results, plot)
         note(f"plot: {plot}")
-
-
-def _tiers(gpu: str | None, peer: str | None, cpu: str | None, ssd: bool) -> Capacities | None:
-    from tiering.layout import parse_capacities
-
-    if gpu is None and peer is None and cpu is None and not ssd:
-        return None
-    return parse_capacities(gpu, peer, cpu, ssd=ssd)
 
 
 def _shares(text: str) -> list[float]:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.gpu.layouts import CLASSES, Layouts, layouts
-from benchmarks.gpu.side import CopiedRows, GpuSide, same_bytes
+from benchmarks.gpu.side import CLASSES, CopiedRows, GpuSide, Layouts, layouts, same_bytes
 from benchmarks.harness import Comparison, Sizes, expect
 from benchmarks.sampling import FANOUTS
 from examples.train_graphsage import GraphSage
@@ -31,13 +30,7 @@ HIDDEN = 256
 
 
 class Epochs:
-    """Epochs over one layout.
-
-    Parameters
-    ----------
-    rows
-        Who gathers them: ``tiers`` (the GPU), ``torch`` or ``memory`` (the CPU, by torch or by our kernel).
-    """
+    """Epochs over one layout; ``tiers`` (the GPU), ``torch`` or ``memory`` (the CPU, our kernel) gathers its rows."""
 
     def __init__(self, gpu: GpuSide, made: Layouts, path: Path, rows: str = "tiers") -> None:
         self._gpu = gpu

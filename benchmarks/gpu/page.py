@@ -11,38 +11,31 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.side import gpu_missing
 from benchmarks.harness import Comparison, Sizes
-from benchmarks.machine import describe_machine, show_machine
-from benchmarks.pages import keep, kept_results, markdown, put, rate, spread
+from benchmarks.pages import describe_machine, keep_results, markdown, put, rate, show_machine, spread
 from tiering.errors import CapabilityError
 
 BEGIN, END = "<!-- gpu: figures -->", "<!-- gpu: end -->"
 
 
 def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Sizes], list[Comparison]]) -> None:
-    """Run what is not in the file of this GPU yet, write it after each benchmark, and then the page.
-
-    Raises
-    ------
-    CapabilityError
-        If there is no GPU.
-    """
+    """Run what is not in the file of this GPU yet, and write the page; `CapabilityError` if there is no GPU."""
     if reason := gpu_missing():
         raise CapabilityError(reason)
     machine = describe_machine(gpu=True)
     path = docs / "benchmarks" / f"{re.sub(r'[^a-z0-9]+', '-', machine['gpu']['name'].lower()).strip('-')}.json"
-    document = kept_results(path, machine)
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = replace(sizes, gpu_times_out=path.with_name(f"{path.stem}-times.json"))
-    for name in names:
-        if name not in document["results"]:
-            print(name, file=sys.stderr, flush=True)
-            document["results"][name] = [each.to_json() for each in run(name, sizes)]
-            keep(path, document)
+
+    def results(name: str) -> list[dict[str, Any]]:
+        return [comparison.to_json() for comparison in run(name, sizes)]
+
+    document = keep_results(path, machine, ((name, partial(results, name)) for name in names))
     print(tables(document))
     if not put(docs / "gpu.md", BEGIN, END, tables(document)):
         print(f"{docs / 'gpu.md'}: no line {BEGIN}; paste the tables", file=sys.stderr)
@@ -53,11 +46,13 @@ def tables(document: dict[str, Any]) -> str:
     parts = [show_machine(document["machine"]) + "."]
     for name, results in document["results"].items():
         about = [result["parameters"] for result in results]
-        named = list(dict.fromkeys(key for each in about for key in each if key not in ("passes", "seconds_saved")))
-        varying = [key for key in named if len({str(each.get(key)) for each in about}) > 1]
+        named = list(
+            dict.fromkeys(key for settings in about for key in settings if key not in ("passes", "seconds_saved"))
+        )
+        varying = [key for key in named if len({str(settings.get(key)) for settings in about}) > 1]
         rows = []
-        for result, each in zip(results, about, strict=True):
-            cells = [str(each.get(key, "")) for key in varying]
+        for result, settings in zip(results, about, strict=True):
+            cells = [str(settings.get(key, "")) for key in varying]
             rows += [[*cells, rate(result["rate"], result["unit"]), *_peer(peer, result)] for peer in result["peers"]]
         heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "beside"]
         common = ", ".join(f"{key.replace('_', ' ')} {about[0][key]}" for key in named if key not in varying)

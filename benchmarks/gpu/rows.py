@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, PinnedRows, copy_slices, empty_rows, same_bytes
+from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, PinnedRows, empty_rows, same_bytes
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
 from tiering.errors import InputError
@@ -48,11 +48,6 @@ class RowTask:
 
         ``ascending``: sorted within a batch. ``power law``: as many batches, drawn by `EXPONENT`, no row twice in one,
         like a sampler's nodes.
-
-        Raises
-        ------
-        InputError
-            If the table has fewer than 8 rows.
         """
         rows = nbytes // row_bytes
         if rows < 8:
@@ -66,9 +61,9 @@ class RowTask:
         if order == "power law":
             sums = np.cumsum(np.arange(1, rows + 1) ** -EXPONENT)
             drawn = [np.searchsorted(sums, rng.random(batch) * sums[-1], side="right") for _ in range(batches)]
-            ranks = [np.unique(np.minimum(each, rows - 1)) for each in drawn]
-            width = min(each.size for each in ranks)
-            ids = np.stack([rng.permutation(each)[:width] for each in ranks]).astype(np.int64)
+            ranks = [np.unique(np.minimum(ids, rows - 1)) for ids in drawn]
+            width = min(ids.size for ids in ranks)
+            ids = np.stack([rng.permutation(ids)[:width] for ids in ranks]).astype(np.int64)
         return cls(rows, row_bytes, ids)
 
     @property
@@ -80,19 +75,14 @@ class RowTask:
 class Gathers:
     """Our gather of a task's batches, one after the other, into the same room on the GPU.
 
-    Parameters
-    ----------
-    held
-        Rows on the GPU; the others are in host memory.
-    local, host
-        Addresses of those on the GPU and of those in host memory.
+    The first `resident` rows lie on the GPU from address `local` on, the others in host memory from `host` on.
     """
 
     def __init__(
-        self, gpu: GpuSide, task: RowTask, held: int, local: int, host: int, sms: int, out: Tensor | None = None
+        self, gpu: GpuSide, task: RowTask, resident: int, local: int, host: int, sms: int, out: Tensor | None = None
     ) -> None:
         self._gpu, self._sms = gpu, sms
-        ends = [held, held, task.rows, task.rows]
+        ends = [resident, resident, task.rows, task.rows]
         self._table = cuda.RowTable(gpu.device.index, task.row_bytes, ends, local, [], host)
         self.out = empty_rows(gpu.device, task.ids.shape[1], task.row_bytes) if out is None else out
         """Rows of the batch gathered last."""
@@ -122,23 +112,32 @@ def rows(sizes: Sizes) -> list[Comparison]:
     From host memory by a tenth of the multiprocessors, from the GPU alone by all.
     """
     gpu = GpuSide(sizes)
-    memory = PinnedRows.of(sizes.image_bytes + _PAGE, sizes.seed)
+    memory = PinnedRows(sizes.image_bytes + _PAGE, sizes.seed)
     cases = [(0.0, "scrambled", where) for where in OFFSETS]
     cases += [(0.0, "ascending", ON_A_PAGE), (SHARE, "power law", ON_A_PAGE), (1.0, "scrambled", ON_A_PAGE)]
     return [_rows(gpu, memory, row_bytes, *case) for row_bytes in ROW_BYTES for case in cases]
 
 
+def copy_slices(source: Tensor, out: Tensor, count: int) -> None:
+    """Copy the rows of `source` into the one `out`, `len(out)` at a time, `count` times, without waiting."""
+    batch = len(out)
+    for k in range(count):
+        out.copy_(source[k * batch : (k + 1) * batch], non_blocking=True)
+
+
 def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order: str, where: str) -> Comparison:
     task, offset = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed, order), OFFSETS[where]
-    count, held, batches = task.rows, int(share * task.rows), len(task.ids)
-    here, local = memory.rows(count, row_bytes, offset), empty_rows(gpu.device, held, row_bytes)
-    local.copy_(here[:held])
+    count, resident, batches = task.rows, int(share * task.rows), len(task.ids)
+    here, local = memory.rows(count, row_bytes, offset), empty_rows(gpu.device, resident, row_bytes)
+    local.copy_(here[:resident])
     sms = gpu.sms if share < 1 else 0
-    gather = Gathers(gpu, task, held, local.data_ptr(), memory.address + offset + held * row_bytes, sms)
+    gather = Gathers(gpu, task, resident, local.data_ptr(), memory.address + offset + resident * row_bytes, sms)
     gather.check("gpu-rows", here)
     aligned = memory.rows(count, row_bytes)
-    there = local if held >= batches * len(gather.out) else empty_rows(gpu.device, batches * len(gather.out), row_bytes)
-    from_local = float(np.count_nonzero(task.ids < held) / task.ids.size)
+    there = (
+        local if resident >= batches * len(gather.out) else empty_rows(gpu.device, batches * len(gather.out), row_bytes)
+    )
+    from_local = float(np.count_nonzero(task.ids < resident) / task.ids.size)
     copies = [(aligned, 1 - from_local), (there, from_local)]
     floor = [(partial(copy_slices, source, gather.out, batches), part) for source, part in copies if part]
     peers: dict[str, Work] = {}

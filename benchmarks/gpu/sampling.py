@@ -14,13 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.layouts import HeldLists, Layouts, layouts
-from benchmarks.gpu.side import GpuSide
+from benchmarks.gpu.side import GpuSide, Layouts, layouts
 from benchmarks.harness import Comparison, Csc, Sizes, expect
 from benchmarks.sampling import FANOUTS, SamplingTask, draw_seeds, expect_as_many
+from tiering.artifacts.manifest import Relation
+from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
+from tiering.formats.layout import Layout
 from tiering.loader.gpu.batches import GpuSampler
 from tiering.loader.gpu.device import Device
-from tiering.sampling import NeighborSampler, SamplingOptions
+from tiering.sampling import Fanout, NeighborSampler, SamplingOptions
 
 SHARES = (0.0, 0.1, 1.0)
 """Of the bytes of the adjacency: those in the memory of the GPU."""
@@ -28,16 +30,45 @@ CPU, TORCH = "our sampler on the CPU", "plain torch on the GPU, graph in its mem
 _BATCHES = 40
 
 
+class CachedLists(Layout):
+    """A layout whose hottest adjacency lists lie in the memory of the GPU, up to a share of all their bytes.
+
+    What the layout says about lists itself does not count.
+    """
+
+    share = 0.0
+
+    @classmethod
+    def of(cls, path: Path, share: float) -> CachedLists:
+        """Open a layout."""
+        layout = cls.open(path)
+        layout.share = share
+        return layout
+
+    @property
+    def digest(self) -> str:
+        """Another for each share: lists of one digest are loaded once."""
+        return f"{super().digest}, {self.share} of the lists"
+
+    def adjacency_prefix(self, relation: Relation | str | None = None) -> AdjacencyPrefix:
+        """As many columns from rank 0 on as fit into the share."""
+        indptr, _ = self.graph.csc(relation)
+        size = ListBytes.of_graph(self.graph, self.graph.relation(relation), weights=False)
+        nbytes = size.taken(np.arange(indptr.size), indptr)
+        columns = max(0, int(np.searchsorted(nbytes, self.share * nbytes[-1], side="right")) - 1)
+        return AdjacencyPrefix.of(columns, int(indptr[columns]), size)
+
+
 class OnGpu:
     """Our sampler on the GPU with a share of the lists in its memory, and what it samples."""
 
     def __init__(self, gpu: GpuSide, path: Path, share: float, task: SamplingTask) -> None:
-        layout = HeldLists.holding(path, share)
-        self.host = NeighborSampler(layout.graph, task.fanouts, seed=task.options.seed)
+        layout = CachedLists.of(path, share)
+        self.host = NeighborSampler(layout.graph, task.options.fanouts, seed=task.options.seed)
         """The CPU's, of the same batches."""
         self._sampler = GpuSampler(layout, self.host, gpu.device)
-        held = {relation: layout.adjacency_prefix(relation).columns for relation in layout.graph.relations}
-        expect("sampling on the GPU", self._sampler.columns == held, "lists in the memory of the GPU")
+        resident = {relation: layout.adjacency_prefix(relation).columns for relation in layout.graph.relations}
+        expect("sampling on the GPU", self._sampler.columns == resident, "lists in the memory of the GPU")
         self._task = task
 
     def run(self) -> tuple[int, int]:
@@ -46,14 +77,14 @@ class OnGpu:
         for b, seeds in enumerate(self._task.seeds):
             sample, _ = self._sampler.sample({"node": seeds}, batch=b)
             lists += sum(known["node"] for known in sample.num_nodes[:-1])
-            edges += sum(int(each.shape[1]) for hop in sample.hops for each in hop.values())
+            edges += sum(int(drawn.shape[1]) for hop in sample.hops for drawn in hop.values())
         self._sampler.stream.synchronize()
         return lists, edges
 
 
 def sampling_task(made: Layouts, path: Path, fanouts: tuple[int, ...] = FANOUTS) -> SamplingTask:
     """Up to 40 batches of random nodes of a layout's graph."""
-    sizes, graph = made.sizes, HeldLists.open(path).graph
+    sizes, graph = made.sizes, CachedLists.open(path).graph
     seeds = draw_seeds(np.random.default_rng(sizes.seed), graph.num_nodes("node"), _BATCHES, made.batch_size)
     options = SamplingOptions(fanouts, made.batch_size, seed=sizes.seed)
     return SamplingTask(graph.csc(graph.relations[0]), seeds, options, sizes.threads)
@@ -70,7 +101,7 @@ def sampling(sizes: Sizes) -> list[Comparison]:
 
 def _sampling(gpu: GpuSide, made: Layouts, path: Path, share: float, task: SamplingTask) -> Comparison:
     ours = OnGpu(gpu, path, share, task)
-    plain = TorchSampler(gpu.device, task.csc(), task.fanouts, made.sizes.seed)
+    plain = TorchSampler(gpu.device, task.csc(), task.options.fanouts, made.sizes.seed)
     seeds = [gpu.device.upload(batch) for batch in task.seeds]
 
     def by_torch() -> int:
@@ -95,22 +126,13 @@ class TorchSampler:
 
     It samples on the stream that torch works on. A map from nodes to their local ids is kept in the memory of the GPU,
     too, 8 bytes per node.
-
-    Parameters
-    ----------
-    csc
-        ``(indptr, indices)`` in host memory; copied.
-    fanouts
-        By hop from the seeds.
-    seed
-        Of torch's generator for the GPU.
     """
 
-    def __init__(self, device: Device, csc: Csc, fanouts: Sequence[int], seed: int) -> None:
+    def __init__(self, device: Device, csc: Csc, fanouts: Sequence[Fanout], seed: int) -> None:
         indptr, indices = csc
         self._indptr, self._indices = device.upload(indptr.copy()), device.upload(indices.copy())
         where = self._indptr.device
-        self._fanouts = list(fanouts)
+        self._fanouts = [fanout for fanout in fanouts if isinstance(fanout, int)]
         self._local = torch.full((indptr.size - 1,), -1, dtype=torch.int64, device=where)
         self._generator = torch.Generator(where).manual_seed(seed)
 

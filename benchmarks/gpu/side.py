@@ -1,19 +1,22 @@
-"""GPU 0 as the benchmarks use it: turns that end when the GPU has ended, tables on either side of the link."""
+"""GPU 0 as the benchmarks use it: turns that end when the GPU has ended, tables on either side of the link, layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_turn
+from benchmarks.sampling import FANOUTS
+from benchmarks.stages import bench_folder, run_tiering, write_edges, write_rows
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.gpu import device as devices
@@ -21,10 +24,13 @@ from tiering.loader.gpu.device import Device, pinned, pinned_address
 from tiering.loader.resident import ResidentRows, anonymous
 
 FLOOR = "bytes copied, by the busier memory"
+CLASSES = 16
 _TURN_SECONDS = 0.2
 """Least length of a turn: launches and the wait at its end are some microseconds each."""
 _BLOCK = 1 << 26
 """Bytes drawn at a time."""
+_UNREAD_ROW_BYTES = 16
+"""Of rows that nobody reads."""
 
 
 def gpu_missing() -> str:
@@ -37,13 +43,7 @@ def gpu_missing() -> str:
 
 
 class GpuSide:
-    """A GPU, and turns on it.
-
-    Raises
-    ------
-    CapabilityError
-        If there is none, or build, driver or torch cannot use it.
-    """
+    """A GPU, and turns on it; `CapabilityError` if there is none, or build, driver or torch cannot use it."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.device = devices.open_device(0)
@@ -51,9 +51,8 @@ class GpuSide:
         info = cuda.device_info(self.device.index)
         self.name = info.name
         self.multiprocessors = info.multiprocessors
-        """How many it has."""
         self.sms = _bound(sizes.gpu_sms, info.multiprocessors)
-        """How many a gather from host memory may use; 0: all."""
+        """Multiprocessors that a gather from host memory may use; 0: all."""
         self.sizes = sizes
         self._end = cuda.Event(self.device.index)
         torch.set_num_threads(sizes.threads)
@@ -95,16 +94,7 @@ class GpuSide:
     ) -> Comparison:
         """Time ours and the peers in turn; each side puts one pass of the same work on the caller's stream.
 
-        Parameters
-        ----------
-        amount, unit
-            Work of a pass.
-        targets
-            By peer: least ratio that is aimed at.
-        floor
-            Works that run side by side at best, and the share of each that falls to it: one more peer, `FLOOR`.
-        about
-            Parameters to report.
+        `floor` has works that run side by side at best, and the share of each that falls to it: one more peer, `FLOOR`.
         """
         sides = {label: self.per_pass(peer) for label, peer in peers.items()}
         parts = [(self.per_pass(work), share) for work, share in floor]
@@ -116,39 +106,29 @@ class GpuSide:
         )  # fmt: skip
 
 
-def _bound(asked: int | str, multiprocessors: int) -> int:
-    """``auto``: what `tiering.loader.gpu.features.GpuFeatures` takes by itself."""
+def _bound(asked: str, multiprocessors: int) -> int:
+    """``auto``: what `tiering.loader.gpu.gather.GpuFeatures` takes by itself."""
     if asked == "auto":
         return max(1, multiprocessors // 10)
-    if isinstance(asked, str) or not 0 <= asked <= multiprocessors:
+    if not asked.isdigit() or int(asked) > multiprocessors:
         raise InputError(f"--sms: expected auto or 0 .. {multiprocessors} (0: all) on this GPU, found {asked}")
-    return asked
+    return int(asked)
 
 
-@dataclass(frozen=True)
 class PinnedRows:
-    """Random bytes in pinned host memory."""
+    """Random bytes in pinned host memory, on huge pages where there are some, and where the GPU finds them."""
 
-    array: npt.NDArray[np.uint8]
-    """The memory, on huge pages where there are some."""
-    address: int
-    """Where the GPU finds it."""
-    owner: ResidentRows
-    """Unlocks it with the last holder."""
-
-    @classmethod
-    def of(cls, nbytes: int, seed: int) -> PinnedRows:
-        """Raises `tiering.errors.BudgetError` if the system does not lock so much."""
+    def __init__(self, nbytes: int, seed: int) -> None:
         array, rng = anonymous(nbytes), np.random.default_rng(seed)
         for start in range(0, nbytes, _BLOCK):
             part = array[start : start + _BLOCK]
             part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
-        owner = ResidentRows("rows of a benchmark", array)
-        return cls(array, pinned_address(owner, "rows of a benchmark in host memory"), owner)
+        self._array, self._owner = array, ResidentRows("rows of a benchmark", array)
+        self.address = pinned_address(self._owner, "rows of a benchmark in host memory")
 
     def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
         """Rows of float32 from byte `offset` on; a view."""
-        part = self.array[offset : offset + rows * row_bytes]
+        part = self._array[offset : offset + rows * row_bytes]
         return torch.from_numpy(part.view(np.float32).reshape(rows, row_bytes // 4))
 
 
@@ -157,16 +137,9 @@ def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:
     return device.empty((rows, row_bytes // 4), torch.float32)
 
 
-def copy_slices(source: Tensor, out: Tensor, count: int) -> None:
-    """Copy the rows of `source` into the one `out`, `len(out)` at a time, `count` times, without waiting."""
-    batch = len(out)
-    for k in range(count):
-        out.copy_(source[k * batch : (k + 1) * batch], non_blocking=True)
-
-
 def same_bytes(left: Tensor, right: Tensor) -> bool:
     """Whether two tensors hold the same bytes, wherever they lie; NaN equals itself."""
-    both = [each.detach().cpu().contiguous().view(torch.uint8) for each in (left, right)]
+    both = [side.detach().cpu().contiguous().view(torch.uint8) for side in (left, right)]
     return bool(torch.equal(*both))
 
 
@@ -206,3 +179,49 @@ class CopiedRows:
             array, _ = pinned(room * width * itemsize, np.uint8, "rows gathered by the CPU")
             self._buffers[turn] = torch.from_numpy(array).view(self._table.dtype).view(room, width)
         return self._buffers[turn][:rows]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """A graph in the order of its scores, and the layouts made of it."""
+
+    sizes: Sizes
+    folder: Path
+    batch_size: int
+    """Seeds of a batch: a thousand, or fewer on graphs that have not enough."""
+
+    def make(self, name: str, *tiers: str | Path) -> Path:
+        """A layout; `tiers` are options of ``tiering layout``."""
+        out = self.folder / name
+        run_tiering(self.sizes, ["layout", self.folder / "reordered", *tiers, "--out", out])
+        return out
+
+    def about(self) -> dict[str, Any]:
+        """What a report says about the graph."""
+        return {
+            "nodes": self.sizes.graph_nodes, "edges": self.sizes.edges, "fanouts": list(FANOUTS),
+            "batch_size": self.batch_size,
+        }  # fmt: skip
+
+
+@contextmanager
+def layouts(sizes: Sizes, *, with_rows: bool = True) -> Iterator[Layouts]:
+    """Import, score and reorder the graph in a directory of `sizes.folder`, removed afterwards.
+
+    One node in a hundred trains; labels are random. Rows have `sizes.row_bytes` bytes; a few if nobody reads them.
+    """
+    nodes = sizes.graph_nodes
+    train = max(2, nodes // 100)
+    batch_size = min(1000, max(1, train // 2))
+    with bench_folder(sizes) as folder:
+        data, rng = folder / "data", np.random.default_rng(sizes.seed)
+        edges = write_edges(sizes, data)
+        write_rows(data / "node_feat.npy", nodes, sizes.row_bytes if with_rows else _UNREAD_ROW_BYTES)
+        np.save(data / "node_label.npy", rng.integers(0, CLASSES, nodes))
+        np.save(data / "train_idx.npy", np.sort(rng.permutation(nodes)[:train]))
+        graph, scores, fanouts = folder / "graph", folder / "scores", ",".join(map(str, FANOUTS))
+        run_tiering(sizes, ["import", data, "--num-nodes", nodes, "--out", graph])
+        edges.unlink()
+        run_tiering(sizes, ["score", graph, "--fanouts", fanouts, "--batch-size", batch_size, "--out", scores])
+        run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", folder / "reordered"])
+        yield Layouts(sizes, folder, batch_size)

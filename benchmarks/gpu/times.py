@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from benchmarks.gpu.layouts import layouts
 from benchmarks.gpu.rows import ROW_BYTES, Gathers, RowTask
 from benchmarks.gpu.sampling import OnGpu, sampling_task
-from benchmarks.gpu.side import GpuSide, PinnedRows, empty_rows
+from benchmarks.gpu.side import GpuSide, PinnedRows, empty_rows, layouts
 from benchmarks.harness import Comparison, Sizes, expect
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import InputError
@@ -31,12 +30,12 @@ FANOUTS = ((2, 2, 2), (5, 5, 5), (10, 10, 10), (25, 10))
 def times(sizes: Sizes) -> list[Comparison]:
     """Rows at each size, batches at each choice of fanouts; the fitted seconds are a parameter of the last."""
     gpu = GpuSide(sizes)
-    memory = PinnedRows.of(sizes.image_bytes, sizes.seed)
+    memory = PinnedRows(sizes.image_bytes, sizes.seed)
     rows = [_rows(gpu, memory, row_bytes) for row_bytes in ROW_BYTES]
     lists = _lists(gpu, sizes)
     document = fit_access_times(
-        [(each.parameters["row_bytes"], more(each) / each.parameters["rows"]) for each in rows],
-        [(each.parameters["lists"], each.parameters["entries"], more(each)) for each in lists],
+        [(timed.parameters["row_bytes"], more(timed) / timed.parameters["rows"]) for timed in rows],
+        [(timed.parameters["lists"], timed.parameters["entries"], more(timed)) for timed in lists],
         gpu.name,
     )
     if (path := sizes.gpu_times_out) is not None:
@@ -55,12 +54,12 @@ def more(result: Comparison) -> float:
 def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int) -> Comparison:
     task = RowTask.of(gpu.sizes.image_bytes, row_bytes, gpu.sizes.seed)
     rows = task.rows
-    there, here = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
-    there.copy_(here)
-    ours = Gathers(gpu, task, rows, there.data_ptr(), 0, gpu.sms)
+    on_gpu, on_host = empty_rows(gpu.device, rows, row_bytes), memory.rows(rows, row_bytes)
+    on_gpu.copy_(on_host)
+    ours = Gathers(gpu, task, rows, on_gpu.data_ptr(), 0, gpu.sms)
     theirs = Gathers(gpu, task, 0, 0, memory.address, gpu.sms, ours.out)
     for gather in (ours, theirs):
-        gather.check("gpu-times", here)
+        gather.check("gpu-times", on_host)
     return gpu.compare(
         "gpu-times", ours.run, {HOST: theirs.run}, amount=task.nbytes, unit="B", row_bytes=row_bytes,
         rows=int(task.ids.size), table=format_bytes(rows * row_bytes), sms=gpu.sms, of_sms=gpu.multiprocessors,
@@ -88,19 +87,8 @@ def fit_access_times(
 ) -> dict[str, Any]:
     """What an access costs more from host memory than from the GPU's, as ``tiering layout --access-costs`` reads it.
 
-    Parameters
-    ----------
-    rows
-        Per size of a row: its bytes, and seconds more per row.
-    lists
-        Per choice of fanouts: lists read, entries drawn, and seconds more for all of them.
-    device
-        Name of the GPU.
-
-    Raises
-    ------
-    InputError
-        If nothing was slower from host memory: then the measurement is no good.
+    `rows`: per size of a row its bytes, and seconds more per row. `lists`: per choice of fanouts lists read, entries
+    drawn, and seconds more for all of them.
     """
     base, per_byte = _fit([(1.0, float(nbytes)) for nbytes, _ in rows], [longer for _, longer in rows])
     per_list, per_entry = _fit([(float(n), float(m)) for n, m, _ in lists], [longer for *_, longer in lists])

@@ -22,13 +22,7 @@ from tiering.cli.main import main
 
 
 class Checkout:
-    """The works of this side.
-
-    Parameters
-    ----------
-    task
-        JSON: ``scale``, ``edges``, ``threads``.
-    """
+    """The works of this side; the task has ``scale``, ``edges``, ``threads``, as JSON."""
 
     def __init__(self, task: str) -> None:
         self._task = json.loads(task)
@@ -36,7 +30,7 @@ class Checkout:
 
     def command(self, *arguments: str) -> None:
         """A command; options that versions name differently stand as ``old|new``."""
-        line = [self._known_option(arguments[0], each) if "|" in each else each for each in arguments]
+        line = [self._known_option(arguments[0], word) if "|" in word else word for word in arguments]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
             code = main(line)
         if code:

@@ -12,12 +12,9 @@ from typing import Any
 
 
 def serve(make: Callable[..., tuple[str, Mapping[str, Callable[..., Any]]]]) -> None:
-    """Answer requests, each a JSON line ``[work, argument...]``, with what it took and gave.
+    """Answer requests, JSON lines ``[work, argument...]``, with what it took and gave.
 
-    Parameters
-    ----------
-    make
-        Takes the program's arguments; returns the name of what runs here, and the works by name.
+    `make` takes the program's arguments and returns the name of what runs here, and the works by name.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
@@ -36,4 +33,4 @@ def serve(make: Callable[..., tuple[str, Mapping[str, Callable[..., Any]]]]) -> 
 
 def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)

@@ -82,7 +82,9 @@ def _dgl_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[list[An
     class Neighbours:
         def __init__(self) -> None:
             prob = "weight" if "weights" in arrays else None
-            self.sampler = dgl.dataloading.NeighborSampler(task["fanouts"][::-1], prob=prob, replace=task["replace"])
+            self.sampler = dgl.dataloading.NeighborSampler(
+                task["fanouts"][::-1], prob=prob, replace=task["sampler"] == "replacement"
+            )
             self(torch.from_numpy(arrays["seeds"][0]))  # makes the table of the fused step, when that step runs
 
         def __call__(self, seeds: Any) -> int:
@@ -112,7 +114,9 @@ def _graphbolt_samplers(task: dict[str, Any], arrays: dict[str, Any]) -> tuple[l
         def __call__(self, nodes: Any) -> int:
             edges = 0
             for fanout in self._fanouts:
-                drawn = self._graph.sample_neighbors(nodes, fanout, task["replace"], self._weight).sampled_csc
+                drawn = self._graph.sample_neighbors(
+                    nodes, fanout, task["sampler"] == "replacement", self._weight
+                ).sampled_csc
                 edges += drawn.indices.numel()
                 nodes, _ = graphbolt.unique_and_compact_csc_formats(drawn, nodes)
             return edges

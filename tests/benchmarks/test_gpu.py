@@ -18,16 +18,16 @@ from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
-from benchmarks.gpu.layouts import HeldLists, layouts  # noqa: E402
 from benchmarks.gpu.rows import RowTask  # noqa: E402
-from benchmarks.gpu.sampling import TorchSampler  # noqa: E402
+from benchmarks.gpu.sampling import CachedLists, TorchSampler  # noqa: E402
+from benchmarks.gpu.side import layouts  # noqa: E402
 from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
 from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
 from tiering.layout.access_costs import read_access_costs  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
 
-GPU = [name for name, benchmark in program.BENCHMARKS.items() if benchmark.gpu]
+GPU = program.gpu_names()
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
 TINY += ["--row-bytes", "64", "--threads", "1"]
 SIZES = [512, 1024, 1536, 2408, 4096]
@@ -68,7 +68,7 @@ def in_process(monkeypatch):
         assert code == 0, said.getvalue()
         return Spent(0.0, 0.0)
 
-    monkeypatch.setattr("benchmarks.gpu.layouts.run_tiering", run)
+    monkeypatch.setattr("benchmarks.gpu.side.run_tiering", run)
 
 
 def aims(result):
@@ -203,20 +203,20 @@ def test_torch_sampler_draws_sets_of_neighbours_evenly(gpu):
     assert (np.abs(counts[4:] - 1000) < 130).all()  # 130: more than five deviations
 
 
-def test_lists_are_held_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):
+def test_lists_are_cached_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path):
     with layouts(Sizes(scale=8, edges=3000, threads=1, folder=tmp_path), with_rows=False) as made:
         path = made.make("layout", "--cpu", "100%")
-        graph = HeldLists.open(path).graph
+        graph = CachedLists.open(path).graph
         (indptr, indices), keys = graph.csc(), graph.new_to_old("node")
         total = 8 * indptr.size + indices.nbytes + keys.nbytes
         for share in (0.0, 0.1, 0.5, 1.0):
-            prefix = HeldLists.holding(path, share).adjacency_prefix()
+            prefix = CachedLists.of(path, share).adjacency_prefix()
             columns, one_more = prefix.columns, min(prefix.columns + 1, indptr.size - 1)
-            held = (8 * (columns + 1) + 4 * int(indptr[columns]) + keys[:columns].nbytes) if columns else 0
+            cached = (8 * (columns + 1) + 4 * int(indptr[columns]) + keys[:columns].nbytes) if columns else 0
             after = 8 * (columns + 2) + 4 * int(indptr[one_more]) + keys[:one_more].nbytes
-            assert held == prefix.bytes and held <= share * total < after
+            assert cached == prefix.bytes and cached <= share * total < after
         assert columns == indptr.size - 1
-        assert HeldLists.holding(path, 0.1).digest != HeldLists.holding(path, 0.5).digest
+        assert CachedLists.of(path, 0.1).digest != CachedLists.of(path, 0.5).digest
 
 
 def test_report_measures_once_and_writes_the_page(gpu, in_process, tmp_path):

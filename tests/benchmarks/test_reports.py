@@ -37,7 +37,7 @@ def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys, parts):
     ]
     assert program.main(["stages", *parts, *options, "--json", str(out)]) == 0
     results = json.loads(out.read_text())["results"]
-    names = [case.name for case in against.cases("320MiB")]
+    names = list(against.rows("320MiB"))
     assert [each["name"] for each in results] == [n for n in names if not parts or any(part in n for part in parts)]
     for result in results:
         (peer,) = result["peers"]
@@ -57,17 +57,16 @@ def test_what_verification_costs(tmp_path):
 
 
 def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
-    case = against.Case("check --full", ("check", "{here}/graph", "--full"))
-    work = against.SideOfCheckout.work
+    work = against.Checkout.work
 
-    def lacking(side, case, worker):
+    def lacking(side, name, line, worker):
         if side._folder.name == "theirs":
             raise against.CapabilityError("no such kernel")
-        return work(side, case, worker)
+        return work(side, name, line, worker)
 
-    monkeypatch.setattr(against, "cases", lambda small: [case])
-    monkeypatch.setattr(against, "setup", lambda threads: [["import", "{data}/plain", "--out", "{here}/graph"]])
-    monkeypatch.setattr(against.SideOfCheckout, "work", lacking)
+    monkeypatch.setattr(against, "rows", lambda small: {"check --full": "check {here}/graph --full"})
+    monkeypatch.setattr(against, "SETUP", ("import {data}/plain --out {here}/graph",))
+    monkeypatch.setattr(against.Checkout, "work", lacking)
     options = ["--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
     assert against.main(["--against", sys.executable, *options]) == 0
     assert "| - | no such kernel |" in capsys.readouterr().out
@@ -77,10 +76,10 @@ def test_a_row_that_lost_is_marked():
     sides = {"name": "x", "seconds": [1.0] * 3, "cpu_seconds": [1.0] * 3}
     ratios = {f"{kind}{end}": 0.9 for kind in ("ratio", "cpu_ratio") for end in ("", "_min", "_max")}
     peer = {"name": "y", "note": "", "seconds": [0.9] * 3, "cpu_seconds": [0.9] * 3, **ratios}
-    assert against.row({**sides, "peers": [peer]})[-1] == "slower"
-    assert against.row({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
-    assert against.row({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
-    assert against.row({**sides, "peers": [peer | {"seconds": [0.9] * 2}]})[-1] == ""
+    assert against.cells({**sides, "peers": [peer]})[-1] == "slower"
+    assert against.cells({**sides, "peers": [peer | {"cpu_ratio": 0.96}]})[-1] == ""
+    assert against.cells({**sides, "peers": [peer | {"cpu_ratio_max": 1.1}]})[-1] == ""
+    assert against.cells({**sides, "peers": [peer | {"seconds": [0.9] * 2}]})[-1] == ""
 
 
 def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):

@@ -9,8 +9,7 @@ import pytest
 from judged_graphs import import_graph
 
 from tiering.datasets.synthetic import generate
-from tiering.evaluation.counting import JudgedEpochs, OwnJudge
-from tiering.evaluation.hits import MARKS
+from tiering.evaluation.counting import BUCKETS, JudgedEpochs, OwnJudge
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train
 from tiering.sampling import AccessCounts, SamplingOptions, batches, make_sampler
@@ -25,7 +24,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 def marks(graph: Graph, *types: str) -> dict[str, Any]:
     random = np.random.default_rng(len(types))
-    return {t: random.integers(0, MARKS, graph.num_nodes(t)).astype(np.uint8) for t in types}
+    return {t: random.integers(0, BUCKETS, graph.num_nodes(t)).astype(np.uint8) for t in types}
 
 
 @pytest.mark.parametrize("judge", ["own", "dgl"])
@@ -42,9 +41,9 @@ def test_marks(graph: Graph, judge: str) -> None:
     maps = [marks(graph, *graph.node_types), marks(graph, "paper", "fos"), marks(graph, "author")]
     counter = DglJudge(graph, options) if judge == "dgl" else OwnJudge(sampler)
     found = JudgedEpochs(counter, graph, train, options, [2, 3], threads=3).count(maps)
-    assert found.hits.shape == (3, found.batches, MARKS) and found.groups == found.batches
+    assert found.hits.shape == (3, found.batches, BUCKETS) and found.groups == found.batches
     for of_map, counted in zip(maps, found.hits, strict=True):
-        for mark in (0, 17, MARKS - 1):
+        for mark in (0, 17, BUCKETS - 1):
             expected = sum(found.accesses.features[t][own == mark].sum() for t, own in of_map.items())
             assert counted[:, mark].sum() == expected
     if judge == "own":
@@ -52,7 +51,7 @@ def test_marks(graph: Graph, judge: str) -> None:
         nodes = sampler.sample(plan[1], epoch=3, batch=1).nodes
         number = len(plan) + 1
         for of_map, counted in zip(maps, found.hits, strict=True):
-            expected = np.bincount(np.concatenate([own[nodes[t]] for t, own in of_map.items()]), minlength=MARKS)
+            expected = np.bincount(np.concatenate([own[nodes[t]] for t, own in of_map.items()]), minlength=BUCKETS)
             assert counted[number].tolist() == expected.tolist()
         sums = AccessCounts.zeros(graph)
         for epoch in (2, 3):

@@ -13,7 +13,7 @@ from toy_datasets import toy_dataset
 from tiering import native
 from tiering.errors import BudgetError
 from tiering.evaluation import evaluate, named_scores
-from tiering.evaluation.competing_rows import competing_rows
+from tiering.evaluation.line import competing_rows
 from tiering.evaluation.memory_need import evaluation_need
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData

@@ -16,7 +16,7 @@ from tiering import pipeline
 from tiering.datasets.synthetic import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
-from tiering.evaluation.ssd import SsdReads, SsdUnits, span_reads
+from tiering.evaluation.traffic import SsdReads, SsdUnits, span_reads
 from tiering.formats.layout import SsdRows
 from tiering.layout import parse_capacities
 

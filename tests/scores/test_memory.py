@@ -265,4 +265,4 @@ def test_a_full_disk_says_what_is_needed_and_free(rmat: Graph, tmp_path: Path) -
 def test_the_budget_of_a_run_is_parsed(rmat: Graph) -> None:
     assert parse_memory("8GiB").limit == 8 << 30
     plan = plan_score(rmat, "degree", memory="8GiB")
-    assert plan.budget.limit == 8 << 30
+    assert plan.request.budget.limit == 8 << 30

@@ -25,19 +25,8 @@ MAX_GROUPS = 4096
 class Bootstrap:
     """Seeded draws of groups of batches; all intervals of one evaluation use the same draws.
 
-    Parameters
-    ----------
-    groups
-        Number of groups. With fewer than 2 there is no spread to see, and no interval.
-    resamples
-        Draws, 0 or more; 0 for no intervals.
-    seed
-        Of the draws.
-
-    Notes
-    -----
-    Cost: one product of (resamples, groups) by (groups, ratios). With few groups an interval is too narrow, by about
-    the factor ``sqrt((groups - 1) / groups)``.
+    With fewer than 2 groups there is no spread to see, and no interval; so without `resamples`. With few groups an
+    interval is too narrow, by about the factor ``sqrt((groups - 1) / groups)``.
     """
 
     def __init__(self, groups: int, resamples: int = RESAMPLES, seed: int = 0) -> None:
@@ -48,20 +37,10 @@ class Bootstrap:
             self._weights = drawn.astype(np.float64)
 
     def ratios(self, parts: npt.NDArray[Any], wholes: npt.NDArray[Any]) -> FloatArray | None:
-        """``parts.sum(0) / wholes.sum()`` in every draw.
+        """``parts.sum(0) / wholes.sum()`` in every draw: float64, shape (resamples, k); 0 where the denominator is.
 
-        Parameters
-        ----------
-        parts
-            Whole numbers, shape (groups, k): numerator of each of k ratios in each group.
-        wholes
-            Whole numbers, shape (groups,): denominator in each group.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            float64, shape (resamples, k); 0 where the denominator is. Sums below 2^53 are exact, so the result does
-            not depend on the order of summation.
+        `parts`, shape (groups, k), and `wholes`, shape (groups,), are whole numbers. Sums below 2^53 are exact, so the
+        result does not depend on the order of summation.
         """
         if self._weights is None:
             return None

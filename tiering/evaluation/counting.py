@@ -13,47 +13,38 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.evaluation.bootstrap import MAX_GROUPS, group_of
-from tiering.evaluation.competing_rows import CHUNK, IntArray
-from tiering.evaluation.hits import MARKS, MarkMap
+from tiering.evaluation.line import CHUNK, IntArray
 from tiering.formats.graph import Graph
-from tiering.progress import progress
 from tiering.sampling import (
     AccessCounts,
     EpochPlan,
     SampledGraph,
     Sampler,
     SamplingOptions,
-    batches,
     list_read_bytes,
     resolve_fanouts,
+    runs_of_batches,
 )
 
+BUCKETS = 256
+"""Buckets of a map: one byte per node."""
+BucketMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
+"""Node type -> uint8, shape (nodes,): bucket of each node; types that are not in it are not counted."""
 See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
 """What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
 
 
 class Judge(Protocol):
-    """A sampler whose batches are the truth."""
+    """A sampler whose batches are the truth; its name is for people, such as ``own`` or ``dgl 1.1.3``."""
 
     name: str
-    """For people, such as ``own`` or ``dgl 1.1.3``."""
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
-        """Sample batches ``[first, last)`` of an epoch and count what they read.
+        """Sample batches ``[first, last)`` of an epoch, add what they read to `counts`, and count nodes by bucket.
 
-        Parameters
-        ----------
-        counts
-            Counters to add to.
-        maps
-            Marks of the nodes.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (maps, last - first, `MARKS`): unique nodes with each mark in each batch.
+        The answer is int64, shape (maps, last - first, `BUCKETS`): unique nodes of each bucket in each batch.
         """
 
     def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
@@ -69,10 +60,10 @@ class OwnJudge:
         self._sampler = sampler
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
         """See `Judge.count`."""
-        return self._sampler.count_marks(plan, maps, MARKS, counts, first=first, last=last, threads=threads)
+        return self._sampler.count_marks(plan, maps, BUCKETS, counts, first=first, last=last, threads=threads)
 
     def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
         """See `Judge.visit`."""
@@ -82,13 +73,6 @@ class OwnJudge:
 
         with ThreadPoolExecutor(threads) as pool:
             return add_up(pool.map(one, range(first, last)))
-
-
-def add_hits(hits: IntArray, nodes: Mapping[str, npt.NDArray[np.int64]], maps: Sequence[MarkMap]) -> None:
-    """Add one batch's unique `nodes` per type to `hits`, int64 of shape (maps, `MARKS`)."""
-    for of_map, marks in zip(hits, maps, strict=True):
-        for node_type, own in marks.items():
-            of_map += np.bincount(own[nodes[node_type]], minlength=MARKS)
 
 
 def add_up(parts: Iterable[IntArray]) -> IntArray:
@@ -103,7 +87,7 @@ class Counted:
     accesses: AccessCounts
     """Sums over all epochs."""
     hits: IntArray
-    """int64, shape (maps, groups, `MARKS`): unique nodes with each mark in each group of batches."""
+    """int64, shape (maps, groups, `BUCKETS`): unique nodes of each bucket in each group of batches."""
     batches: int
     """Batches sampled."""
 
@@ -123,52 +107,36 @@ class JudgedEpochs:
     """Training nodes per type."""
     options: SamplingOptions
     """Batch size, and the seed of the run: it decides the batches."""
-    epochs: Sequence[int]
-    """Numbers of the epochs."""
+    epochs: range
     threads: int
 
-    def count(self, maps: Sequence[MarkMap]) -> Counted:
-        """Count what they read, with a progress bar.
-
-        Parameters
-        ----------
-        maps
-            Marks of the nodes, for the counts batch by batch; may be empty.
-        """
-        counts = AccessCounts.zeros(self.graph)
-        total = self._batches
+    def count(self, maps: Sequence[BucketMap]) -> Counted:
+        """Count what they read, with a progress bar; and nodes by the buckets of some maps, batch by batch."""
+        counts, total = AccessCounts.zeros(self.graph), self._batches
         groups = group_of(np.arange(total), total)
-        hits = np.zeros((len(maps), min(total, MAX_GROUPS), MARKS), np.int64)
+        hits = np.zeros((len(maps), min(total, MAX_GROUPS), BUCKETS), np.int64)
         done = 0
-        with progress(total, "sampling", "batch") as bar:
-            for plan, first, last in self._pieces():
-                marked = self.judge.count(plan, first, last, counts, maps, self.threads)
-                for own, counted in zip(hits, marked, strict=True):
-                    np.add.at(own, groups[done : done + last - first], counted)
-                done += last - first
-                bar.update(last - first)
+        for plan, first, last in self._runs("sampling"):
+            counted = self.judge.count(plan, first, last, counts, maps, self.threads)
+            own = groups[done : done + last - first]
+            starts = np.flatnonzero(np.diff(own, prepend=-1))
+            hits[:, own[starts]] += np.add.reduceat(counted, starts, axis=1)
+            done += last - first
         return Counted(counts, hits, total)
 
     def visit(self, see: See) -> IntArray:
         """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
-        sums = []
-        with progress(self._batches, "counting pages", "batch") as bar:
-            for plan, first, last in self._pieces():
-                sums.append(self.judge.visit(plan, first, last, see, self.threads))
-                bar.update(last - first)
-        return add_up(sums)
+        runs = self._runs("counting pages")
+        return add_up(self.judge.visit(*run, see, self.threads) for run in runs)
 
     @property
     def _batches(self) -> int:
         nodes = sum(np.asarray(ids).size for ids in self.train.values())
         return -(-nodes // self.options.batch_size) * len(self.epochs)
 
-    def _pieces(self) -> Iterator[tuple[EpochPlan, int, int]]:
-        """Runs of batches, some for every thread."""
-        for epoch in self.epochs:
-            plan = batches(self.train, self.options.batch_size, epoch, seed=self.options.seed)
-            step = max(8 * self.threads, len(plan) // 50)
-            yield from ((plan, first, min(first + step, len(plan))) for first in range(0, len(plan), step))
+    def _runs(self, doing: str) -> Iterator[tuple[EpochPlan, int, int]]:
+        how = self.options
+        return runs_of_batches(self.train, how.batch_size, how.seed, self.epochs, self.threads, doing)
 
 
 @dataclass(frozen=True)
@@ -186,13 +154,7 @@ class ListReads:
 
 
 def list_reads(graph: Graph, counts: AccessCounts, options: SamplingOptions) -> dict[str, ListReads]:
-    """Reads of every relation's lists, by the relation's key.
-
-    Parameters
-    ----------
-    counts
-        Sums over all epochs.
-    """
+    """Reads of every relation's lists over all epochs, by the relation's key."""
     reads_of = {}
     for index, relation in enumerate(graph.relations):
         fanouts = [hop[index] for hop in resolve_fanouts(graph.relations, options.fanouts)]

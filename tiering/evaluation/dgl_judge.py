@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation.competing_rows import IntArray
-from tiering.evaluation.counting import See, add_hits, add_up
-from tiering.evaluation.hits import MARKS, MarkMap
+from tiering.evaluation.counting import BUCKETS, BucketMap, See, add_up
+from tiering.evaluation.line import IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
 
@@ -27,24 +26,8 @@ SAMPLERS = ("uniform", "replacement", "full")
 class DglJudge:
     """`dgl.dataloading.NeighborSampler` on the same graph, homogeneous or heterogeneous.
 
-    Parameters
-    ----------
-    graph
-        The graph.
-    options
-        How to sample. The batches are ours, and so is the order of the fanouts; DGL gets them reversed.
-
-    Raises
-    ------
-    CapabilityError
-        If DGL or torch is not installed.
-    InputError
-        If DGL's sampler does not do what is asked for.
-
-    Notes
-    -----
-    Every batch has a seed of its own and is drawn by one thread, so a run repeats bit for bit. Memory: a copy of the
-    adjacency in int64.
+    The batches are ours, and so is the order of the fanouts; DGL gets them reversed. Every batch has a seed of its own
+    and is drawn by one thread, so a run repeats bit for bit. Memory: a copy of the adjacency in int64.
     """
 
     def __init__(self, graph: Graph, options: SamplingOptions) -> None:
@@ -70,14 +53,16 @@ class DglJudge:
         return (*(self._torch.from_numpy(part) for part in wide), [])
 
     def count(
-        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[MarkMap], threads: int
+        self, plan: EpochPlan, first: int, last: int, counts: AccessCounts, maps: Sequence[BucketMap], threads: int
     ) -> IntArray:
         """See `tiering.evaluation.counting.Judge.count`; `threads` does not matter."""
-        hits = np.zeros((len(maps), last - first, MARKS), np.int64)
+        hits = np.zeros((len(maps), last - first, BUCKETS), np.int64)
         with self._one_thread():
             for batch in range(first, last):
                 nodes, blocks = self._sample(plan, batch)
-                add_hits(hits[:, batch - first], nodes, maps)
+                for of_map, buckets in zip(hits[:, batch - first], maps, strict=True):
+                    for node_type, own in buckets.items():
+                        of_map += np.bincount(own[nodes[node_type]], minlength=BUCKETS)
                 for node_type, ids in nodes.items():
                     counts.features[node_type][ids] += 1
                 for block, relations in zip(blocks, self._read, strict=True):
@@ -114,13 +99,7 @@ class DglJudge:
 
 
 def load_dgl() -> tuple[Any, Any]:
-    """DGL and torch.
-
-    Raises
-    ------
-    CapabilityError
-        If one of them cannot be imported.
-    """
+    """DGL and torch; `CapabilityError` if one of them cannot be imported."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -11,13 +11,9 @@ import numpy as np
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import Bootstrap
-from tiering.evaluation.competing_rows import ASSUMED, FloatArray, IntArray, Rows
-from tiering.evaluation.counting import ListReads
-from tiering.evaluation.hits import HitMaps
-from tiering.evaluation.ranking import Ranking, check_tiers, rank_rows
-from tiering.evaluation.result import ORACLE, Curve, Evaluation, TypeResult
-from tiering.evaluation.ssd import SsdReads, SsdUnits
-from tiering.evaluation.traffic import Traffic, link_intervals
+from tiering.evaluation.line import ASSUMED, FloatArray, IntArray, Ranking, Rows, check_tiers, rank_rows
+from tiering.evaluation.result import Curve, Evaluation, TypeResult
+from tiering.evaluation.traffic import SsdReads, SsdUnits, Traffic, link_intervals
 from tiering.formats.layout import TIERS
 from tiering.layout.tiers import Capacities
 
@@ -30,16 +26,12 @@ CURVE_POINTS = (110, 90)
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked of every score: hit rates at some shares and along a curve, traffic of a tier plan."""
+    """What is asked of every score: hit rates at some shares of all bytes and along a curve, traffic of a tier plan."""
 
     rows: Rows
-    """Rows that compete."""
     shares: tuple[float, ...]
-    """Capacities as shares of all bytes."""
     tiers: Capacities | None
-    """Sizes of tiers."""
     units: SsdUnits
-    """Sizes in which the ssd tier is read."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.shares) <= MAX_SHARES:
@@ -74,94 +66,38 @@ class Questions:
         """Whether there is one and rows have known sizes, so that what drives deliver can be said."""
         return self.has_ssd and ASSUMED not in self.rows.origins
 
-    def share_cuts(self, ranking: Ranking) -> IntArray:
-        """Numbers of the edges at `shares`."""
-        return ranking.cuts[: len(self.shares)]
 
-    def curve_cuts(self, ranking: Ranking) -> IntArray:
-        """Numbers of the edges at `curve_bytes`."""
-        return ranking.cuts[len(self.shares) :]
+class Line:
+    """One score's line, and what was counted along it: of one type, or of all without an index.
 
+    `truth` has the accesses per row over all epochs; `hits`, int64 of shape (types, groups of batches, buckets), rows
+    read, for the error bars, if there are any.
+    """
 
-def hit_maps(questions: Questions, rankings: Mapping[str, Ranking]) -> HitMaps:
-    """Marks for the counts behind the error bars; by type at the shares and tiers only."""
-    coarse = [np.union1d(questions.share_cuts(ranking), ranking.tier_cuts) for ranking in rankings.values()]
-    return HitMaps(questions.rows, list(rankings.values()), coarse)
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Everything counted, ready to be asked."""
-
-    questions: Questions
-    rankings: Mapping[str, Ranking]
-    """By score, `ORACLE` last."""
-    truth: IntArray
-    """int64, accesses per row over all epochs."""
-    maps: HitMaps | None
-    """Counts by batch of the scores in the order of `rankings`, without the oracle; ``None`` for no error bars."""
-    bootstrap: Bootstrap
-    lists: dict[str, ListReads]
-    """By relation: adjacency read over all epochs."""
-    ssd: dict[str, dict[str, SsdReads]]
-    """By score and node type: what the SSDs delivered over all epochs; empty where that is not asked or not known."""
-
-    def evaluation(self, batches: int, seen: dict[str, range], parameters: dict[str, Any]) -> Evaluation:
-        """Answer all questions."""
-        rows, tiers, units = self.questions.rows, self.questions.tiers, self.questions.units
-        lines = {name: _Line(self, name, number) for number, name in enumerate(self.rankings)}
-        types = {}
-        for index, node_type in enumerate(rows.types):
-            truth = self.truth[rows.part(index)]
-            types[node_type] = TypeResult(
-                rows=rows.counts[index],
-                row_bytes=rows.row_bytes[index],
-                row_bytes_from=rows.origins[index],
-                accesses=int(truth.sum()),
-                touched=int(np.count_nonzero(truth)),
-                scores={name: line.at_shares(index) for name, line in lines.items()},
-            )
-        curves = {name: self.questions.curve_cuts(ranking) for name, ranking in self.rankings.items()}
-        bands = {name: line.intervals(curves[name]) for name, line in lines.items()}
-        epochs = int(parameters["epochs"])
-        return Evaluation(
-            shares=list(self.questions.shares),
-            scores={name: line.at_shares() for name, line in lines.items()},
-            types=types,
-            tiers=None if tiers is None else {name: line.traffic(tiers, epochs) for name, line in lines.items()},
-            capacities=None if tiers is None else _capacities_json(tiers, units),
-            curve_bytes=self.questions.curve_bytes,
-            curves={name: line.hit_rates(curves[name]) for name, line in lines.items()},
-            curve_rows={name: _of_type(line.cached, None)[curves[name]] for name, line in lines.items()},
-            bands={name: band for name, band in bands.items() if band is not None},
-            num_bytes=rows.bytes,
-            adjacency=self.lists,
-            batches=batches,
-            seen=seen,
-            parameters=parameters,
-        )
-
-
-class _Line:
-    """One score's line, and what was counted along it."""
-
-    def __init__(self, findings: Findings, name: str, number: int) -> None:
-        self._findings, self._name, self._number = findings, name, number
-        self._ranking, self._rows = findings.rankings[name], findings.questions.rows
-        self.served = self._ranking.count(self._rows, findings.truth)
+    def __init__(
+        self, questions: Questions, ranking: Ranking, truth: IntArray, hits: IntArray | None, bootstrap: Bootstrap
+    ) -> None:
+        self._shares, self._rows = len(questions.shares), questions.rows
+        self._ranking, self._hits, self._bootstrap = ranking, hits, bootstrap
+        self.served = ranking.count(self._rows, truth)
         """Accesses to the rows up to each edge: int64, shape (types, edges)."""
-        self.cached = self._ranking.count(self._rows)
+        self.cached = ranking.count(self._rows)
         """Rows up to each edge."""
 
     def at_shares(self, index: int | None = None) -> Curve:
-        """Hit rates at the shares asked for, of one type or of all."""
-        cuts = self._findings.questions.share_cuts(self._ranking)
+        """Hit rates at the shares asked for."""
+        cuts = self._ranking.cuts[: self._shares]
         ends = self.intervals(cuts, index)
         return Curve(
             self.hit_rates(cuts, index).tolist(),
             None if ends is None else [(float(low), float(high)) for low, high in ends],
             _of_type(self.cached, index)[cuts].tolist(),
         )
+
+    def along_curve(self) -> tuple[FloatArray, IntArray, FloatArray | None]:
+        """Hit rates, rows and intervals at the capacities of the curve."""
+        cuts = self._ranking.cuts[self._shares :]
+        return self.hit_rates(cuts), _of_type(self.cached, None)[cuts], self.intervals(cuts)
 
     def hit_rates(self, cuts: IntArray, index: int | None = None) -> FloatArray:
         """Share of the accesses that go to the rows in front of each cut."""
@@ -170,20 +106,19 @@ class _Line:
         return rates
 
     def intervals(self, cuts: IntArray, index: int | None = None) -> FloatArray | None:
-        """Intervals of these shares: float64, shape (cuts, 2)."""
-        maps = self._maps
-        if maps is None:
+        """Intervals of these shares: float64, shape (cuts, 2); the oracle has none."""
+        if self._hits is None:
             return None
-        wholes = maps.up_to(self._number, np.array([self._ranking.edges.size - 1]), index)[:, 0]
-        return self._findings.bootstrap.interval(maps.up_to(self._number, cuts, index), wholes)
+        hits = _of_type(self._hits, index)
+        return self._bootstrap.interval(_up_to(hits, cuts), hits.sum(axis=1))
 
-    def traffic(self, tiers: Capacities, epochs: int) -> Traffic:
+    def traffic(self, tiers: Capacities, epochs: int, ssd_reads: dict[str, SsdReads] | None) -> Traffic:
         """What the tiers of the line would have moved."""
         rows, cuts, intervals = self._rows, self._ranking.tier_cuts, None
         reads = np.diff(self.served[:, cuts], axis=1).tolist()
-        if self._maps is not None:
-            hits = [self._maps.up_to(self._number, cuts, index) for index in range(len(rows.types))]
-            intervals = link_intervals(rows, hits, self._findings.bootstrap, tiers.num_peers)
+        if self._hits is not None:
+            hits = [_up_to(of_type, cuts) for of_type in self._hits]
+            intervals = link_intervals(rows, hits, self._bootstrap, tiers.num_peers)
         return Traffic(
             row_bytes=dict(zip(rows.types, rows.row_bytes, strict=True)),
             ranges=self._ranking.ranges or {},
@@ -191,18 +126,61 @@ class _Line:
             num_peers=tiers.num_peers,
             epochs=epochs,
             intervals=intervals,
-            ssd_reads=self._findings.ssd.get(self._name),
+            ssd_reads=ssd_reads,
         )
 
-    @property
-    def _maps(self) -> HitMaps | None:
-        """Counts by batch; the oracle has none."""
-        return None if self._name == ORACLE else self._findings.maps
+
+def answer(
+    questions: Questions,
+    lines: Mapping[str, Line],
+    truth: IntArray,
+    ssd: Mapping[str, dict[str, SsdReads]],
+    **about: Any,
+) -> Evaluation:
+    """Answer all questions from the lines of the scores, `ORACLE` last; `about` says how it was counted.
+
+    `ssd`: by score and node type, what the SSDs delivered over all epochs; empty where that is not asked or not known.
+    """
+    rows, tiers = questions.rows, questions.tiers
+    types = {}
+    for index, node_type in enumerate(rows.types):
+        own = truth[rows.part(index)]
+        types[node_type] = TypeResult(
+            rows=rows.counts[index],
+            row_bytes=rows.row_bytes[index],
+            row_bytes_from=rows.origins[index],
+            accesses=int(own.sum()),
+            touched=int(np.count_nonzero(own)),
+            scores={name: line.at_shares(index) for name, line in lines.items()},
+        )
+    epochs = int(about["parameters"]["epochs"])
+    moved = None
+    if tiers is not None:
+        moved = {name: line.traffic(tiers, epochs, ssd.get(name)) for name, line in lines.items()}
+    curves = {name: line.along_curve() for name, line in lines.items()}
+    return Evaluation(
+        shares=list(questions.shares),
+        scores={name: line.at_shares() for name, line in lines.items()},
+        types=types,
+        tiers=moved,
+        capacities=None if tiers is None else _capacities_json(tiers, questions.units),
+        curve_bytes=questions.curve_bytes,
+        curves={name: rates for name, (rates, _, _) in curves.items()},
+        curve_rows={name: cached for name, (_, cached, _) in curves.items()},
+        bands={name: band for name, (_, _, band) in curves.items() if band is not None},
+        num_bytes=rows.bytes,
+        **about,
+    )
 
 
 def _of_type(sums: IntArray, index: int | None) -> IntArray:
-    """Sums of one type or of all, from shape (types, edges)."""
+    """Sums of one type or of all, from an array whose first axis is types."""
     return np.asarray(sums.sum(axis=0) if index is None else sums[index], dtype=np.int64)
+
+
+def _up_to(hits: IntArray, cuts: IntArray) -> IntArray:
+    """Rows in the buckets in front of each cut, from shape (groups, buckets) to (groups, cuts)."""
+    return np.where(cuts > 0, np.cumsum(hits, axis=1)[:, cuts - 1], 0)
 
 
 def _capacities_json(tiers: Capacities, units: SsdUnits) -> dict[str, Any]:

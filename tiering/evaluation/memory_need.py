@@ -1,12 +1,12 @@
-"""Memory of an evaluation, by formula: what a budget is held against before anything is counted."""
+"""Memory of an evaluation, by formula: what a budget is compared with before anything is counted."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tiering.evaluation.bootstrap import MAX_GROUPS
-from tiering.evaluation.competing_rows import Rows
-from tiering.evaluation.hits import MARKS
+from tiering.evaluation.counting import BUCKETS
+from tiering.evaluation.line import Rows
 from tiering.formats.graph import Graph
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
@@ -42,23 +42,12 @@ class EvaluationNeed:
 def evaluation_need(
     graph: Graph, rows: Rows, options: SamplingOptions, *, scores: int, ssd: bool, judge: str = "own", train: int = 0
 ) -> EvaluationNeed:
-    """Memory of judging some scores.
+    """Memory of judging so many `scores` (the oracle not counted), perhaps with an `ssd` tier.
 
-    Parameters
-    ----------
-    scores
-        How many, the oracle not counted.
-    ssd
-        Whether there is an ssd tier.
-    train
-        Training nodes, T.
-
-    Notes
-    -----
     R: rows that compete; N: nodes; D: sum over relations of the nodes of the destination type; S: scores and the
-    oracle; E: edges. Held: S R marks, twice with several node types, 4 S R places with an ssd tier (8 from 2^31 rows);
-    the hits of up to 4096 groups of batches, 8 MiB per score, twice with several node types; 24 T for an epoch's order;
-    8 E for ``weighted``. Beside it, the larger of: 44 R while a score is sorted (56 from 2^31 rows), with the counters,
+    oracle; E: edges; T: training nodes, `train`. Fixed: S R buckets, 4 S R places with an ssd tier (8 from 2^31 rows);
+    the hits of up to 4096 groups of batches, 8 MiB per score and node type; 24 T for an epoch's order; 8 E for
+    ``weighted``. Beside it, the larger of: 44 R while a score is sorted (56 from 2^31 rows), with the counters,
     8 (N + D), and the truth, 8 R more with several types, for the oracle; the counters and a batch per thread
     (`tiering.sampling.memory.batch_bytes`, twice with an ssd tier), one at the least. ``dgl`` copies the adjacency: 16
     (E + D) more, and what its libraries hold.
@@ -67,12 +56,11 @@ def evaluation_need(
     wide = rows.size >= 2**31
     edges = sum(graph.num_edges(relation) for relation in graph.relations)
     lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
-    several = 2 if types > 1 else 1
-    held = lines * rows.size * (several + ((8 if wide else 4) if ssd else 0))
-    held += several * scores * MAX_GROUPS * MARKS * 8 + 24 * train + sums_bytes(graph, options)
-    held += 16 * (edges + lists) if judge == "dgl" else 0
+    fixed = lines * rows.size * (1 + ((8 if wide else 4) if ssd else 0))
+    fixed += types * scores * MAX_GROUPS * BUCKETS * 8 + 24 * train + sums_bytes(graph, options)
+    fixed += 16 * (edges + lists) if judge == "dgl" else 0
     counters = 8 * (sum(graph.num_nodes(t) for t in graph.node_types) + lists)
     sort = (56 if wide else 44) * rows.size + (8 * rows.size if types > 1 else 0)
     batch = batch_bytes(graph, options) * (2 if ssd else 1)
     what = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
-    return EvaluationNeed(held + counters + max(0, sort - batch) + SLACK, batch, what)
+    return EvaluationNeed(fixed + counters + max(0, sort - batch) + SLACK, batch, what)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tiering.evaluation.competing_rows import FloatArray, IntArray
 from tiering.evaluation.counting import ListReads
+from tiering.evaluation.line import FloatArray, IntArray
 from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"

@@ -13,12 +13,12 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
-from tiering.evaluation.competing_rows import RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.counting import Judge, JudgedEpochs, OwnJudge, list_reads
-from tiering.evaluation.findings import SHARES, Findings, Questions, hit_maps
+from tiering.evaluation.counting import BUCKETS, Judge, JudgedEpochs, OwnJudge, list_reads
+from tiering.evaluation.findings import SHARES, Line, Questions, answer
+from tiering.evaluation.line import RowBytes, Score, competing_rows, score_vector
 from tiering.evaluation.memory_need import evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
-from tiering.evaluation.ssd import SsdCounter, SsdUnits
+from tiering.evaluation.traffic import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
@@ -78,9 +78,9 @@ def evaluate(
         Sizes of tiers (`tiering.layout.parse_capacities`), to report what they would move.
     page, block
         Sizes in which the ssd tier is read: the layout's page, and where reads may begin and end
-        (`tiering.evaluation.ssd.SsdUnits`).
+        (`tiering.evaluation.traffic.SsdUnits`).
     row_bytes
-        Bytes of a row of the types without features: `tiering.evaluation.competing_rows.competing_rows`.
+        Bytes of a row of the types without features: `tiering.evaluation.line.competing_rows`.
     judge
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
@@ -111,31 +111,31 @@ def evaluate(
     chosen = sampling if isinstance(sampling, SamplingOptions) else SamplingOptions(sampling, **options)
     first = unseen_epoch(scores, chosen.seed) if first_epoch is None else first_epoch
     nodes = resolve_train(graph, train, chosen.seed)
-    questions = Questions(competing_rows(graph, row_bytes), tuple(shares), tiers, SsdUnits.parse(page, block))
+    rows = competing_rows(graph, row_bytes)
+    questions = Questions(rows, tuple(shares), tiers, SsdUnits.parse(page, block))
     budget = parse_memory(memory)
     trained = sum(ids.size for ids in nodes.values())
-    need = evaluation_need(
-        graph, questions.rows, chosen, scores=len(scores), ssd=questions.has_ssd, judge=judge, train=trained
-    )
+    need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, judge=judge, train=trained)
     samplers = need.threads(budget, workers)
     sampler = _judge(graph, judge, chosen)
     judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
-    rankings = {
-        name: questions.rank(score_vector(graph, questions.rows, name, score), workers)
-        for name, score in scores.items()
-    }
-    maps = hit_maps(questions, rankings) if resamples else None
-    counted = judged.count([] if maps is None else maps.maps)
-    if maps is not None:
-        maps.hits = counted.hits
-    truth = questions.rows.join(counted.accesses.features)
+    rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
+    ranked = list(rankings.values()) if resamples else []
+    maps = [{t: ranking.buckets[rows.part(i)]} for ranking in ranked for i, t in enumerate(rows.types)]
+    counted = judged.count(maps)
+    hits = counted.hits.reshape(len(ranked), len(rows.types), -1, BUCKETS) if ranked else None
+    truth = rows.join(counted.accesses.features)
     rankings[ORACLE] = questions.rank(truth, workers)
-    bootstrap, lists = Bootstrap(counted.groups, resamples, chosen.seed), list_reads(graph, counted.accesses, chosen)
     ssd = {}
     if questions.reads_ssd:
-        counter = SsdCounter(questions.rows, rankings, questions.units)
+        counter = SsdCounter(rows, rankings, questions.units)
         ssd = counter.reads(judged.visit(counter.see))
-    findings = Findings(questions, rankings, truth, maps, bootstrap, lists, ssd)
+    bootstrap = Bootstrap(counted.groups, resamples, chosen.seed)
+    by_score = [*([None] * len(scores) if hits is None else hits), None]  # the oracle has no error bars
+    lines = {
+        name: Line(questions, ranking, truth, own, bootstrap)
+        for (name, ranking), own in zip(rankings.items(), by_score, strict=True)
+    }
     parameters = {
         **chosen.to_json(),
         "epochs": epochs,
@@ -143,9 +143,18 @@ def evaluate(
         "judge": sampler.name,
         "resamples": resamples,
         "train_nodes": {t: int(ids.size) for t, ids in nodes.items()},
-        "node_types": list(questions.rows.types),
+        "node_types": list(rows.types),
     }
-    return findings.evaluation(counted.batches, _seen(scores, chosen.seed), parameters)
+    return answer(
+        questions,
+        lines,
+        truth,
+        ssd,
+        adjacency=list_reads(graph, counted.accesses, chosen),
+        batches=counted.batches,
+        seen=_seen(scores, chosen.seed),
+        parameters=parameters,
+    )
 
 
 def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:

@@ -9,12 +9,12 @@ from tiering.sampling.base import FrontierRule, Sampler, Seeds
 from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_weights
-from tiering.sampling.layer import LayerSampler
+from tiering.sampling.ladies import LayerSampler
 from tiering.sampling.list_reads import list_read_bytes, list_read_entries, list_read_places
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
-from tiering.sampling.plan import EpochPlan, batches, epoch_order
-from tiering.sampling.walk import RandomWalkSampler
+from tiering.sampling.pinsage import RandomWalkSampler
+from tiering.sampling.plan import EpochPlan, batches, epoch_order, runs_of_batches
 
 __all__ = [
     "SAMPLERS",
@@ -40,4 +40,5 @@ __all__ = [
     "list_read_places",
     "make_sampler",
     "resolve_fanouts",
+    "runs_of_batches",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -26,30 +27,10 @@ FrontierRule = Literal["all", "new"]
 class Sampler:
     """Base of the samplers: a batch is a pure function of the graph, the seeds and ``(seed, epoch, batch)``.
 
-    Parameters
-    ----------
-    graph
-        A graph artifact, or anything with the methods of `tiering.sampling.graph.SampledGraph`; if it has
-        ``node_keys(type)``, these original ids key the random numbers.
-    fanouts
-        One entry per hop: a number for all edge relations, or a mapping.
-    frontier
-        Who samples at a hop: ``"all"`` nodes found so far, or ``"new"`` ones.
-    seed
-        Seed of the run, 0 to 2^64 - 1.
-    rule
-        Name of the rule in the core.
-    edge_relations
-        What the edges of a hop are grouped by, where it is not the graph's relations.
-    weights
-        Edge weights per relation, for rules that draw by them.
-    walks
-        For random walks: number, length, probability of ending early, and metapaths as places of relations.
-    threads
-        Threads that prepare the rule (sums of weights).
+    Parameters are those of `NeighborSampler`, and what a rule of the core takes: its name, what the edges of a hop are
+    grouped by where that is not the graph's relations, edge weights per relation, and for walks their number, length,
+    probability of ending early, and metapaths as places of relations. `threads` prepare the rule (sums of weights).
 
-    Notes
-    -----
     `sample` may be called from many threads at once; the interpreter lock is released. A batch needs about 40 bytes
     per unique node, and 8 per edge (16 with positions, 4 more with weights), beside the graph.
     """
@@ -81,7 +62,7 @@ class Sampler:
         """hop x edge relation."""
         place = {t: i for i, t in enumerate(self.node_types)}
         given, workers = weights or {}, parse_threads(threads)
-        try:
+        with self._explained():
             self._native = native.Sampler(
                 type_names=[repr(t) for t in self.node_types],
                 num_nodes=[graph.num_nodes(t) for t in self.node_types],
@@ -97,8 +78,6 @@ class Sampler:
                 walks=walks,
                 threads=workers,
             )
-        except RefusedError as error:
-            raise self._explain(error) from None
 
     def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
         """Sample one batch.
@@ -118,10 +97,8 @@ class Sampler:
             If a seed is no node of the graph.
         """
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
-        try:
+        with self._explained():
             nodes, sizes, hops = self._native.sample(lists, *key, positions)
-        except RefusedError as error:
-            raise self._explain(error) from None
         return SampledBatch(
             dict(zip(self.node_types, nodes, strict=True)),
             [dict(zip(self.node_types, counts, strict=True)) for counts in sizes],
@@ -133,13 +110,7 @@ class Sampler:
     def batches(
         self, train: Seeds, batch_size: int, epoch: int, *, drop_last: bool = False, shuffle: bool = True
     ) -> EpochPlan:
-        """Batches of an epoch with this sampler's seed; see `tiering.sampling.batches`.
-
-        Raises
-        ------
-        InputError
-            If `train` is empty, or holds ids that are no nodes of the graph.
-        """
+        """Batches of an epoch with this sampler's seed; see `tiering.sampling.batches`."""
         lists = dict(zip(self.node_types, self._per_type(train, "training nodes"), strict=True))
         return cut_batches(lists, batch_size, epoch, seed=self.seed, drop_last=drop_last, shuffle=shuffle)
 
@@ -152,34 +123,14 @@ class Sampler:
         last: int | None = None,
         threads: int | None = None,
     ) -> AccessCounts:
-        """Sample batches ``[first, last)`` of an epoch and count what they read.
+        """Sample batches ``[first, last)`` of an epoch, `threads` at a time, and count what they read.
 
-        Parameters
-        ----------
-        plan
-            From `batches`.
-        counts
-            Counters to add to; new ones if left out.
-        threads
-            Batches sampled at the same time; all processors by default. The result does not depend on it.
-
-        Returns
-        -------
-        AccessCounts
-            `counts`.
-
-        Raises
-        ------
-        InputError
-            If the plan has no such batches, or counters do not fit the graph.
+        Adds to `counts`, or to new counters, and returns them. The result does not depend on the threads.
         """
         counts = AccessCounts.zeros(self.graph) if counts is None else counts
-        epoch = self._epoch(plan, first, last)
-        counters, workers = self._counters(counts), parse_threads(threads)
-        try:
-            self._native.count_accesses(*epoch, *counters, workers)
-        except RefusedError as error:
-            raise self._explain(error) from None
+        epoch, counters = self._epoch(plan, first, last), self._counters(counts)
+        with self._explained():
+            self._native.count_accesses(*epoch, *counters, parse_threads(threads))
         return counts
 
     def count_marks(
@@ -195,37 +146,14 @@ class Sampler:
     ) -> IdArray:
         """Sample batches ``[first, last)`` of an epoch and count the unique nodes of each batch by their mark.
 
-        Parameters
-        ----------
-        plan
-            From `batches`.
-        maps
-            Each marks nodes: per node type, uint8 of shape (num_nodes,), values below `num_marks`. Nodes of types
-            that a map leaves out are not counted.
-        num_marks
-            Number of marks, 1 to 256.
-        counts
-            Counters to add the accesses to on the way, as `count_accesses` does.
-        threads
-            As in `count_accesses`.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64, shape (maps, last - first, num_marks).
-
-        Raises
-        ------
-        InputError
-            If the plan has no such batches, or marks or counters do not fit the graph.
+        Each map marks nodes: per node type, uint8 of shape (num_nodes,), values below `num_marks` (1 to 256). Nodes of
+        types that a map leaves out are not counted. Accesses are added to `counts` on the way, as `count_accesses`
+        does. Returns int64, shape (maps, last - first, num_marks).
         """
-        epoch, marks = self._epoch(plan, first, last), [self._marks(marks) for marks in maps]
+        epoch, marks = self._epoch(plan, first, last), [self._marks(of_map) for of_map in maps]
         counters = ([], []) if counts is None else self._counters(counts)
-        workers = parse_threads(threads)
-        try:
-            return self._native.count_marks(*epoch, marks, num_marks, *counters, workers)
-        except RefusedError as error:
-            raise self._explain(error) from None
+        with self._explained():
+            return self._native.count_marks(*epoch, marks, num_marks, *counters, parse_threads(threads))
 
     def _epoch(
         self, plan: EpochPlan, first: int, last: int | None
@@ -259,8 +187,7 @@ class Sampler:
                     f"marks of type {node_type!r}: expected uint8 of shape {shape}, found {array.dtype} of shape "
                     f"{array.shape}"
                 )
-        given = [marks.get(t) for t in self.node_types]
-        return [None if array is None else np.ascontiguousarray(array, np.uint8) for array in given]
+        return [np.ascontiguousarray(marks[t], np.uint8) if t in marks else None for t in self.node_types]
 
     def _check_types(self, given: Mapping[str, Any], what: str) -> None:
         if unknown := [t for t in given if t not in self.node_types]:
@@ -287,12 +214,18 @@ class Sampler:
             lists.append(array)
         return lists
 
-    def _explain(self, error: RefusedError) -> InputError:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
         """The core's message, with the graph and what to do about it."""
-        path = getattr(self.graph, "path", "graph")
-        if error.subject == "weights":
-            return InputError(f"{path}: {error}; correct the weights and import again, or use another sampler")
-        return InputError(f"{path}: {error}; {damaged(path)}" if error.subject == "adjacency" else str(error))
+        try:
+            yield
+        except RefusedError as error:
+            path = getattr(self.graph, "path", "graph")
+            advice = {
+                "weights": f"{path}: {error}; correct the weights and import again, or use another sampler",
+                "adjacency": f"{path}: {error}; {damaged(path)}",
+            }
+            raise InputError(advice.get(error.subject, str(error))) from None
 
 
 def _checked_counter(counter: IdArray | None, size: int, what: str) -> IdArray:

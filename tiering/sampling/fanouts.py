@@ -14,13 +14,7 @@ Fanout = int | Mapping[Any, int]
 
 
 def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) -> list[list[int]]:
-    """Fanouts as hop x relation, checked.
-
-    Raises
-    ------
-    InputError
-        If there is no hop, a number is out of range, or a mapping misses a relation or names an unknown one.
-    """
+    """Fanouts as hop x relation, checked: numbers in range, mappings that name every relation and no other."""
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"fanouts: expected one entry per hop such as [10, 10, 10], found {fanouts!r}")
     return [_hop_fanouts(relations, fanout, f"fanouts of hop {hop}") for hop, fanout in enumerate(fanouts)]
@@ -29,28 +23,22 @@ def resolve_fanouts(relations: Sequence[Relation], fanouts: Sequence[Fanout]) ->
 def _hop_fanouts(relations: Sequence[Relation], fanout: Fanout, what: str) -> list[int]:
     if not isinstance(fanout, Mapping):
         return [_fanout(fanout, what, lowest=1)] * len(relations)
-    found: dict[Relation, int] = {}
+    numbers: dict[Relation, int] = {}
     for key, value in fanout.items():
         relation = match_relation(relations, key, what)
-        if relation in found:
+        if relation in numbers:
             raise InputError(f"{what}: relation {':'.join(relation)} comes twice")
-        found[relation] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
-    if missing := [":".join(r) for r in relations if r not in found]:
+        numbers[relation] = _fanout(value, f"{what}, relation {key!r}", lowest=0)
+    if missing := [":".join(r) for r in relations if r not in numbers]:
         raise InputError(
             f"{what}: expected a number for each of {len(relations)} relations, none for {', '.join(missing)}; "
             "give 0 to skip a relation"
         )
-    return [found[r] for r in relations]
+    return [numbers[r] for r in relations]
 
 
 def match_relation(relations: Sequence[Relation], key: Any, what: str) -> Relation:
-    """The relation that `key` names: a tuple, ``"src:name:dst"``, or a name that is unique.
-
-    Raises
-    ------
-    InputError
-        If no relation or several are meant; `what` says where the key stands.
-    """
+    """The relation that `key`, found at `what`, names: a tuple, ``"src:name:dst"``, or a name that is unique."""
     exact = [r for r in relations if key == r or key == ":".join(r)]
     named = exact or [r for r in relations if key == r[1]]
     if len(named) != 1:

@@ -16,7 +16,7 @@ class SampledGraph(Protocol):
 
     @property
     def node_types(self) -> list[str]:
-        """Node types, in a fixed order."""
+        """In a fixed order."""
 
     @property
     def relations(self) -> list[Relation]:
@@ -58,13 +58,7 @@ def checked_node_keys(graph: SampledGraph, node_type: str) -> np.ndarray[Any, An
 
 
 def checked_weights(graph: SampledGraph, relation: Relation) -> np.ndarray[Any, Any]:
-    """Weights along the relation's ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``.
-
-    Raises
-    ------
-    InputError
-        If there are none, or they do not fit the edges.
-    """
+    """Weights along the relation's ``indices``, float32 or float64, from ``graph.edge_data(relation)["weight"]``."""
     name, path = ":".join(relation), getattr(graph, "path", "graph")
     find = getattr(graph, "edge_data", None)
     weights = None if find is None else find(relation).get("weight")

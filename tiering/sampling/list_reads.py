@@ -12,33 +12,19 @@ INDPTR_BYTES = 16
 
 
 def list_read_entries(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Entries that a read of each list draws.
+    """Entries that a read of each list draws, from the lists' lengths and the relation's fanouts, hop by hop.
 
     ``min(fanout, degree)``, all for fanout -1 and for ``ladies``, one for each step of a ``pinsage`` walk. Where hops
     have different fanouts, the mean over those that read the relation at all.
-
-    Parameters
-    ----------
-    degrees
-        int64, shape (nodes,): length of each list.
-    sampler
-        One of `tiering.sampling.SAMPLERS`.
-    fanouts
-        The relation's, hop by hop.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, shape (nodes,).
     """
     if sampler == "ladies":
         return degrees.astype(np.float64)
     if sampler == "pinsage":
         return np.minimum(degrees, 1).astype(np.float64)
-    found, reading = np.zeros(degrees.size), [fanout for fanout in fanouts if fanout]
+    entries, reading = np.zeros(degrees.size), [fanout for fanout in fanouts if fanout]
     for fanout in reading:
-        found += degrees if fanout < 0 else np.minimum(degrees, fanout)
-    return found / max(1, len(reading))
+        entries += degrees if fanout < 0 else np.minimum(degrees, fanout)
+    return entries / max(1, len(reading))
 
 
 SUMS_PER_SECTOR = 4
@@ -50,16 +36,6 @@ def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequ
 
     Only ``weighted`` reads sums of weights: all of a list no longer than the fanout, side by side; of a longer one
     those that a binary search meets, ``ceil(log2(degree + 1))`` for each draw.
-
-    Parameters
-    ----------
-    degrees, sampler, fanouts
-        As of `list_read_entries`.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, shape (nodes,).
     """
     entries = list_read_entries(degrees, sampler, fanouts)
     if sampler != "weighted":
@@ -74,20 +50,8 @@ def list_read_places(degrees: npt.NDArray[np.int64], sampler: str, fanouts: Sequ
 def list_read_bytes(
     degrees: npt.NDArray[np.int64], index_bytes: int, sampler: str, fanouts: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Bytes that a read of each list touches.
+    """Bytes that a read of each list touches: begin and end, and the entries drawn, of `index_bytes` each.
 
-    Begin and end (16 bytes) and the entries drawn (`list_read_entries`). Edge data such as weights come on top.
-
-    Parameters
-    ----------
-    degrees, sampler, fanouts
-        As of `list_read_entries`.
-    index_bytes
-        Bytes of an entry.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, shape (nodes,).
+    Edge data such as weights come on top.
     """
     return INDPTR_BYTES + index_bytes * list_read_entries(degrees, sampler, fanouts)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tiering.sampling.fanouts import resolve_fanouts
 from tiering.sampling.graph import SampledGraph
 from tiering.sampling.options import SamplingOptions
@@ -17,36 +15,32 @@ CANDIDATE_BYTES = 64
 def batch_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
     """Memory of one batch while it is sampled; each thread samples one.
 
-    Notes
-    -----
     80 bytes per unique node and 16 per edge. A batch of B seeds has at most ``n_0 = B`` nodes and, with f the sum of
     the fanouts of a hop over all relations, ``n_{h+1} = n_h (1 + f)`` after it, never more than the graph; -1 counts as
     all edges of the graph. ``ladies``: 64 bytes for each neighbour of a layer, of lists of average length.
     """
-    nodes = sum(graph.num_nodes(t) for t in graph.node_types)
-    edges = sum(int(graph.csc(r)[1].shape[0]) for r in graph.relations)
-    found, read, candidates = min(nodes, options.batch_size), 0, 0
+    nodes, edges = sum(graph.num_nodes(t) for t in graph.node_types), _edges(graph)
+    known, read, candidates = min(nodes, options.batch_size), 0, 0
     for hop in resolve_fanouts(graph.relations, options.fanouts):
-        drawn = _drawn(hop, found, edges, options.sampler)
+        drawn = sum(hop)
         if options.sampler == "ladies":
-            candidates = max(candidates, min(edges, found * -(-edges // max(1, nodes))))
+            candidates = max(candidates, min(edges, known * -(-edges // max(1, nodes))))
+        else:
+            drawn *= known
+        if min(hop) < 0:
+            drawn = edges
         read += min(edges, drawn)
-        found = min(nodes, found + drawn)
-    return found * NODE_BYTES + read * EDGE_BYTES + candidates * CANDIDATE_BYTES
+        known = min(nodes, known + drawn)
+    return known * NODE_BYTES + read * EDGE_BYTES + candidates * CANDIDATE_BYTES
 
 
-def _drawn(hop: Iterable[int], found: int, edges: int, sampler: str) -> int:
-    fanouts = list(hop)
-    if any(fanout < 0 for fanout in fanouts):
-        return edges
-    return sum(fanouts) if sampler == "ladies" else found * sum(fanouts)
+def _edges(graph: SampledGraph) -> int:
+    return sum(int(graph.csc(r)[1].shape[0]) for r in graph.relations)
 
 
 def sums_bytes(graph: SampledGraph, options: SamplingOptions) -> int:
     """Memory of a sampler that is made once: 8 bytes per edge for the running sums of ``weighted``, else nothing."""
-    if options.sampler != "weighted":
-        return 0
-    return 8 * sum(int(graph.csc(r)[1].shape[0]) for r in graph.relations)
+    return 8 * _edges(graph) if options.sampler == "weighted" else 0
 
 
 def counting_threads(graph: SampledGraph, options: SamplingOptions, threads: int, room: int) -> int:

@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 from tiering.errors import InputError
-from tiering.sampling.base import FrontierRule, Sampler
+from tiering.sampling.base import Sampler
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import SampledGraph
-from tiering.sampling.layer import LayerSampler
+from tiering.sampling.ladies import LayerSampler
 from tiering.sampling.neighbor import DRAW_RULES, DrawRule, NeighborSampler
+from tiering.sampling.pinsage import RandomWalkSampler
 from tiering.sampling.plan import key_word, positive_size
-from tiering.sampling.walk import RandomWalkSampler
 
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
 """Samplers by name."""
@@ -23,13 +23,7 @@ SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """A sampler and the batches it is asked for.
-
-    Raises
-    ------
-    InputError
-        If there is no such sampler or frontier rule, the batch size is not positive, or the seed does not fit.
-    """
+    """A sampler and the batches it is asked for; `InputError` where an option does not fit."""
 
     fanouts: Sequence[Fanout]
     """Per hop, the seeds' own hop first; see the samplers. ``ladies``: nodes per layer."""
@@ -64,13 +58,12 @@ class SamplingOptions:
             {_key(r): _plain(n) for r, n in hop.items()} if isinstance(hop, Mapping) else _plain(hop)
             for hop in self.fanouts
         ]
-        own = {"fanouts": fanouts, "batch_size": self.batch_size, "frontier": self.frontier, "sampler": self.sampler}
-        return {**own, **(self._walks() if self.sampler == "pinsage" else {})}
-
-    def _walks(self) -> dict[str, Any]:
-        paths = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
-        own = {"num_walks": self.num_walks, "walk_length": self.walk_length, "restart": self.restart}
-        return {**{name: _plain(n) for name, n in own.items()}, "metapaths": paths}
+        own: dict[str, Any] = {"fanouts": fanouts}
+        own |= {name: getattr(self, name) for name in ("batch_size", "frontier", "sampler")}
+        if self.sampler == "pinsage":
+            own |= {name: _plain(getattr(self, name)) for name in ("num_walks", "walk_length", "restart")}
+            own["metapaths"] = None if self.metapaths is None else [[_key(r) for r in path] for path in self.metapaths]
+        return own
 
     def to_json(self) -> dict[str, Any]:
         """`record`, and the seed."""
@@ -78,32 +71,18 @@ class SamplingOptions:
 
 
 def make_sampler(graph: SampledGraph, options: SamplingOptions) -> Sampler:
-    """Make the sampler that `options` describe.
-
-    Raises
-    ------
-    InputError
-        If the fanouts do not fit the relations, or the graph lacks what the sampler needs.
-    """
-    name, fanouts, seed = options.sampler, options.fanouts, options.seed
-    frontier = cast(FrontierRule, options.frontier)
+    """Make the sampler that `options` describe; `InputError` if it does not fit the graph."""
+    name, fanouts = options.sampler, options.fanouts
+    every: dict[str, Any] = {"frontier": options.frontier, "seed": options.seed}
     if name == "pinsage":
-        return RandomWalkSampler(
-            graph,
-            fanouts,
-            num_walks=options.num_walks,
-            walk_length=options.walk_length,
-            restart=options.restart,
-            metapaths=options.metapaths,
-            frontier=frontier,
-            seed=seed,
-        )
+        walks = {name: getattr(options, name) for name in ("num_walks", "walk_length", "restart", "metapaths")}
+        return RandomWalkSampler(graph, fanouts, **walks, **every)
     if name == "ladies":
-        return LayerSampler(graph, fanouts, frontier=frontier, seed=seed)
+        return LayerSampler(graph, fanouts, **every)
     if name == "full":
         _require_whole_lists(graph, fanouts)
     rule = cast(DrawRule, "uniform" if name == "full" else name)
-    return NeighborSampler(graph, fanouts, rule=rule, frontier=frontier, seed=seed)
+    return NeighborSampler(graph, fanouts, rule=rule, **every)
 
 
 def _require_whole_lists(graph: SampledGraph, fanouts: Sequence[Fanout]) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import InputError
+from tiering.progress import progress
 
 IdArray = npt.NDArray[np.int64]
 
@@ -39,10 +40,7 @@ class EpochPlan:
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> IdArray:
-    """Permutation of ``0 .. n - 1`` in which an epoch visits the training nodes; the same on every machine.
-
-    Cost: n steps, 8 n bytes.
-    """
+    """Permutation of ``0 .. n - 1`` in which an epoch visits the training nodes; the same on every machine."""
     return native.epoch_order(n, key_word(seed, "seed"), key_word(epoch, "epoch"))
 
 
@@ -58,22 +56,9 @@ def batches(
     """Cut the training nodes of one epoch into batches.
 
     With one node type, batch b is ``train[epoch_order(n, seed, epoch)][b * batch_size : (b + 1) * batch_size]``;
-    several types are laid end to end and shuffled together.
-
-    Parameters
-    ----------
-    train
-        Node ids per node type, at least one in all. The order matters; duplicates are kept.
-    batch_size
-        Seeds per batch, at least 1.
-    epoch
-        Number of the epoch, 0 or more: every epoch has an order of its own.
-    seed
-        Seed of the run.
-    drop_last
-        Leave out a last batch that is short.
-    shuffle
-        ``False``: in the order given (validation, inference).
+    several types are laid end to end and shuffled together. The order of `train` matters; duplicates are kept.
+    `drop_last` leaves out a last batch that is short; without `shuffle` the order is the one given (validation,
+    inference).
 
     Raises
     ------
@@ -98,6 +83,21 @@ def batches(
         plan.offsets[node_type] = np.searchsorted(mine, edges).astype(np.int64)
         start += ids.size
     return plan
+
+
+def runs_of_batches(
+    train: Mapping[str, npt.ArrayLike], batch_size: int, seed: int, epochs: range, threads: int, doing: str
+) -> Iterator[tuple[EpochPlan, int, int]]:
+    """Batches ``[first, last)`` of epochs, some for every thread at a time, with a progress bar that says `doing`."""
+    per_epoch = -(-sum(np.asarray(ids).size for ids in train.values()) // batch_size)
+    step = max(8 * threads, per_epoch // 50)
+    with progress(per_epoch * len(epochs), doing, "batch") as bar:
+        for epoch in epochs:
+            plan = batches(train, batch_size, epoch, seed=seed)
+            for first in range(0, len(plan), step):
+                last = min(first + step, len(plan))
+                yield plan, first, last
+                bar.update(last - first)
 
 
 def key_word(value: int, what: str) -> int:

@@ -14,30 +14,10 @@ from tiering.scores.request import Float64Array
 
 
 def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | None = None) -> Float64Array:
-    """Expected bytes of each node's list of in-neighbours in a relation that are read per epoch.
+    """Expected bytes of each node's list of in-neighbours in a relation that are read per epoch, in the ids of `graph`.
 
-    Predicted reads times `tiering.sampling.list_read_bytes`.
-
-    Parameters
-    ----------
-    graph
-        The graph that was scored, or one reordered from it.
-    scores
-        With a column ``adjacency``.
-    relation
-        As in `Graph.relation`.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64, shape (nodes of the destination type,), in the ids of `graph`.
-
-    Raises
-    ------
-    MissingError
-        If there is no such relation, or the method predicts no reads.
-    InputError
-        If the scores are of another graph.
+    Predicted reads (the column ``adjacency``) times `tiering.sampling.list_read_bytes`; float64, shape (nodes of the
+    destination type,). `graph` is the one that was scored, or one reordered from it.
     """
     resolved = graph.relation(relation)
     reads = scores.adjacency(resolved)
@@ -48,5 +28,5 @@ def adjacency_bytes(graph: Graph, scores: Scores, relation: Relation | str | Non
     indptr, indices = graph.csc(resolved)
     sampling, key = scores.manifest.provenance["options"]["sampling"], relation_key(resolved)
     fanouts = [hop if isinstance(hop, int) else hop[key] for hop in sampling["fanouts"]]
-    found: Float64Array = reads * list_read_bytes(np.diff(indptr), indices.itemsize, sampling["sampler"], fanouts)
-    return found
+    nbytes: Float64Array = reads * list_read_bytes(np.diff(indptr), indices.itemsize, sampling["sampler"], fanouts)
+    return nbytes

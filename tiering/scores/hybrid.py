@@ -17,10 +17,12 @@ import numpy as np
 
 from tiering import native
 from tiering.formats.graph import Graph
-from tiering.scores.pagerank import wrpr_by_default
-from tiering.scores.presample import Tally, count_request
-from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest
-from tiering.scores.vip import SAMPLERS, vip
+from tiering.formats.shape import SizedGraph
+from tiering.scores.pagerank import rank_need, wrpr
+from tiering.scores.presample import Tally, count_epochs, presample_need
+from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreOptions, ScoreRequest, list_nodes
+from tiering.scores.vip import SAMPLERS, vip, vip_need
+from tiering.units import format_count
 
 Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -38,17 +40,13 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     """Method ``hybrid``: posterior mean of accesses per epoch, of feature rows and of adjacency lists.
 
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
-
-    Notes
-    -----
-    Cost: that of ``presample`` and of the prior, and one sort of the nodes. Memory:
-    `tiering.scores.memory.hybrid_need`.
+    Cost: that of ``presample`` and of the prior, and one sort of the nodes.
     """
     weight = request.options.prior_weight
     if weight is None and request.options.epochs == 1:
         weight = FIXED_WEIGHT
-    tally = count_request(graph, request, squares=weight is None)
-    beside = replace(request, budget=request.budget and request.budget.without(tally.nbytes))
+    tally = count_epochs(graph, request, squares=weight is None)
+    beside = replace(request, budget=request.budget.without(tally.nbytes))
     prior = vip(graph, beside) if request.sampled.sampler in SAMPLERS else _ranked(graph, beside, tally)
     for column, total, squares in _columns(prior, tally):
         if weight is None:
@@ -56,6 +54,28 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
         else:
             weigh(column, total, weight, tally.epochs)
     return ScoreColumns(prior.feature, prior.adjacency, tally.reached)
+
+
+def hybrid_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+    """The largest of its steps: counting, the prior, and weighing one against the other.
+
+    Counting is ``presample``, with 16 (N + D) more where the counts of several epochs tell what is noise. The prior is
+    ``vip`` (``wrpr``) beside 8 (N + D) of counts, or 16. Weighing holds both, 8 (N + D) and 8 or 16, and per node of
+    one type up to 28 to sort (40 from 2^31 nodes), then 72 per node of a bin of at most 2^22.
+    """
+    squares = request.options.prior_weight is None and request.options.epochs > 1
+    vectors = 8 * (graph.num_nodes() + list_nodes(graph))
+    counts = vectors * (2 if squares else 1)
+    counting = presample_need(graph, request).plus(2 * vectors if squares else 0)
+    largest = max(map(graph.num_nodes, graph.node_types), default=0)
+    sort = largest * (28 if largest < 2**31 else 40) if squares else 0
+    ranked = largest * (4 if largest < 2**31 else 8) + 72 * min(LARGEST_BIN, largest)
+    weighing = vectors + counts + max(sort, ranked, 8 * graph.num_nodes()) + SLACK
+    prior = vip_need if request.sampled.sampler in SAMPLERS else rank_need
+    before = prior(graph, request).plus(counts)
+    what = f"hybrid: counters, prior and order of {format_count(graph.num_nodes())} nodes and their lists"
+    minimum = max(counting.minimum, before.minimum, weighing)
+    return Need(minimum, max(counting.sufficient, before.sufficient, weighing), what, before.beside, swept=True)
 
 
 def weigh(prior: Float64Array, total: Int64Array, weight: float, epochs: int) -> None:
@@ -70,20 +90,11 @@ def weigh(prior: Float64Array, total: Int64Array, weight: float, epochs: int) ->
 def shrink(prior: Float64Array, total: Int64Array, squares: Int64Array, epochs: int, threads: int = 1) -> None:
     """Replace `prior` by the posterior mean of accesses per epoch.
 
-    Parameters
-    ----------
-    prior
-        float64, shape (n,), not negative; only its order and, within a bin, its ratios matter.
-    total, squares
-        int64, shape (n,): sums over the epochs of a node's count and of its square.
-    epochs
-        Number of epochs, at least 2.
-
-    Notes
-    -----
-    Nodes are cut into bins by falling prior. In each, with x a node's mean count per epoch: mu, the mean of x;
-    noise = mean over the nodes of the variance between epochs, / epochs; signal = variance of x - noise, at least 0;
-    share = signal / (signal + noise). Posterior = share x + (1 - share) prior mu / mean prior.
+    Of the prior only its order and, within a bin, its ratios matter. `total` and `squares` are sums over the epochs, at
+    least 2, of a node's count and of its square. Nodes are cut into bins by falling prior. In each, with x a node's
+    mean count per epoch: mu, the mean of x; noise = mean over the nodes of the variance between epochs, / epochs;
+    signal = variance of x - noise, at least 0; share = signal / (signal + noise). Posterior = share x + (1 - share)
+    prior mu / mean prior.
     """
     line = native.sort_by_score(prior, threads)
     for begin, end in _bins(line.size):
@@ -123,7 +134,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
 
 def _ranked(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
     """``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
-    ranks = wrpr_by_default(graph, request).feature
+    ranks = wrpr(graph, replace(request, options=ScoreOptions())).feature
 
     def scaled(values: Float64Array, counts: Int64Array) -> Float64Array:
         total = float(values.sum())

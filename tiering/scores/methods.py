@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
-from tiering.scores.degree import degree
-from tiering.scores.hybrid import hybrid
-from tiering.scores.memory import Need, degree_need, hybrid_need, presample_need, rank_need, vip_need
-from tiering.scores.pagerank import rpr, wrpr
-from tiering.scores.presample import presample
-from tiering.scores.request import SAMPLING, ScoreColumns, ScoreRequest
-from tiering.scores.sweeps import sweep_need
-from tiering.scores.vip import SAMPLERS, vip
+from tiering.scores.degree import degree, degree_need
+from tiering.scores.hybrid import hybrid, hybrid_need
+from tiering.scores.pagerank import rank_need, rpr, wrpr
+from tiering.scores.presample import presample, presample_need
+from tiering.scores.request import SAMPLING, Need, ScoreColumns, ScoreRequest
+from tiering.scores.vip import vip, vip_need
 
 AUTO = "auto"
 """Method that stands for the best one for what is known: see `choose_method`."""
@@ -26,36 +24,22 @@ class Method:
     """A predictor of accesses."""
 
     compute: Callable[[Graph, ScoreRequest], ScoreColumns]
-    """From a graph in original ids and checked parameters to the columns."""
     options: tuple[str, ...]
-    """Names of the options that matter."""
+    """Names of those that matter."""
     needs_train: bool
     """Whether it always starts from training nodes; those with a ``teleport`` may."""
     counts: bool
     """Whether it runs the sampler, so that the seed matters."""
     memory: Callable[[SizedGraph, ScoreRequest], Need]
-    """What it needs, by the formulas of `tiering.scores.memory`."""
-
-
-def _rank(graph: SizedGraph, request: ScoreRequest) -> Need:
-    return rank_need(graph, request, sweep_need(graph, request.threads))
-
-
-def _vip(graph: SizedGraph, request: ScoreRequest) -> Need:
-    return vip_need(graph, request, sweep_need(graph, request.threads))
-
-
-def _hybrid(graph: SizedGraph, request: ScoreRequest) -> Need:
-    return hybrid_need(graph, request, (_vip if request.sampled.sampler in SAMPLERS else _rank)(graph, request))
 
 
 METHODS: dict[str, Method] = {
     "degree": Method(degree, (), False, False, degree_need),
-    "rpr": Method(rpr, ("damping", "teleport", "tolerance"), False, False, _rank),
-    "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), True, False, _rank),
+    "rpr": Method(rpr, ("damping", "teleport", "tolerance"), False, False, rank_need),
+    "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), True, False, rank_need),
     "presample": Method(presample, COUNTING, True, True, presample_need),
-    "vip": Method(vip, SAMPLING, True, False, _vip),
-    "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, _hybrid),
+    "vip": Method(vip, SAMPLING, True, False, vip_need),
+    "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, hybrid_need),
 }
 """Methods by name, the cheapest first."""
 

@@ -12,13 +12,13 @@ puts the weight on the training nodes, which is near what a sampler with as many
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from tiering import native
 from tiering.formats.graph import Graph
-from tiering.scores.memory import rank_need
-from tiering.scores.request import ScoreColumns, ScoreOptions, ScoreRequest
+from tiering.formats.shape import SizedGraph
+from tiering.scores.request import HUGE_PAGE, Need, ScoreColumns, ScoreRequest
 from tiering.scores.sweeps import NodeValues, node_values, sweep_arguments, sweep_need
+from tiering.units import format_count
 
 MAX_SWEEPS = 200
 """`rpr` stops here even if it has not converged; at d = 0.85 the change has then shrunk by 1e-14."""
@@ -38,39 +38,32 @@ def rpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
 
 
 def wrpr(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``wrpr``: so many passes from 1/N, training nodes times N / |train|; |train| counts those of all types.
-
-    Notes
-    -----
-    Memory: `tiering.scores.memory.rank_need`.
-    """
+    """Method ``wrpr``: so many passes from 1/N, training nodes times N / |train|; |train| counts those of all types."""
     start = node_values(graph, request.train, 1.0 / request.train_size, 1.0 / max(1, graph.num_nodes()))
     return _iterate(graph, request, start, request.options.damping, request.options.sweeps, 0.0)
 
 
-def wrpr_by_default(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """``wrpr`` as a prior: with the defaults of its options."""
-    return wrpr(graph, replace(request, options=ScoreOptions()))
+def rank_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+    """8 N for the scores, 8 T for the training nodes in order, and sweeps."""
+    what = f"reverse PageRank: {format_count(graph.num_nodes())} nodes, their columns and one piece of the edges"
+    own = 8 * graph.num_nodes() + 8 * request.train_size + len(graph.node_types) * HUGE_PAGE
+    return sweep_need(graph, request.threads).plus(own, what)
 
 
 def _iterate(
     graph: Graph, request: ScoreRequest, start: list[NodeValues], damping: float, sweeps: int, tolerance: float
 ) -> ScoreColumns:
+    mass = 1.0 - request.options.damping  # of random restarts, shared equally by all nodes or by the training nodes
+    restarts = node_values(graph, {}, 0.0, mass / max(1, graph.num_nodes()))
+    if request.options.teleport == "train":
+        restarts = node_values(graph, request.train, mass / request.train_size, 0.0)
     values, done, residual = native.reverse_pagerank(
         start=start,
-        teleport=_restarts(graph, request),
+        teleport=restarts,
         damping=damping,
         max_sweeps=sweeps,
         tolerance=tolerance,
-        **sweep_arguments(graph, request, rank_need(graph, request, sweep_need(graph, request.threads))),
+        **sweep_arguments(graph, request, rank_need(graph, request)),
     )
     reached = {"sweeps": done, "residual": residual, "damping": damping}
     return ScoreColumns(dict(zip(graph.node_types, values, strict=True)), reached=reached)
-
-
-def _restarts(graph: Graph, request: ScoreRequest) -> list[NodeValues]:
-    """The (1 - d) of random restarts, shared equally by all nodes or by the training nodes, per node type."""
-    mass = 1.0 - request.options.damping
-    if request.options.teleport == "train":
-        return node_values(graph, request.train, mass / request.train_size, 0.0)
-    return node_values(graph, {}, 0.0, mass / max(1, graph.num_nodes()))

@@ -18,9 +18,8 @@ from tiering.formats.train_set import Train, resolve_train
 from tiering.memory import Budget, parse_memory
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
-from tiering.scores.memory import Need, list_nodes
 from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
-from tiering.scores.request import ScoreOptions, ScoreRequest, TrainSet, check_options
+from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
 from tiering.units import parse_threads
@@ -28,14 +27,11 @@ from tiering.units import parse_threads
 
 @dataclass(frozen=True)
 class ScorePlan:
-    """A score that could be computed now."""
+    """A score that could be computed now: its method, parameters and memory, and what will be recorded."""
 
     name: str
-    """Name of the method, ``auto`` resolved."""
     method: Method
-    """Its entry in the registry."""
     request: ScoreRequest
-    """Its parameters."""
     options: dict[str, Any]
     """For the record: the method and what matters to it."""
     inputs: dict[str, str]
@@ -43,9 +39,6 @@ class ScorePlan:
     seed: int | None
     """For the record: the seed, where it matters."""
     need: Need
-    """Memory that it takes."""
-    budget: Budget
-    """Memory that it may take."""
     notes: list[str]
     """What the user should know: what ``auto`` chose, which options have no effect."""
 
@@ -63,17 +56,11 @@ class ScorePlan:
         return ScoreOptions.sweeps if by_wrpr else len(self.request.sampled.fanouts)
 
     def stage(self, graph: SizedGraph, shape: GraphShape, out: Path) -> StagePlan:
-        """What the stage will take: memory, disk, and how much passes.
-
-        Raises
-        ------
-        BudgetError
-            Where the score would.
-        """
-        self.budget.require(self.need.minimum, self.need.what)
+        """What the stage will take: memory, disk, and how much passes; `BudgetError` where the score would."""
+        self.request.budget.require(self.need.minimum, self.need.what)
         scratch = scratch_bytes(graph, self.request, self.need) if self.need.swept else 0
         how = "in memory" if not scratch else f"about {scratch / (4 * shape.num_edges()):.0%} of the edges on disk"
-        memory = min(self.need.sufficient, max(self.need.minimum, self.budget.left()))
+        memory = min(self.need.sufficient, max(self.need.minimum, self.request.budget.left()))
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         columns = 8 * (graph.num_nodes() + lists)
         passing = (1 + self.sweeps) * shape.num_edges() + _sampled_edges(graph, self)
@@ -84,14 +71,13 @@ class ScorePlan:
             Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, "edge"),
             Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
         )
-        return StagePlan(
-            "score", out, steps, {out: columns}, held_memory(self.budget), tuple(notes), self.request.threads
-        )
+        held = held_memory(self.request.budget)
+        return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
     def _read_bytes(self, shape: GraphShape) -> int:
         """Bytes of the graph that are read from disk."""
         read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
-        if self.need.swept and past_the_cache(4 * shape.num_edges(), self.budget, self.need):
+        if self.need.swept and past_the_cache(4 * shape.num_edges(), self.request.budget, self.need):
             read *= 2  # edges are counted, then put in bins
         if self.name != "degree":
             read += sum(round(8 * (shape.num_nodes(edges.relation[2]) + 1) * edges.uncached) for edges in shape.edges)
@@ -126,8 +112,7 @@ def plan_score(
     seeded = entry.counts or (trained and _is_share(train))
     unused = [option for option in given if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
-    budget = parse_memory(memory)  # the training nodes are in memory by now
-    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), budget)
+    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), parse_memory(memory))
     return ScorePlan(
         name,
         entry,
@@ -136,7 +121,6 @@ def plan_score(
         {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
         (seed or 0) if seeded else None,
         entry.memory(graph, request),
-        budget,
         _notes(name, reason, unused, sampling),
     )
 
@@ -149,12 +133,12 @@ def train_digest(train: TrainSet, *, ordered: bool) -> str:
 
 def full_fanouts(graph: SizedGraph, fanouts: Sequence[Fanout]) -> list[Fanout]:
     """Fanouts as numbers or mappings from full relation keys, checked: one form for the record."""
-    found: list[Fanout] = []
+    hops: list[Fanout] = []
     for numbers in resolve_fanouts(graph.relations, fanouts):
         same = len(set(numbers)) == 1 and numbers[0] != 0
         keys = [relation_key(relation) for relation in graph.relations]
-        found.append(numbers[0] if same else dict(zip(keys, numbers, strict=True)))
-    return found
+        hops.append(numbers[0] if same else dict(zip(keys, numbers, strict=True)))
+    return hops
 
 
 def _sampling(graph: SizedGraph, method: str, given: Mapping[str, Any], seed: int) -> SamplingOptions:
@@ -178,15 +162,15 @@ def _record(name: str, entry: Method, options: ScoreOptions, sampling: SamplingO
 
 
 def _notes(name: str, reason: str, unused: Sequence[str], sampling: SamplingOptions | None) -> list[str]:
-    found = [f"method {name} (auto: {reason})"] if reason else []
+    notes = [f"method {name} (auto: {reason})"] if reason else []
     for option in unused:
         users = used_by(option)
-        found.append(
+        notes.append(
             f"{option.replace('_', ' ')} has no effect on {name}" + (f", only on {', '.join(users)}" if users else "")
         )
     if sampling is not None and sampling.sampler == "weighted" and name == "vip":
-        found.append("vip knows no edge weights: it takes all neighbours for equally likely")
-    return found
+        notes.append("vip knows no edge weights: it takes all neighbours for equally likely")
+    return notes
 
 
 def _is_share(train: Train) -> bool:

@@ -6,7 +6,7 @@ future, which no score beats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.formats.graph import Graph
-from tiering.progress import progress
-from tiering.sampling import AccessCounts, Sampler, make_sampler
-from tiering.sampling.memory import counting_threads, sums_bytes
-from tiering.scores.request import Float64Array, ScoreColumns, ScoreRequest
+from tiering.formats.shape import SizedGraph
+from tiering.sampling import AccessCounts, make_sampler, runs_of_batches
+from tiering.sampling.memory import batch_bytes, counting_threads, sums_bytes
+from tiering.scores.request import SLACK, Float64Array, Need, ScoreColumns, ScoreRequest, list_nodes
+from tiering.units import format_count
 
 CHUNK = 1 << 20
 """Counts converted together."""
@@ -32,9 +33,8 @@ class Tally:
     squares: AccessCounts | None
     """Sum over the epochs of the squared count of one epoch, if asked for."""
     epochs: int
-    """Number of epochs."""
     batches: int
-    """Batches of all epochs."""
+    """Of all epochs."""
 
     @property
     def nbytes(self) -> int:
@@ -48,14 +48,9 @@ class Tally:
 
 
 def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
-    """Method ``presample``: mean accesses per epoch of feature rows and of adjacency lists.
-
-    Notes
-    -----
-    Cost: the sampling of `epochs` epochs. Memory: `tiering.scores.memory.presample_need`.
-    """
-    tally = count_request(graph, request)
-    reached = tally.reached
+    """Method ``presample``: mean accesses per epoch of feature rows and of adjacency lists."""
+    tally = count_epochs(graph, request)
+    reached = tally.reached  # before the counts are gone
     return ScoreColumns(
         {node_type: in_place(counts, tally.epochs) for node_type, counts in tally.total.features.items()},
         {relation: in_place(counts, tally.epochs) for relation, counts in tally.total.adjacency.items()},
@@ -63,65 +58,42 @@ def presample(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     )
 
 
-def count_request(graph: Graph, request: ScoreRequest, *, squares: bool = False) -> Tally:
-    """Count the epochs that a request names.
-
-    Notes
-    -----
-    Memory: 8 bytes per node, and per node and relation into its type; 24 with `squares`.
-    """
-    first = request.options.first_epoch
-    sampling = request.sampled
-    sampler, threads = make_sampler(graph, sampling), request.threads
-    if request.budget is not None:
-        types = [*graph.node_types, *(relation[2] for relation in graph.relations)]
-        vectors = 8 * sum(graph.num_nodes(node_type) for node_type in types)
-        room = (
-            request.budget.left()
-            - vectors * (3 if squares else 1)
-            - 24 * request.train_size
-            - sums_bytes(graph, sampling)
-        )
-        threads = counting_threads(graph, sampling, threads, room)
-    epochs = range(first, first + request.options.epochs)
-    return tally_epochs(sampler, request.train, sampling.batch_size, epochs, threads, squares=squares)
+def presample_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+    """8 (N + D) for the counters, 24 T for an epoch's order, 8 E with edge weights, and a batch per thread, or one."""
+    vectors = 8 * (graph.num_nodes() + list_nodes(graph))
+    own = vectors + 24 * request.train_size + sums_bytes(graph, request.sampled) + SLACK
+    batch = batch_bytes(graph, request.sampled)
+    what = f"presample: counters of {format_count(graph.num_nodes())} nodes and their lists, and a batch"
+    return Need(own + batch, own + request.threads * batch, what)
 
 
-def tally_epochs(
-    sampler: Sampler,
-    train: Mapping[str, npt.ArrayLike],
-    batch_size: int,
-    epochs: Sequence[int],
-    threads: int,
-    *,
-    squares: bool = False,
-) -> Tally:
-    """Count the accesses of whole epochs, with a progress bar; the result does not depend on `threads`."""
-    total = AccessCounts.zeros(sampler.graph)
-    square_sums = AccessCounts.zeros(sampler.graph) if squares else None
-    one = AccessCounts.zeros(sampler.graph) if squares else total
-    size = sum(np.asarray(ids).size for ids in train.values())
-    per_epoch = -(-size // batch_size)
-    step = max(8 * threads, per_epoch // 50)
-    with progress(per_epoch * len(epochs), "sampling", "batch") as bar:
-        for epoch in epochs:
-            plan = sampler.batches(train, batch_size, epoch)
-            for first in range(0, len(plan), step):
-                last = min(first + step, len(plan))
-                sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
-                bar.update(last - first)
-            if square_sums is not None:
-                _add_epoch(one, total, square_sums)
-    return Tally(total, square_sums, len(epochs), per_epoch * len(epochs))
+def count_epochs(graph: Graph, request: ScoreRequest, *, squares: bool = False) -> Tally:
+    """Count the accesses of the epochs that a request names; the result does not depend on the threads."""
+    options, sampling, train = request.options, request.sampled, request.train
+    sampler = make_sampler(graph, sampling)
+    vectors = 8 * (graph.num_nodes() + list_nodes(graph))
+    beside = vectors * (3 if squares else 1) + 24 * request.train_size + sums_bytes(graph, sampling)
+    threads = counting_threads(graph, sampling, request.threads, request.budget.left() - beside)
+    total = AccessCounts.zeros(graph)
+    square_sums = AccessCounts.zeros(graph) if squares else None
+    one = AccessCounts.zeros(graph) if squares else total
+    epochs = range(options.first_epoch, options.first_epoch + options.epochs)
+    batches = 0
+    for plan, first, last in runs_of_batches(train, sampling.batch_size, sampling.seed, epochs, threads, "sampling"):
+        sampler.count_accesses(plan, one, first=first, last=last, threads=threads)
+        batches += last - first
+        if square_sums is not None and last == len(plan):
+            _add_epoch(one, total, square_sums)
+    return Tally(total, square_sums, options.epochs, batches)
 
 
 def in_place(counts: npt.NDArray[np.int64], epochs: int) -> Float64Array:
     """Counts per epoch, float64, in the memory of `counts`, which are gone then."""
-    found = counts.view(np.float64)
+    per_epoch = counts.view(np.float64)
     for begin in range(0, counts.size, CHUNK):
         part = counts[begin : begin + CHUNK] / epochs
-        found[begin : begin + CHUNK] = part
-    return found
+        per_epoch[begin : begin + CHUNK] = part
+    return per_epoch
 
 
 def _add_epoch(one: AccessCounts, total: AccessCounts, squares: AccessCounts) -> None:

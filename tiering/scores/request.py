@@ -1,10 +1,10 @@
-"""What a user may set for a score, with defaults and checks; what a method is given, and what it returns."""
+"""What a user may set for a score, with defaults and checks; what a method is given, what it returns and takes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError, InternalError
+from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
@@ -70,10 +71,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
 def check_options(given: Mapping[str, Any]) -> tuple[ScoreOptions, dict[str, Any]]:
     """Options from what was given, and those of `SAMPLING` that were given, fanouts parsed.
 
-    Raises
-    ------
-    InputError
-        If there is no such option, or a value does not fit; also where the option does not matter.
+    A value that does not fit is refused also where the option does not matter.
     """
     if unknown := sorted(set(given) - set(OPTIONS)):
         raise InputError(f"score: no option {', '.join(unknown)}; options: {', '.join(OPTIONS)}")
@@ -94,15 +92,12 @@ class ScoreRequest:
     """Checked parameters of a method."""
 
     options: ScoreOptions
-    """Options, the defaults filled in."""
     train: TrainSet
     """Training nodes per node type; empty where the method needs none."""
     sampling: SamplingOptions | None
     """How training samples; ``None`` where the method does not ask."""
     threads: int
-    """Threads to use."""
-    budget: Budget | None = None
-    """What to stay within; ``None``: no limit."""
+    budget: Budget
     scratch: Path = Path()
     """Directory for edges that do not fit the budget."""
 
@@ -129,3 +124,39 @@ class ScoreColumns:
     """Per relation, shape (nodes of the destination type,); empty if the method does not predict it."""
     reached: dict[str, Any] = field(default_factory=dict)
     """What the computation found out about itself, for the record."""
+
+
+SLACK = 32 << 20
+"""Memory of every method for small objects, stacks, and what the allocator rounds up."""
+HUGE_PAGE = 2 << 20
+"""A large array takes whole ones."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Anonymous memory of a method in bytes; the graph itself is mapped and costs none.
+
+    The formulas stand beside the methods; docs/scores.md shows them. N: nodes of all types; D: the sum over relations
+    of the nodes of the destination type; E: edges; T: training nodes.
+    """
+
+    minimum: int
+    """With less it cannot be done."""
+    sufficient: int
+    """More makes it no faster."""
+    what: str
+    """What needs it, for people."""
+    beside: int = 0
+    """Of both, what lies beside sweeps over the edges."""
+    swept: bool = False
+    """Whether it makes such sweeps."""
+
+    def plus(self, nbytes: int, what: str = "") -> Need:
+        """With `nbytes` that are there all the while."""
+        minimum, sufficient, beside = (part + nbytes for part in (self.minimum, self.sufficient, self.beside))
+        return replace(self, minimum=minimum, sufficient=sufficient, beside=beside, what=what or self.what)
+
+
+def list_nodes(graph: SizedGraph) -> int:
+    """D: nodes of the destination type, over all relations."""
+    return sum(graph.num_nodes(relation[2]) for relation in graph.relations)

@@ -12,8 +12,7 @@ from tiering import native
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget, available_memory
-from tiering.scores.memory import SLACK, Need
-from tiering.scores.request import ScoreRequest, TrainSet
+from tiering.scores.request import SLACK, Need, ScoreRequest, TrainSet
 
 Int64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 NodeValues: TypeAlias = "tuple[float, float, Int64Array]"
@@ -32,10 +31,8 @@ def sweep_need(graph: SizedGraph, threads: int) -> Need:
 
 def scratch_bytes(graph: SizedGraph, request: ScoreRequest, need: Need) -> int:
     """Bytes of edges that sweeps of this graph keep on disk, about."""
-    if request.budget is None:
-        return 0
     files = past_the_cache(4 * graph.num_edges(), request.budget, need)
-    memory = request.budget.left() - SLACK // 2 - need.held
+    memory = request.budget.left() - SLACK // 2 - need.beside
     return native.plan_sweeps(_sizes(graph, sampled=True), request.threads, memory, files)[2]
 
 
@@ -46,15 +43,10 @@ def sweep_arguments(graph: Graph, request: ScoreRequest, need: Need) -> dict[str
         "relations": [(types.index(r[0]), types.index(r[2]), *graph.csc(r)) for r in graph.relations],
         "num_nodes": [graph.num_nodes(node_type) for node_type in types],
         "threads": request.threads,
-        "memory": None if request.budget is None else _sweep_memory(request, request.budget),
+        "memory": max(0, request.budget.left() - SLACK // 2 - 8 * request.train_size),  # training nodes in order
         "scratch": str(request.scratch),
         "files": _direct_files(graph, request.budget, need),
     }
-
-
-def _sweep_memory(request: ScoreRequest, budget: Budget) -> int:
-    """Bytes for sweeps and their result, beside the training nodes in order."""
-    return max(0, budget.left() - SLACK // 2 - 8 * request.train_size)
 
 
 def node_values(graph: Graph, chosen: TrainSet, value: float, rest: float) -> list[NodeValues]:
@@ -90,16 +82,12 @@ def _ascending(ids: Int64Array) -> Int64Array:
     return ids if bool((ids[1:] > ids[:-1]).all()) else np.sort(ids)
 
 
-def _direct_files(graph: Graph, budget: Budget | None, need: Need) -> list[DirectFile]:
+def _direct_files(graph: Graph, budget: Budget, need: Need) -> list[DirectFile]:
     """Per relation, the file of its indices where that is better read past the page cache than mapped, else "".
 
-    With it who compares what is read with the file's checksums, if anybody does.
-
     That is where the indices are larger than what the method leaves to the cache, so that a scan would throw out its
-    own pages.
+    own pages. Beside it who compares what is read with the file's checksums, if anybody does.
     """
-    if budget is None:
-        return []
     arrays = [graph.csc(relation)[1] for relation in graph.relations]
     large = past_the_cache(sum(indices.nbytes for indices in arrays), budget, need)
     verifiers = [getattr(indices, "verifier", None) for indices in arrays]

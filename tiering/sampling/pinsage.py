@@ -1,4 +1,4 @@
-"""Random walks with restart: the nodes that walks visit most often become the neighbours."""
+"""PinSAGE, random walks with restart: the nodes that walks visit most often become the neighbours."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ class RandomWalkSampler(Sampler):
 
     Parameters
     ----------
-    graph
-        As for `NeighborSampler`.
-    fanouts
-        One entry per hop: neighbours per node, as for `NeighborSampler`, with metapaths in the place of relations.
-        -1 takes every visited node.
+    graph, fanouts, frontier, seed
+        As for `NeighborSampler`, with metapaths in the place of relations: `fanouts` are neighbours per node, and -1
+        takes every visited node.
     num_walks
         Walks per frontier node, at least 1.
     walk_length
@@ -42,8 +40,6 @@ class RandomWalkSampler(Sampler):
         "written_by", "author")]`` walks from a paper to one of its authors, and on to one of that author's papers.
         Each must end at the node type it starts from, unless `walk_length` is 1. ``None``: one metapath for every
         relation within a node type.
-    frontier, seed
-        As for `NeighborSampler`.
 
     Attributes
     ----------
@@ -99,13 +95,7 @@ class RandomWalkSampler(Sampler):
         )
 
     def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
-        """Sample one batch; see `Sampler.sample`. Edges come with weights: visits, float32.
-
-        Raises
-        ------
-        InputError
-            If a seed is no node of the graph, or positions are asked for.
-        """
+        """Sample one batch; see `Sampler.sample`. Edges come with weights: visits, float32; they have no positions."""
         if positions:
             raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
         return super().sample(seeds, epoch=epoch, batch=batch)
@@ -143,11 +133,11 @@ def _resolve_metapaths(
     relations: Sequence[Relation], metapaths: Sequence[Sequence[Any]] | None, walk_length: int
 ) -> list[list[Relation]]:
     if metapaths is None:
-        found = [[r] for r in relations if r[0] == r[2]]
-        if not found:
+        within = [[r] for r in relations if r[0] == r[2]]
+        if not within:
             known = ", ".join(":".join(r) for r in relations)
             raise InputError(f"metapaths: no relation joins nodes of one type; give metapaths of these: {known}")
-        return found
+        return within
     if not _is_list(metapaths) or not all(_is_list(path) for path in metapaths):
         raise InputError(f"metapaths: expected a list of lists of relations, none of them empty, found {metapaths!r}")
     paths = []

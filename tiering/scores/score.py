@@ -68,7 +68,7 @@ def score_graph(
     InputError
         If an option does not fit, or fanouts or a training set are needed and there are none.
     BudgetError
-        If the memory is less than the minimum of the method (`tiering.scores.memory`).
+        If the memory is less than the minimum of the method (docs/scores.md has the formulas).
     StorageError
         If the disk is full; says how many bytes are needed and free.
 
@@ -82,7 +82,7 @@ def score_graph(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
     plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
-    plan.budget.require(plan.need.minimum, plan.need.what)
+    plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}
     with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:

@@ -1,4 +1,4 @@
-"""Layer-wise importance sampling: the whole frontier draws its neighbours together."""
+"""LADIES, layer-wise importance sampling: the whole frontier draws its neighbours together."""
 
 from __future__ import annotations
 
@@ -21,17 +21,12 @@ class LayerSampler(Sampler):
 
     Parameters
     ----------
-    graph
-        As for `NeighborSampler`.
     layer_sizes
         One entry per hop, the seeds' own hop first: nodes to draw, one number for every relation or a mapping
         ``relation -> number``; each relation has a draw of its own. -1 takes all candidates, 0, in a mapping, skips
         the relation.
-    frontier
-        ``"all"``: every node found so far is part of the frontier; ``"new"``: only nodes first found at the hop
-        before. Either way edges from all known nodes are kept.
-    seed
-        As for `NeighborSampler`.
+    graph, frontier, seed
+        As for `NeighborSampler`. For any frontier rule edges from all known nodes are kept.
 
     Raises
     ------
