@@ -23,9 +23,8 @@ import pyarrow.csv as pa_csv
 
 from tiering.artifacts.regular import require_file
 from tiering.datasets.npy_file import read_start
-from tiering.datasets.options import ImportOptions, shown
-from tiering.datasets.reader import RAW_OPTIONS, TREE_OPTIONS, Reader, Sign
-from tiering.datasets.reading import Reading
+from tiering.datasets.options import COLUMN_OPTIONS, TEXT_OPTIONS, ImportOptions, shown
+from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, one_line
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
@@ -67,9 +66,7 @@ _WANTED = {
 def _open_edge_list(path: Path, reading: Reading) -> Dataset:
     require_file(path, "a text file of edges")
     reading.used(path)
-    parser: _Parser | None = None
-    sink: TableSink | None = None
-    line = 1
+    parser, sink, line = None, None, 1
     with _open_text(path) as file, progress(path.stat().st_size, "reading edges", "B", scale=True) as bar:
         for block in _blocks(file, path):
             _refuse_lone_returns(block, path, line)
@@ -94,7 +91,7 @@ def _is_edge_list(path: Path) -> bool:
 
 READER = Reader(
     _open_edge_list,
-    foreign=RAW_OPTIONS | TREE_OPTIONS,
+    takes=COLUMN_OPTIONS | TEXT_OPTIONS,
     file=Sign(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
 )
 
@@ -170,7 +167,7 @@ class _Parser:
         if self.width > MOST_COLUMNS:
             raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {self.width}; check --delimiter")
         self.header = _has_header(fields, options)
-        self.columns = choose_columns(fields if self.header else self.width, options, str(path))
+        self.columns = choose_columns(fields if self.header else list(map(str, range(self.width))), options, str(path))
         self._skip = self.header
         shown_as = fields if self.header else range(self.width)
         unused = [shown_as[i] for i in range(self.width) if i not in self.columns.values()]
