@@ -235,7 +235,7 @@ def test_scratch_is_as_planned(tmp_path, monkeypatch, held, edges):
     reserved: list[int] = []
     reserve = segments.reserve
     monkeypatch.setattr(segments, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    forecast, _ = plan_import(data, tmp_path, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes)
+    forecast = plan_import(data, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes).stage(tmp_path)
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
     assert sum(reserved) == forecast.disk_scratch
     assert (forecast.disk_scratch > 0) == (held < 1 and edges > 0)

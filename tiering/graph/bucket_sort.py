@@ -26,9 +26,18 @@ from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.streaming import open_stream
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.formats.protocols import EdgeData
 from tiering.graph.edge_chunks import Chunk, edge_chunks
-from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, SortSizes, bucket_shift, input_bytes, line_up
+from tiering.graph.plan import (
+    LINE,
+    RUN_PADDING,
+    BucketPlan,
+    CscSizes,
+    RelationPlan,
+    SortSizes,
+    bucket_shift,
+    input_bytes,
+    line_up,
+)
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
@@ -70,24 +79,14 @@ class Unit:
 
 
 def write_by_buckets(
-    writer: ArtifactWriter,
-    folder: str,
-    edges: EdgeData,
-    csc: CscSizes,
-    plan: BucketPlan,
-    sizes: SortSizes,
-    threads: int,
+    writer: ArtifactWriter, folder: str, relation: RelationPlan, plan: BucketPlan, threads: int
 ) -> None:
     """Write ``indptr``, ``indices`` and the arrays that run along the edges.
 
-    A killed run goes on from the first block that is missing, even with another plan.
-
-    Raises
-    ------
-    ValueError
-        Naming an edge whose id is out of range.
+    A killed run goes on from the first block that is missing, even with another plan. An id out of range raises
+    `ValueError`, which names the edge.
     """
-    values = [edges.edge_ids if name == "edge_ids" else edges.data[name] for name in csc.values]
+    edges, csc, values = relation.edges, relation.csc, relation.values()
     kinds = [("indptr", "int64", (csc.num_dst + 1,)), ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,))]
     for name, array in zip(csc.values, values, strict=True):
         dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
@@ -98,22 +97,15 @@ def write_by_buckets(
             for name, dtype, shape in kinds
         ]
         if any(file.done < file.nbytes for file in files):
-            scratch = writer.path / folder / "scattered"
-            sort = stack.enter_context(_BucketSort(files, scratch, csc, plan, sizes, threads))
-            sort.run(edge_chunks(edges, values, plan.chunk))
+            sort = _BucketSort(files, writer.path / folder / "scattered", csc, plan, relation.sizes, threads)
+            stack.enter_context(sort).run(edge_chunks(edges, values, plan.chunk))
 
 
 class _BucketSort:
     """Fills the files of a relation; a context manager that removes the scratch files."""
 
     def __init__(
-        self,
-        files: list[FileWriter],
-        scratch: Path,
-        csc: CscSizes,
-        plan: BucketPlan,
-        sizes: SortSizes,
-        threads: int,
+        self, files: list[FileWriter], scratch: Path, csc: CscSizes, plan: BucketPlan, sizes: SortSizes, threads: int
     ) -> None:
         self.files, self.scratch, self.csc, self.plan, self.sizes = files, scratch, csc, plan, sizes
         self.threads, self.entry = threads, 0
@@ -162,17 +154,9 @@ class _BucketSort:
                 begin, target = file.add(cuts[-1]), self._next_output()
             parts = [target[start:stop] for start, stop in pairwise(cuts)]
             native.scatter_edges(
-                chunk.src,
-                chunk.dst,
-                chunk.values,
-                chunk.first,
-                self.csc.num_src,
-                len(columns),
-                shift,
-                by_thread,
-                first,
-                parts,
-            )
+                chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread,
+                first, parts,
+            )  # fmt: skip
             if file is not None and not held[number]:
                 self._submit(file.write, target[: padded(cuts[-1])], begin)
             places[number] = begin + np.array(cuts[:-1])

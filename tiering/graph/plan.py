@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.streaming import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.formats.graph import relation_folder
 from tiering.formats.protocols import Dataset, EdgeData
-from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.formats.shape import GraphShape
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.units import format_count
@@ -141,30 +144,6 @@ class BucketPlan:
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes, what: str) -> BucketPlan | None:
-    """How a relation is converted: ``None`` is in memory.
-
-    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
-    computing and writing overlap.
-
-    Raises
-    ------
-    BudgetError
-        If neither fits; `what` says whose edges they are.
-    """
-    room = budget.left()
-    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
-    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
-        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
-        if not streamed or plan is None or plan.bytes_scratch:
-            return None
-    if plan is None:
-        plan = _plan(csc, 0, sizes)
-        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(least_memory(csc, sizes), f"{what}: {beside}")
-    return plan
-
-
 def least_memory(csc: CscSizes, sizes: SortSizes) -> int:
     """Memory below which a relation cannot be converted."""
     by_buckets = _plan(csc, 0, sizes).memory
@@ -229,63 +208,95 @@ def _between(least: int, value: int, most: int) -> int:
     return max(least, min(value, most))
 
 
-def plan_import(
-    dataset: Dataset, out: Path, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES
-) -> tuple[StagePlan, GraphShape]:
-    """Plan of an import, and the sizes of the graph it makes.
+@dataclass(frozen=True)
+class RelationPlan:
+    """How the edges of a relation become CSC."""
 
-    Raises
-    ------
-    BudgetError
-        Where the import would.
+    edges: EdgeData
+    csc: CscSizes
+    sizes: SortSizes
+    buckets: BucketPlan | None
+    """``None``: in memory."""
+
+    def values(self) -> list[npt.NDArray[Any] | None]:
+        """The arrays that run along the edges, as they are named in `CscSizes.values`; ``None``: their numbers."""
+        return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
+
+    def steps(self) -> list[Step]:
+        """One step in memory; two by buckets: the edges are scattered, then sorted."""
+        name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
+        written = sum(csc.written)
+        if plan is None:
+            read = sum(map(uncached_bytes, self.edges.arrays))
+            return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+        whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
+        how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
+        if plan.segments > plan.runs:
+            how += ", twice"
+        read, memory = bytes_on_disk(self.edges.arrays), plan.memory
+        return [
+            Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+            Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+        ]
+
+
+def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes) -> RelationPlan:
+    """Decide how a relation is converted; raises `BudgetError` if there is too little memory for either.
+
+    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
+    computing and writing overlap.
     """
+    room = budget.left()
+    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
+    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
+        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
+        if not streamed or plan is None or plan.bytes_scratch:
+            return RelationPlan(edges, csc, sizes, None)
+    if plan is None:
+        least = _plan(csc, 0, sizes)
+        beside = f"{format_count(least.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(least_memory(csc, sizes), f"{relation_folder(edges.relation)}: {beside}")
+        plan = least
+    return RelationPlan(edges, csc, sizes, plan)
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import does: the run carries it out, the dry run prints `stage`."""
+
+    dataset: Dataset
+    shape: GraphShape
+    relations: tuple[RelationPlan, ...]
+
+    def stage(self, out: Path) -> StagePlan:
+        """The steps, for an artifact at `out`."""
+        steps = [step for relation in self.relations for step in relation.steps()]
+        return StagePlan("import", out, (*steps, self._nodes()), {out: self.shape.graph_bytes()}, held_memory())
+
+    def _nodes(self) -> Step:
+        """Labels, splits and other arrays of the nodes; the manifests."""
+        written = sum(map(self.shape.node_bytes, self.shape.node_types))
+        arrays = [
+            values
+            for data in self.dataset.nodes.values()
+            for values in (data.labels, *data.splits.values(), *data.extra.values())
+            if values is not None
+        ]
+        read = sum(map(uncached_bytes, arrays))
+        copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
+        return Step("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
+
+
+def plan_import(dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES) -> ImportPlan:
+    """Plan an import; raises `BudgetError` if a relation needs more memory than there is."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-    steps: list[Step] = []
-    edges = []
-    for data, csc, each in zip(dataset.edges, csc_sizes(dataset, shape), shape.edges, strict=True):
-        plan = plan_relation(csc, data, budget, sizes, relation_key(each.relation))
-        steps += _steps(relation_key(each.relation), data, csc, plan)
-        edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(plan is not None)))
-    steps.append(_nodes(dataset, shape))
-    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory())
-    return stage, GraphShape(shape.nodes, tuple(edges))
-
-
-def csc_sizes(dataset: Dataset, shape: GraphShape) -> list[CscSizes]:
-    """What decides the memory of each relation."""
-    found = []
+    every = []
     for edges, each in zip(dataset.edges, shape.edges, strict=True):
         source, _, destination = each.relation
-        found.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
-    return found
-
-
-def _steps(name: str, edges: EdgeData, csc: CscSizes, plan: BucketPlan | None) -> list[Step]:
-    """One step in memory; two by buckets: the edges are scattered, then sorted."""
-    written = sum(csc.written)
-    if plan is None:
-        read = sum(map(uncached_bytes, edges.arrays))
-        return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
-    whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
-    how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
-    if plan.segments > plan.runs:
-        how += ", twice"
-    read, memory = bytes_on_disk(edges.arrays), plan.memory
-    return [
-        Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
-        Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+        every.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
+    budget = budget.expecting(max((least_memory(csc, sizes) for csc in every), default=0))
+    plans = [plan_relation(csc, edges, budget, sizes) for edges, csc in zip(dataset.edges, every, strict=True)]
+    made = [
+        replace(each, uncached=float(plan.buckets is not None)) for each, plan in zip(shape.edges, plans, strict=True)
     ]
-
-
-def _nodes(dataset: Dataset, shape: GraphShape) -> Step:
-    """Labels, splits and other arrays of the nodes; the manifests."""
-    written = sum(map(shape.node_bytes, shape.node_types))
-    arrays = [
-        values
-        for data in dataset.nodes.values()
-        for values in (data.labels, *data.splits.values(), *data.extra.values())
-        if values is not None
-    ]
-    read = sum(map(uncached_bytes, arrays))
-    copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
-    return Step("nodes", "in memory", copied, read, written, 0, shape.num_nodes(), "node")
+    return ImportPlan(dataset, GraphShape(shape.nodes, tuple(made)), tuple(plans))

@@ -59,12 +59,13 @@ def import_plan(
     options: Mapping[str, Any],
 ) -> tuple[StagePlan, GraphShape]:
     """Plan of an import, and the sizes of the graph it would make."""
-    from tiering.graph.plan import plan_import as predict
+    from tiering.graph.plan import plan_import
 
     with dataset_for(source, out, format, budget, options) as dataset:
         opening = _opening(dataset)
-        plan, shape = predict(dataset, out, budget, edge_ids=edge_ids)
-    return replace(plan, steps=(opening, *plan.steps), threads=threads), shape
+        plan = plan_import(dataset, budget, edge_ids=edge_ids)
+        stage = plan.stage(out)
+    return replace(stage, steps=(opening, *stage.steps), threads=threads), plan.shape
 
 
 def _opening(dataset: Dataset) -> Step:
