@@ -192,22 +192,24 @@ class ImportOptions:
         InputError
             If an option is unknown or its value is none it can take.
         """
-        known = [option.name for option in fields(cls)]
         values = {}
         for name, value in given.items():
-            if name not in known:
-                raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
+            if name not in OPTIONS:
+                raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
             if value is not None:
                 values[name] = _PARSERS[name](value, option_name(name)) if name in _PARSERS else value
         return cls(**values)
 
 
+OPTIONS = {option.name: option.default for option in fields(ImportOptions)}
+"""Every option and its default."""
+
+
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The loose options that differ from their defaults, JSON-ready, for the record."""
-    defaults = {option.name: option.default for option in fields(ImportOptions)}
     given = {
         name: value
         for name, value in options.items()
-        if value is not None and name != "work_dir" and value != defaults.get(name)
+        if value is not None and name != "work_dir" and value != OPTIONS.get(name)
     }
     return {name: v if isinstance(v, (bool, int, float, str, dict)) else list(v) for name, v in given.items()}
