@@ -30,32 +30,31 @@ RUN_PADDING = 12288
 
 @dataclass(frozen=True)
 class SortSizes:
-    """How much is done at a time, and where ways part. None of it changes the result."""
+    """How much is done at a time, and where strategies part. None of it changes the result."""
 
     largest_in_memory: int = 1 << 62
     """Edges beyond which a relation is not converted in memory even if it fits."""
     streamed: int = 1 << 25
     """Edges from which a relation that fits is scattered all the same, if it is not in the page cache."""
-    least_chunk: int = 1 << 18
-    most_chunk: int = 1 << 23
-    """Edges of a chunk; fewer than `least_chunk` where an edge has more than some 32 bytes."""
+    min_chunk: int = 1 << 18
+    max_chunk: int = 1 << 23
+    """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
     buckets: int = 4096
-    """Most buckets: their lines still fit a core's private cache."""
+    """Maximum of buckets: their lines still fit a core's private cache."""
     bucket_edges: int = 1 << 15
     run_records: int = 1 << 9
-    """Least edges of a bucket, and of a bucket and chunk, on average."""
+    """Minimum of edges of a bucket, and of a bucket and chunk, on average."""
     columns: int = 1 << 19
-    """Most columns that are sorted together."""
+    """Maximum of columns that are sorted together."""
     runs: int = 1024
-    """Most runs of a bucket that are read together."""
-    held: float = 1.0
-    """Most of the edges that stay in memory between scattering and sorting."""
+    """Maximum of runs of a bucket that are read together."""
+    resident: float = 1.0
+    """Maximal share of the edges that stay in memory between scattering and sorting."""
     margin: int = 32 << 20
     """Bytes for everything that is small."""
 
 
 SIZES = SortSizes()
-"""Those of every import that is not told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -130,21 +129,21 @@ class BucketPlan:
     """Edges scattered together; also the most that are sorted together."""
     segments: int
     """Chunks of the edge list."""
-    held: int
+    resident: int
     """Segments that stay in memory."""
     runs: int
-    """Most runs of a bucket that are read together; with more segments every bucket is scattered once more."""
+    """Maximum of runs of a bucket read together; with more segments every bucket is scattered once more."""
     counters: int
-    """Most bytes of counters by segment and bucket."""
+    """Maximum of bytes of counters by segment and bucket."""
     piece: int
     """Bytes that a file is written in."""
     memory: int
-    """Bytes held at the peak."""
+    """Bytes at the peak."""
     bytes_scratch: int
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def least_memory(csc: CscSizes, sizes: SortSizes) -> int:
+def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
     """Memory below which a relation cannot be converted."""
     by_buckets = _plan(csc, 0, sizes).memory
     return min(by_buckets, csc.in_memory()) if csc.num_edges <= sizes.largest_in_memory else by_buckets
@@ -157,33 +156,30 @@ def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | Non
 
 
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
-    """The plan whose parts take fixed shares of `spent`, if that is not too little, and that holds what is left.
+    """The plan whose parts take fixed shares of `spent`, if that is sufficient, and that keeps in `room` what it can.
 
-    Notes
-    -----
-    Memory. Throughout: what is held; two outputs of a chunk, a segment each, and offsets of the columns; counters by
-    segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
+    Memory throughout: resident segments; two outputs of a chunk, a segment each, and offsets of the columns; counters
+    by segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
     edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
     """
-    width = sum(csc.parts)
-    least = max(1, min(sizes.least_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
-    chunk = _between(least, spent // (16 * width + 4 * csc.read_bytes), sizes.most_chunk)
+    width, parts = sum(csc.parts), len(csc.parts)
+    minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
+    chunk = _clip(minimum, spent // (16 * width + 4 * csc.read_bytes), sizes.max_chunk)
     chunk = max(1, min(chunk, csc.num_edges))
     segments = -(-csc.num_edges // chunk)
-    least_runs = min(sizes.runs, max(32, 384 // len(csc.parts)))
-    runs = _between(least_runs, spent // (16 * len(csc.parts) * RUN_PADDING), sizes.runs)
-    counters = min(_between(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
-    piece = 1 << _between(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
+    runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
+    counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+    piece = 1 << _clip(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
     segment = padded(csc.segment(chunk)[-1])
     inputs = input_bytes(csc, chunk, min(runs, segments))
     offsets = 2 * 8 * min(csc.num_dst, sizes.columns)
     files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
     fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + sizes.margin
-    held = _between(0, min((room - fixed) // segment, int(sizes.held * segments)), segments)
-    scratch = (segments - held) * segment
-    if segments and not held:  # the last one is the first to stay in memory: it may be shorter
+    resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
+    scratch = (segments - resident) * segment
+    if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
         scratch += padded(csc.segment(csc.num_edges - (segments - 1) * chunk)[-1]) - segment
-    return BucketPlan(chunk, segments, held, runs, counters, piece, fixed + held * segment, scratch)
+    return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
 
 
 def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
@@ -204,8 +200,8 @@ def bucket_shift(edges: int, columns: int, segments: int, plan: BucketPlan, size
     return (-(-columns // max(2, wanted)) - 1).bit_length()
 
 
-def _between(least: int, value: int, most: int) -> int:
-    return max(least, min(value, most))
+def _clip(minimum: int, value: int, maximum: int) -> int:
+    return max(minimum, min(value, maximum))
 
 
 @dataclass(frozen=True)
@@ -253,10 +249,9 @@ def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSiz
         if not streamed or plan is None or plan.bytes_scratch:
             return RelationPlan(edges, csc, sizes, None)
     if plan is None:
-        least = _plan(csc, 0, sizes)
-        beside = f"{format_count(least.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(least_memory(csc, sizes), f"{relation_folder(edges.relation)}: {beside}")
-        plan = least
+        plan = _plan(csc, 0, sizes)
+        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(minimum_memory(csc, sizes), f"{relation_folder(edges.relation)}: {beside}")
     return RelationPlan(edges, csc, sizes, plan)
 
 
@@ -294,7 +289,7 @@ def plan_import(dataset: Dataset, budget: Budget, *, edge_ids: bool = False, siz
     for edges, each in zip(dataset.edges, shape.edges, strict=True):
         source, _, destination = each.relation
         every.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
-    budget = budget.expecting(max((least_memory(csc, sizes) for csc in every), default=0))
+    budget = budget.expecting(max((minimum_memory(csc, sizes) for csc in every), default=0))
     plans = [plan_relation(csc, edges, budget, sizes) for edges, csc in zip(dataset.edges, every, strict=True)]
     made = [
         replace(each, uncached=float(plan.buckets is not None)) for each, plan in zip(shape.edges, plans, strict=True)
