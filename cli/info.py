@@ -40,12 +40,12 @@ def installation() -> dict[str, Any]:
 
     from tiering import cuda, native
 
-    torch = next((each.version for each in distributions(name="torch")), "not installed (needed by the loader only)")
+    torch = [package.version for package in distributions(name="torch")]
     return {
         "tiering": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "torch": torch,
+        "torch": torch[0] if torch else "not installed (needed by the loader only)",
         "gpu": cuda.status(),
         "build": {**native.build_info(), "cuda part": cuda.architectures() or "not built"},
     }

@@ -229,7 +229,7 @@ class _Parser:
                     "correct the line, or name the --delimiter"
                 )
             for name, i in self.columns.items():
-                if not (_is_number(fields[i]) if name == "weight" else _is_id(fields[i])):
+                if not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
                     hint = "; if this line is a header, say --header" if first else ""
                     raise InputError(
@@ -248,7 +248,10 @@ def _single_blanks(text: bytes) -> bytes:
     return text
 
 
-def _is_number(text: str) -> bool:
+def _fits(text: str, name: str) -> bool:
+    """Whether a field holds what belongs in column `name`."""
+    if name != "weight":
+        return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
     try:
         float(text)
     except ValueError:
@@ -256,15 +259,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _is_id(text: str) -> bool:
-    return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
-
-
 def _has_header(fields: list[str], options: ImportOptions) -> bool:
     """Whether the first line is a header: neither of the two ids looks like a number, damaged or not."""
-    asked = (options.src_column, options.dst_column)
     if options.header is not None:
         return options.header
+    asked = (options.src_column, options.dst_column)
     if any(column and not column.isdecimal() for column in asked):
         return True
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]

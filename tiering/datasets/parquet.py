@@ -34,8 +34,7 @@ _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, Overflo
 
 def _files_inside(path: Path) -> list[Path]:
     """The parquet files directly inside, by name."""
-    named = [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES]
-    return [entry for entry in named if is_there(entry, _WHAT)]
+    return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and is_there(entry, _WHAT)]
 
 
 def _open_parquet(path: Path, reading: Reading) -> Dataset:

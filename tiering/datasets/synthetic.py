@@ -53,6 +53,10 @@ RELATION_SHARES = {
 """Share of the edges of each relation; its reverse has as many, citations the rest."""
 
 
+RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes": (1, 2**20), "seed": (0, 2**64 - 1)}
+"""Least and greatest value of each number that `generate` takes."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What will be generated: the parameters of `generate`, checked, and the sizes that follow."""
@@ -68,13 +72,7 @@ class Plan:
     featureless: Sequence[str]
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("nodes", 2, 2**40),
-            ("edges", 0, 2**44),
-            ("dim", 1, 2**20),
-            ("classes", 1, 2**20),
-            ("seed", 0, 2**64 - 1),
-        ):
+        for name, (low, high) in RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name}: expected {low} to {high}, found {getattr(self, name)}")
         if self.dtype not in DTYPES:
@@ -164,18 +162,10 @@ def generate(
     dict
         What was made: numbers of nodes and edges by type and relation, bytes.
 
-    Raises
-    ------
-    InputError
-        If a parameter makes no sense.
-    ExistsError
-        If `out` exists, and `force` is not given or it is no generated dataset.
-    StorageError
-        If the disk has too little room; checked before anything is written.
-
     Notes
     -----
-    Memory is bounded whatever the size (about 100 MiB). Everything appears at once when it is complete.
+    Memory is bounded whatever the size (about 100 MiB). Whether the disk has room is checked first; everything appears
+    at once when it is complete.
     """
     plan = Plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
     target = Path(out).absolute()

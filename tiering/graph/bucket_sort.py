@@ -26,6 +26,7 @@ from tiering.artifacts.segments import SegmentFile
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.streaming import Streamed, open_stream
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.protocols import EdgeData
 from tiering.graph.plan import (
     LINE,
     RUN_PADDING,

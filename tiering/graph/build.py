@@ -82,7 +82,7 @@ def build_graph(
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
-    inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
+    inputs = {str(file): seen.sampled for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
@@ -148,10 +148,10 @@ def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
     rows = {name: int(values.shape[0]) for name, values in arrays.items()}
     if data.features is not None:
         rows = {"features": data.features.rows, **rows}
-    for name, found in rows.items():
-        if found != count:
+    for name, has in rows.items():
+        if has != count:
             raise InputError(
-                f"{where} has {count} nodes, but {found} rows of {name}; give the right --num-nodes, or repair the file"
+                f"{where} has {count} nodes, but {has} rows of {name}; give the right --num-nodes, or repair the file"
             )
     if "label" in data.extra or any(name.startswith("split-") for name in data.extra):
         raise InputError(f"{where}: `label` and `split-...` are reserved names")
@@ -192,7 +192,7 @@ def write_relation(
     """Write the files of a relation, if they are not there, as planned; `convert` makes the CSC in memory."""
     source, name, destination = plan.edges.relation
     folder = relation_folder(plan.edges.relation)
-    if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *plan.csc.values))):
+    if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:
@@ -210,17 +210,16 @@ def write_relation(
 @contextmanager
 def _edge_errors(dataset: Dataset, edges: EdgeData) -> Iterator[None]:
     """Say where an edge comes from that a kernel refuses."""
-    source, _, destination = edges.relation
-    num_src, num_dst = dataset.nodes[source].num_nodes, dataset.nodes[destination].num_nodes
     try:
         yield
     except TieringError:
         raise
     except ValueError as error:
+        source, _, destination = edges.relation
         raise InputError(
             f"{edges.where or dataset.name}: relation {relation_key(edges.relation)}: {error} "
-            f"({source} has {num_src} nodes, {destination} has {num_dst}); "
-            "give the right --num-nodes, or repair the file"
+            f"({source} has {dataset.nodes[source].num_nodes} nodes, {destination} has "
+            f"{dataset.nodes[destination].num_nodes}); give the right --num-nodes, or repair the file"
         ) from error
 
 

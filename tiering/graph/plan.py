@@ -285,13 +285,13 @@ class ImportPlan:
 def plan_import(dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES) -> ImportPlan:
     """Plan an import; raises `BudgetError` if a relation needs more memory than there is."""
     shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-    every = []
-    for edges, each in zip(dataset.edges, shape.edges, strict=True):
-        source, _, destination = each.relation
-        every.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
-    budget = budget.expecting(max((minimum_memory(csc, sizes) for csc in every), default=0))
-    plans = [plan_relation(csc, edges, budget, sizes) for edges, csc in zip(dataset.edges, every, strict=True)]
-    made = [
-        replace(each, uncached=float(plan.buckets is not None)) for each, plan in zip(shape.edges, plans, strict=True)
-    ]
-    return ImportPlan(dataset, GraphShape(shape.nodes, tuple(made)), tuple(plans))
+    relations = []
+    for edges, sized in zip(dataset.edges, shape.edges, strict=True):
+        source, _, destination = edges.relation
+        csc = CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), sized.values)
+        relations.append((edges, csc))
+    budget = budget.expecting(max((minimum_memory(csc, sizes) for _, csc in relations), default=0))
+    plans = tuple(plan_relation(csc, edges, budget, sizes) for edges, csc in relations)
+    pairs = zip(shape.edges, plans, strict=True)
+    made = tuple(replace(sized, uncached=float(plan.buckets is not None)) for sized, plan in pairs)
+    return ImportPlan(dataset, GraphShape(shape.nodes, made), plans)
