@@ -114,7 +114,7 @@ def open_dataset(
         if name in FORMAT_OPTIONS - READERS[chosen].takes:  # it would be ignored
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
             raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
-    reading = Reading(parsed, Scratch(parsed.work_dir, parse_memory(memory)))
+    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
     reading.notes.update(format=chosen, source=str(source), options=given)
     try:
         dataset = READERS[chosen].open(source, reading)

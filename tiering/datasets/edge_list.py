@@ -81,7 +81,7 @@ def _open_edge_list(path: Path, reading: Reading) -> Dataset:
             bar.update(len(block))
     if sink is None or sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
-    return sink.finish(path, "edgelist", reading)
+    return sink.finish(path, reading)
 
 
 def _is_edge_list(path: Path) -> bool:

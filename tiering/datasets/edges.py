@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import is_there
-from tiering.datasets.npy_file import open_npy
 from tiering.datasets.options import MOST_NODES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
@@ -50,8 +49,7 @@ def read_edge_folder(
 
 
 def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    array = open_npy(path, "edges of shape (2, E) or (E, 2)").array()
-    reading.used(path)
+    array = reading.open_npy(path, "edges of shape (2, E) or (E, 2)").array()
     if array.dtype.str not in ("<i4", "<i8"):
         raise InputError(
             f"{path}: expected edges of dtype int32 or int64, found {array.dtype}; convert with array.astype('int64')"
@@ -67,8 +65,8 @@ def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDA
 
 
 def _per_edge(path: Path, num_edges: int, reading: Reading, kinds: str) -> npt.NDArray[Any]:
-    array = open_npy(path, "one value per edge").column(kinds, "whole numbers" if kinds == "iu" else "numbers")
-    reading.used(path)
+    words = "whole numbers" if kinds == "iu" else "numbers"
+    array = reading.open_npy(path, "one value per edge").column(kinds, words)
     if array.shape[0] != num_edges:
         raise InputError(
             f"{path}: expected one value per edge, shape ({num_edges},), found {array.dtype} {array.shape}; correct "

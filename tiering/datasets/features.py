@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.regular import require_file
 from tiering.datasets.npy_file import is_npy, open_npy
 from tiering.datasets.reader import Reading
 from tiering.errors import InputError
@@ -24,7 +23,6 @@ def describe_features(
     `known_rows` (where a number is known from -> rows) and `usual_dim` (values per row in this family of datasets,
     float32) help with a headerless one: the usual dim counts if the rows that follow from it are known.
     """
-    require_file(path, "a feature table")
     reading.used(path)
     if is_npy(path):
         return _with_header(path, node_type, reading)

@@ -102,7 +102,7 @@ def _open_igb(path: Path, reading: Reading) -> Dataset:
             _require_label_chosen(folder, nodes[node_type], reading)
             reading.ignored(entries(folder), names)
     reading.ignored((p for p in entries(tree) if not p.name.startswith(".")), used)
-    return reading.dataset(size, "igb", nodes, edges)
+    return reading.dataset(size, nodes, edges)
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.regular import require_file
 from tiering.artifacts.storage import open_raw
-from tiering.datasets.npy_file import is_npy, open_npy
+from tiering.datasets.npy_file import NpyFile
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import InputError
@@ -18,37 +17,26 @@ from tiering.errors import InputError
 _MAX_LABEL = 2**31 - 1
 
 
-def label_rows(path: Path) -> int | None:
-    """Rows of a label file with numpy header; ``None`` for a headerless one."""
-    if not is_npy(path):
-        return None
-    file = open_npy(path, "labels")
-    if not file.shape:
-        raise InputError(f"{path}: expected labels of shape (N,), found one value, shape (); get or write it again")
-    return file.shape[0]
-
-
 def read_labels(
-    path: Path, num_nodes: int, reading: Reading, prefixes: tuple[int, ...], headerless: bool
+    path: Path, file: NpyFile | None, num_nodes: int, reading: Reading, prefixes: tuple[int, ...]
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Labels, int64 of shape (num_nodes,), and the number of classes: the largest label + 1.
 
-    The file holds whole numbers as ints or floats; NaN or -1 is no label. `prefixes` are numbers of rows that a
-    shorter file may have: the nodes behind have no label. The first of them is the number of labelled nodes, also in a
-    longer file (padding), unless option ``num_labelled`` says otherwise. With `headerless`, a file without numpy header
-    is taken as raw float32 or int64, told by its size.
+    The file holds whole numbers as ints or floats; NaN or -1 is no label. One without numpy header (`file` is
+    ``None``) is taken as raw float32 or int64, told by its size. `prefixes` are numbers of rows that a shorter file may
+    have: the nodes behind have no label. The first of them is the number of labelled nodes, also in a longer file
+    (padding), unless option ``num_labelled`` says otherwise.
     """
-    require_file(path, "labels")
     reading.used(path)
     labelled = reading.options.num_labelled
     if labelled is not None:
         prefixes = (*prefixes, labelled)
     elif prefixes:
         labelled = prefixes[0]
-    if headerless and not is_npy(path):
+    if file is None:
         values = _open_headerless(path, (num_nodes, *prefixes))
     else:
-        values = open_npy(path, "one label per node").column("iufb", "labels as whole numbers")
+        values = file.column("iufb", "labels as whole numbers")
     if values.shape[0] not in (num_nodes, *prefixes):
         raise InputError(
             f"{path}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "

@@ -10,8 +10,8 @@ from pathlib import Path
 from tiering.artifacts.regular import is_there, require_file
 from tiering.datasets.edges import largest_of_type, require_room
 from tiering.datasets.features import describe_features
-from tiering.datasets.labels import label_rows, read_labels
-from tiering.datasets.npy_file import read_start
+from tiering.datasets.labels import read_labels
+from tiering.datasets.npy_file import is_npy, open_npy, read_start
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reader import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
@@ -47,7 +47,10 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     """
     folder, options, headerless = files.folder, reading.options, files.usual_dim is not None
     labels = next((folder / name for name in files.label_names if is_there(folder / name, "labels")), None)
-    rows = None if labels is None else label_rows(labels)
+    label_file = None
+    if labels is not None and (is_npy(labels) or not headerless):
+        label_file = open_npy(labels, "one label per node")
+    rows = label_file.shape[0] if label_file is not None and label_file.shape else None
     stated = _stated_count(files)
     features = _features(files, labels, rows, stated, reading)
     asked = options.num_nodes.get(files.node_type)
@@ -62,7 +65,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     nodes = NodeData(num_nodes, features)
     if labels is not None:
         prefixes = files.label_prefixes.get(num_nodes, ())
-        nodes.labels, nodes.num_classes = read_labels(labels, num_nodes, reading, prefixes, headerless)
+        nodes.labels, nodes.num_classes = read_labels(labels, label_file, num_nodes, reading, prefixes)
     nodes.splits, names = read_splits(folder, num_nodes, reading)
     if options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
         if nodes.splits:

@@ -22,7 +22,7 @@ def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
     edges, edge_names = read_edge_folder(path, RELATION, reading)
     nodes, node_names = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
     reading.ignored((p for p in entries(path) if not p.name.startswith(".")), edge_names | node_names)
-    return reading.dataset(path.name, "npy", {NODE: nodes}, [edges])
+    return reading.dataset(path.name, {NODE: nodes}, [edges])
 
 
 READER = Reader(

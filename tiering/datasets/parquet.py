@@ -56,7 +56,7 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
         reading.ignored(entries(path), {file.name for file in files})
     if sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
-    return sink.finish(path, "parquet", reading)
+    return sink.finish(path, reading)
 
 
 READER = Reader(

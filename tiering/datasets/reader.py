@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering.datasets.npy_file import refuse_archives
+from tiering.datasets.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
 from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
@@ -21,6 +21,7 @@ RELATION = (NODE, "to", NODE)
 class Reading:
     """State of one import."""
 
+    format: str
     options: ImportOptions
     scratch: Scratch
     notes: dict[str, Any] = field(default_factory=dict)
@@ -30,6 +31,12 @@ class Reading:
     def used(self, path: Path) -> None:
         """Record a source file."""
         self.files[str(path)] = fingerprint(path)
+
+    def open_npy(self, path: Path, what: str) -> NpyFile:
+        """Open a numpy file that should hold `what`, and record it."""
+        file = open_npy(path, what)
+        self.used(path)
+        return file
 
     def inferred(self, what: str, value: Any) -> None:
         """Record something that no file and no option said."""
@@ -46,9 +53,9 @@ class Reading:
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))
 
-    def dataset(self, name: str, format_name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
+    def dataset(self, name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
         """What a reader returns: nodes by type, edges by relation, and what was recorded."""
-        return Dataset(name, format_name, nodes, edges, self.notes, self.files)
+        return Dataset(name, self.format, nodes, edges, self.notes, self.files)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there
-from tiering.datasets.npy_file import open_npy
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
@@ -31,8 +30,7 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
         existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
         if existing:
             names.add(existing[0])
-            splits[split] = _read_split(folder / existing[0], num_nodes)
-            reading.used(folder / existing[0])
+            splits[split] = _read_split(folder / existing[0], num_nodes, reading)
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
@@ -41,8 +39,8 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[st
     return splits, names
 
 
-def _read_split(path: Path, num_nodes: int) -> Ids:
-    file = open_npy(path, "node ids or a mask")
+def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
+    file = reading.open_npy(path, "node ids or a mask")
     values = file.column("biu", "node ids as whole numbers or a boolean mask")
     if values.dtype.kind == "b":
         if values.shape[0] != num_nodes:

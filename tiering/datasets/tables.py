@@ -103,14 +103,14 @@ class TableSink:
         except StorageError as error:
             raise StorageError(error.errno, f"{where}: after {self.rows()} edges: {error}") from error
 
-    def finish(self, path: Path, format_name: str, reading: Reading) -> Dataset:
+    def finish(self, path: Path, reading: Reading) -> Dataset:
         """Count the nodes, make ids dense if asked to, and describe the result."""
         arrays = {name: column.finish() for name, column in self._columns.items()}
         edges = EdgeData(RELATION, arrays.pop("src"), arrays.pop("dst"), where=str(path), data=arrays)
         nodes = _compacted(edges, reading) if reading.options.compact_ids else _counted(edges, self._largest, reading)
         reading.notes["node_types"] = [NODE]
         nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
-        return reading.dataset(path.name.split(".")[0], format_name, {NODE: nodes}, [edges])
+        return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
 
 def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
