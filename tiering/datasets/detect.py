@@ -30,15 +30,7 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def detect(path: str | os.PathLike[str]) -> str:
-    """Format of the dataset at `path`.
-
-    Raises
-    ------
-    MissingError
-        If there is nothing at `path`.
-    InputError
-        If it is none of the known formats; says what was looked for.
-    """
+    """Format of the dataset at `path`; `InputError` says what was looked for if it is none of those known."""
     path = Path(path)
     directory = _is_directory(path)
     signs = {name: READERS[name].directory if directory else READERS[name].file for name in BY_SIGN}
@@ -97,10 +89,8 @@ def open_dataset(
 
     Raises
     ------
-    MissingError
-        If something that must be there is not.
-    InputError
-        If an option or a file is wrong; the message says which, what was expected, what was found, and what to do.
+    MissingError, InputError
+        If something is not there; if an option or a file is wrong.
     """
     parsed, given = ImportOptions.parse(options), given_options(options)
     _is_directory(Path(path))

@@ -114,29 +114,17 @@ def _one_of(*choices: str) -> Parser[str]:
     return parse
 
 
-def _label(value: Any, what: str) -> str:
-    return _one_of("19", "2K")(str(value).upper(), what)
-
-
-def _names(value: Any, what: str) -> tuple[str, ...]:
-    return tuple(value.split(",") if isinstance(value, str) else value)
-
-
-def _text(value: Any, what: str) -> str:
-    return str(value)
-
-
 _PARSERS: dict[str, Parser[Any]] = {
     "num_nodes": _per_type(node_count),
     "feature_dim": _per_type(_dim),
     "feature_dtype": _per_type(_one_of(*FEATURE_DTYPES)),
-    "label": _label,
+    "label": lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
     "num_labelled": _count,
-    "relations": _names,
+    "relations": lambda value, what: tuple(value.split(",") if isinstance(value, str) else value),
     "split": split_shares,
     "split_seed": _count,
     "self_loops": _one_of("keep", "remove", "add"),
-    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), _text),
+    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), lambda value, what: str(value)),
 }
 """Option -> what turns a loose value into the one wanted; the others are taken as they are."""
 _NOTHING_SAID: PerType[Any] = PerType()
@@ -185,13 +173,7 @@ class ImportOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
-        """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each.
-
-        Raises
-        ------
-        InputError
-            If an option is unknown or its value is none it can take.
-        """
+        """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""
         values = {}
         for name, value in given.items():
             if name not in OPTIONS:

@@ -27,17 +27,7 @@ from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.streaming import Streamed, open_stream
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.protocols import EdgeData
-from tiering.graph.plan import (
-    LINE,
-    RUN_PADDING,
-    BucketPlan,
-    CscSizes,
-    RelationPlan,
-    SortSizes,
-    bucket_shift,
-    input_bytes,
-    line_up,
-)
+from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
@@ -167,7 +157,7 @@ class _BucketSort:
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
         """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
-        shift = bucket_shift(sum(lengths), len(columns), len(lengths), self.plan, self.sizes, level)
+        shift = self._shift(sum(lengths), len(columns), len(lengths), level)
         first = self._first_column() >> shift if level == 0 else 0
         kept = np.arange(len(lengths) + 1) * (self.plan.resident if level == 0 else 0) // max(1, len(lengths))
         resident = np.diff(kept) > 0  # spread evenly, so that the disk has to do all the time
@@ -195,6 +185,19 @@ class _BucketSort:
         begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
         np.cumsum(counts[:, first:], 1, out=begins[:, first + 1 :])
         return Scattered(columns, shift, first, counts, begins, places, resident, file)
+
+    def _shift(self, edges: int, columns: int, segments: int, level: int) -> int:
+        """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
+
+        Where their runs cannot all be read together, there are as few buckets as will do for the second time.
+        """
+        plan, sizes = self.plan, self.sizes
+        wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
+        if segments > plan.runs:
+            wanted = 2 * -(-segments // plan.runs)
+        wanted = max(wanted, -(-columns // sizes.columns))
+        wanted = min(wanted, sizes.buckets, (plan.counters >> level) // (16 * max(1, segments)))
+        return (-(-columns // max(2, wanted)) - 1).bit_length()
 
     def _first_column(self) -> int:
         """The first column of which an earlier run has not written everything."""

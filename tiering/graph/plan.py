@@ -187,19 +187,6 @@ def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
     return padded(csc.segment(chunk)[-1] + runs * len(csc.parts) * RUN_PADDING)
 
 
-def bucket_shift(edges: int, columns: int, segments: int, plan: BucketPlan, sizes: SortSizes, level: int) -> int:
-    """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
-
-    Where their runs cannot all be read together, there are as few buckets as will do for the second time.
-    """
-    wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
-    if segments > plan.runs:
-        wanted = 2 * -(-segments // plan.runs)
-    wanted = max(wanted, -(-columns // sizes.columns))
-    wanted = min(wanted, sizes.buckets, (plan.counters >> level) // (16 * max(1, segments)))
-    return (-(-columns // max(2, wanted)) - 1).bit_length()
-
-
 def _clip(minimum: int, value: int, maximum: int) -> int:
     return max(minimum, min(value, maximum))
 
