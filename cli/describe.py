@@ -1,18 +1,20 @@
-"""Artifacts for people: tables by kind. Machines get `Artifact.summary` as JSON."""
+"""What commands made, or would take, for people: tables. Machines get `Artifact.summary` and forecasts as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tiering.units import format_bytes, format_count, format_small_seconds
+from tiering.units import format_bytes, format_count, format_seconds, format_small_seconds
 
-from .output import print_fields, print_json, print_table, share
+from .output import print_fields, print_json, print_line, print_table, share
 
 if TYPE_CHECKING:
     from tiering.artifacts.artifact import Artifact
+    from tiering.plan import Forecast, StagePlan
 
 Summary = Mapping[str, Any]
+_STEP_COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
 def print_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -84,9 +86,9 @@ def _layout(summary: Summary) -> None:
     rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
     for node_type, entry in summary["node_types"].items():
         for tier in ("gpu", "peer", "cpu", "ssd"):
-            held = entry["tiers"][tier]
-            first, last = map(format_count, held["ranks"])
-            sizes = (format_count(held["rows"]), share(held["rows"], entry["rows"]), format_bytes(held["bytes"]))
+            part = entry["tiers"][tier]
+            first, last = map(format_count, part["ranks"])
+            sizes = (format_count(part["rows"]), share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
             rows.append((node_type, tier, f"{first} .. {last}", *sizes))
         if entry["ssd_padding_bytes"]:
             stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
@@ -133,3 +135,45 @@ _TABLES: dict[str, Callable[[Summary], None]] = {
     "order": _order,
     "layout": _layout,
 }
+
+
+def print_forecast(forecast: Forecast, as_json: bool) -> None:
+    """Print a forecast, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
+    from tiering.plan import DISK_RATE, EDGE_SECONDS
+
+    if as_json:
+        print_json(forecast.to_json())
+    else:
+        for plan in forecast.plans:
+            print_table(f"{plan.stage} -> {plan.out}", _STEP_COLUMNS, _rows(plan), left=2)
+            if plan.steps:
+                print_line(f"time: {_about(plan.seconds)}")
+            for note in plan.notes:
+                print_line(f"note: {note}")
+        if len(forecast.plans) > 1:
+            left = format_bytes(sum(plan.disk_left for plan in forecast.plans))
+            print_fields({"time": _about(forecast.seconds), "peak memory": format_bytes(forecast.memory), "left": left})
+        print_line("nothing was run; read counts what is not in the page cache, memory all that the process holds;")
+        print_line(
+            f"time is an order of magnitude: disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an "
+            "edge and thread are assumed"
+        )
+    forecast.require_space()
+
+
+def _rows(plan: StagePlan) -> list[tuple[str, ...]]:
+    if not plan.steps:
+        return [("all", "is there already", *(["-"] * 5))]
+
+    def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
+        return (name, how, *(format_bytes(size) if size else "-" for size in sizes))
+
+    steps = [
+        (*row(s.name, s.how, plan.held + s.memory, s.disk_read, s.disk_written, s.disk_scratch), "") for s in plan.steps
+    ]
+    total = row("total", "", plan.memory, plan.disk_read, plan.disk_written, plan.disk_scratch, plan.disk_left)
+    return [*steps, total]
+
+
+def _about(seconds: float) -> str:
+    return f"about {format_seconds(seconds)}" if seconds >= 0.95 else "less than a second"

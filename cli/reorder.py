@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from . import options as opts
-from .describe import print_artifact
-from .describe_forecast import print_forecast
+from .describe import print_artifact, print_forecast
 from .options import option
 
 

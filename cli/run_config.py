@@ -10,7 +10,7 @@ import typer
 from tiering.units import format_seconds
 
 from . import options as opts
-from .describe_forecast import print_forecast
+from .describe import print_forecast
 from .options import COMMON, MEMORY_HELP, option
 from .output import print_json, print_table
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as opts
-from .describe import print_artifact
-from .describe_forecast import print_forecast
+from .describe import print_artifact, print_forecast
 from .options import option
 
 METHODS = "auto|degree|rpr|wrpr|presample|vip|hybrid"

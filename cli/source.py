@@ -11,8 +11,7 @@ import typer
 from tiering.units import format_bytes, format_count
 
 from . import options as opts
-from .describe import print_artifact
-from .describe_forecast import print_forecast
+from .describe import print_artifact, print_forecast
 from .options import option
 from .output import note, print_json, print_line, print_table
 

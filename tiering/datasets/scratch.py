@@ -44,7 +44,7 @@ def changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return differs
 
 
-class Appender:
+class GrowingFile:
     """A raw file that grows: for streams whose length is not known beforehand."""
 
     def __init__(self, folder: Path, file: IO[bytes], dtype: npt.DTypeLike) -> None:
@@ -85,7 +85,7 @@ class Scratch:
         self.budget = budget
         self._in_memory = min(IN_MEMORY_BYTES, int(budget.limit * IN_MEMORY_SHARE))
         self._folder = Path(folder if folder is not None else tempfile.gettempdir())
-        self._appenders: list[Appender] = []
+        self._growing: list[GrowingFile] = []
 
     def _file(self) -> IO[bytes]:
         with storage_errors(self._folder):
@@ -102,12 +102,12 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, (size,))
 
-    def appender(self, dtype: npt.DTypeLike) -> Appender:
+    def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
         """Raw file to append to."""
-        self._appenders.append(Appender(self._folder, self._file(), dtype))
-        return self._appenders[-1]
+        self._growing.append(GrowingFile(self._folder, self._file(), dtype))
+        return self._growing[-1]
 
     def close(self) -> None:
         """Close the files that are still being written."""
-        for appender in self._appenders:
-            appender.close()
+        for file in self._growing:
+            file.close()

@@ -82,7 +82,7 @@ class TableSink:
 
     def __init__(self, scratch: Scratch, weighted: bool) -> None:
         dtypes = {"src": "<i8", "dst": "<i8", **({"weight": "<f8"} if weighted else {})}
-        self._columns = {name: scratch.appender(dtype) for name, dtype in dtypes.items()}
+        self._columns = {name: scratch.growing_file(dtype) for name, dtype in dtypes.items()}
         self._largest = LargestId()
 
     def rows(self, name: str = "src") -> int:

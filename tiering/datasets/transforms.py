@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.edges import largest_id
 from tiering.datasets.reader import Reading
-from tiering.datasets.scratch import Appender, changes, chunks
+from tiering.datasets.scratch import GrowingFile, changes, chunks
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset, EdgeData
 
@@ -184,7 +184,7 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
     else:
-        files = [tuple(reading.scratch.appender("<i8") for _ in range(3)) for _ in range(buckets)]
+        files = [tuple(reading.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
             _deal(edge, part, files)
         for columns in files:
@@ -192,7 +192,7 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     _keep(edge, keep, reading)
 
 
-def _deal(edge: EdgeData, part: slice, files: list[tuple[Appender, ...]]) -> None:
+def _deal(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:
     """Append the edges of `part`, with their places, to the files of their buckets, in order."""
     src, dst = edge.src[part], edge.dst[part]
     mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
