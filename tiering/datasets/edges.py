@@ -23,29 +23,25 @@ EDGE_FILES = {"edge_weight.npy": "weight", "edge_type.npy": "type", "edge_id.npy
 """Files with one value per edge -> what they hold; of two that hold ids, the first counts."""
 
 
-def read_edge_folder(
-    folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False
-) -> tuple[EdgeData, set[str]]:
-    """Edges of one relation, ``edge_index.npy`` and `EDGE_FILES` beside it, mapped; and the names of the files used.
+def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False) -> EdgeData:
+    """Edges of one relation: ``edge_index.npy`` and `EDGE_FILES` beside it, mapped.
 
     A file of shape (2, 2) is read as (E, 2) with `pairs`, else as (2, E).
     """
     path = folder / "edge_index.npy"
     edges = EdgeData(relation, *_open_edge_index(path, reading, pairs), where=str(path))
-    names = {path.name}
     for name, held in EDGE_FILES.items():
         path = folder / name
         if not is_there(path, "one value per edge") or (held == "id" and edges.edge_ids is not None):
             continue
         values = _per_edge(path, edges.num_edges, reading, "iuf" if held == "weight" else "iu")
-        names.add(name)
         if held == "id":
             edges.edge_ids = values.astype(np.int64, copy=False)
         else:
             edges.data[held] = values
     if "weight" in edges.data:
         check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
-    return edges, names
+    return edges
 
 
 def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

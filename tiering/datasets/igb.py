@@ -82,12 +82,11 @@ def _open_igb(path: Path, reading: Reading) -> Dataset:
             "processed/ or in SIZE/processed/; check the path or choose another --format"
         )
     size = tree.parent.name if tree.name == "processed" else tree.name
-    edges, used = [], {META_FILE}
+    edges = []
     for folder, (relation, pairs) in _chosen(tree, reading.options.relations).items():
-        edge, names = read_edge_folder(folder, relation, reading, pairs=pairs)
-        edges.append(edge)
-        used.add(folder.name)
-        reading.ignored(entries(folder), names)
+        edges.append(read_edge_folder(folder, relation, reading, pairs=pairs))
+        reading.known.add(folder)
+        reading.ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
     reading.notes["node_types"] = types
     stated = _stated_counts(tree, reading)
@@ -96,12 +95,12 @@ def _open_igb(path: Path, reading: Reading) -> Dataset:
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
-        nodes[node_type], names = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
-        used.add(node_type)
+        nodes[node_type] = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
+        reading.known.add(folder)
         if is_folder(folder):
             _require_label_chosen(folder, nodes[node_type], reading)
-            reading.ignored(entries(folder), names)
-    reading.ignored((p for p in entries(tree) if not p.name.startswith(".")), used)
+            reading.ignored(entries(folder))
+    reading.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
     return reading.dataset(size, nodes, edges)
 
 

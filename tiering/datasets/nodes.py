@@ -39,8 +39,8 @@ class NodeFiles:
     """Where the dataset itself states the number of nodes, and the number."""
 
 
-def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tuple[NodeData, set[str]]:
-    """The nodes of one type, and the names of the files used.
+def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> NodeData:
+    """The nodes of one type.
 
     The number of nodes comes from what is known of: option, features, the dataset's own statement, labels.
     Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
@@ -51,7 +51,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     if labels is not None and (is_npy(labels) or not headerless):
         label_file = open_npy(labels, "one label per node")
     rows = label_file.shape[0] if label_file is not None and label_file.shape else None
-    stated = _stated_count(files)
+    stated = _stated_count(files, reading)
     features = _features(files, labels, rows, stated, reading)
     asked = options.num_nodes.get(files.node_type)
     counts = [] if asked is None else [("--num-nodes", asked)]
@@ -66,20 +66,21 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tup
     if labels is not None:
         prefixes = files.label_prefixes.get(num_nodes, ())
         nodes.labels, nodes.num_classes = read_labels(labels, label_file, num_nodes, reading, prefixes)
-    nodes.splits, names = read_splits(folder, num_nodes, reading)
+    known = set(reading.known)
+    nodes.splits = read_splits(folder, num_nodes, reading)
     if options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
         if nodes.splits:
-            reading.notes["splits_replaced"] = sorted(names)
+            reading.notes["splits_replaced"] = sorted(path.name for path in reading.known - known)
         nodes.splits = make_splits(nodes.labels, num_nodes, reading, str(folder))
     check_splits(nodes.splits, nodes.labels, num_nodes, files.node_type, reading)
-    used = {labels, None if features is None else features.path, stated and Path(stated[0])}
-    return nodes, names | {path.name for path in used if path is not None and path.parent == folder}
+    return nodes
 
 
-def _stated_count(files: NodeFiles) -> tuple[str, int] | None:
+def _stated_count(files: NodeFiles, reading: Reading) -> tuple[str, int] | None:
     path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
     if not is_there(path, what):
         return files.stated_count
+    reading.known.add(path)
     text = read_start(path, 100).decode(errors="replace").strip()
     if not re.fullmatch("[0-9]+", text):
         raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")

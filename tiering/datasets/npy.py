@@ -19,9 +19,9 @@ from tiering.formats.protocols import Dataset
 
 def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
     reading.notes["node_types"] = [NODE]
-    edges, edge_names = read_edge_folder(path, RELATION, reading)
-    nodes, node_names = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
-    reading.ignored((p for p in entries(path) if not p.name.startswith(".")), edge_names | node_names)
+    edges = read_edge_folder(path, RELATION, reading)
+    nodes = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
+    reading.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
     return reading.dataset(path.name, {NODE: nodes}, [edges])
 
 

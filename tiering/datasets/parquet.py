@@ -53,7 +53,7 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
                     sink.append(name, _numbers(batch.column(column), where, sink.rows(name), name), where)
                 bar.update(batch.num_rows)
     if folder:
-        reading.ignored(entries(path), {file.name for file in files})
+        reading.ignored(entries(path))
     if sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
     return sink.finish(path, reading)

@@ -27,10 +27,13 @@ class Reading:
     notes: dict[str, Any] = field(default_factory=dict)
     """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
+    known: set[Path] = field(default_factory=set)
+    """Files and directories that the reader has looked into: the others are recorded as ignored."""
 
     def used(self, path: Path) -> None:
         """Record a source file."""
         self.files[str(path)] = fingerprint(path)
+        self.known.add(path)
 
     def open_npy(self, path: Path, what: str) -> NpyFile:
         """Open a numpy file that should hold `what`, and record it."""
@@ -46,9 +49,9 @@ class Reading:
         """Record something the user should know; it does not stop the import."""
         self.notes.setdefault("warnings", []).append(text)
 
-    def ignored(self, paths: Iterable[Path], used: set[str]) -> None:
-        """Record those of the files whose name is none of `used`; archives in place of numpy files are refused."""
-        unused = [path for path in paths if path.name not in used]
+    def ignored(self, paths: Iterable[Path]) -> None:
+        """Record those of the files that are not known; archives in place of numpy files are refused."""
+        unused = [path for path in paths if path not in self.known]
         refuse_archives(unused)
         if unused:
             self.notes.setdefault("ignored_files", []).extend(map(str, unused))

@@ -22,21 +22,19 @@ SPLIT_FILES = {
 """Split -> file names it may have, the first found counts."""
 
 
-def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[str, Ids], set[str]]:
-    """Splits of the node type whose files are in `folder`, unique ids in the order of the file; and the files used."""
+def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids]:
+    """Splits of the node type whose files are in `folder`: unique ids in the order of the file."""
     splits: dict[str, Ids] = {}
-    names: set[str] = set()
     for split, candidates in SPLIT_FILES.items():
         existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
         if existing:
-            names.add(existing[0])
             splits[split] = _read_split(folder / existing[0], num_nodes, reading)
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
             "file, or remove it and make splits with --split 0.6,0.2,0.2"
         )
-    return splits, names
+    return splits
 
 
 def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
