@@ -32,7 +32,7 @@ from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
@@ -164,8 +164,8 @@ class _Parser:
         self.delimiter = " " if self.blanks else separator
         fields = self._fields(line)
         self.width = len(fields)
-        if self.width > MOST_COLUMNS:
-            raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {self.width}; check --delimiter")
+        if self.width > MAX_COLUMNS:
+            raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found {self.width}; check --delimiter")
         self.header = _has_header(fields, options)
         self.columns = choose_columns(fields if self.header else list(map(str, range(self.width))), options, str(path))
         self._skip = self.header

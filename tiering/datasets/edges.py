@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.regular import is_there
-from tiering.datasets.options import MOST_NODES
+from tiering.datasets.options import MAX_NODES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
@@ -125,7 +125,7 @@ def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData],
     needed, budget = 8 * (count + 1), reading.scratch.budget
     here = any(edge.relation[2] == node_type for edge in edges)
     # A budget that small is itself at fault: the graph's part says what it needs in all.
-    if count > MOST_NODES or (here and needed > max(budget.left(), SMALL_INDPTR)):
+    if count > MAX_NODES or (here and needed > max(budget.left(), SMALL_INDPTR)):
         raise BudgetError(
             f"{origin}; the adjacency of {count} nodes of type {node_type} needs {format_bytes(needed)} of memory for "
             f"indptr (8 bytes each), found {budget.text} ({format_bytes(budget.limit)}); if there are so many, give "

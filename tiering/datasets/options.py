@@ -13,7 +13,7 @@ from tiering.formats.features import FEATURE_DTYPES
 T = TypeVar("T")
 Parser = Callable[[Any, str], T]
 """Makes the value wanted of a loose one; the text says which option it is, for messages."""
-MOST_NODES = 1 << 48
+MAX_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
 
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
@@ -78,7 +78,7 @@ def _count(value: Any, what: str) -> int:
 def node_count(value: Any, what: str) -> int:
     """A number of nodes, from an option or a file."""
     number = _count(value, what)
-    if number > MOST_NODES:
+    if number > MAX_NODES:
         raise InputError(f"{what}: expected a number of nodes up to 2^48, found {shown(value)}; correct it")
     return number
 

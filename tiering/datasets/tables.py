@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.datasets.edges import LargestId, check_weights, largest_id, require_room
-from tiering.datasets.options import MOST_NODES, ImportOptions
+from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.datasets.reader import NODE, RELATION, Reading
 from tiering.datasets.scratch import Scratch, changes, chunks
 from tiering.datasets.splits import make_splits
@@ -132,7 +132,7 @@ def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
             raise InputError(
                 f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
                 f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
-                f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
+                f"id, make ids dense with --compact-ids{others if largest.id < MAX_NODES else ''}"
             )
     require_room(NODE, count, origin, [edges], reading)
     return NodeData(count)

@@ -29,7 +29,7 @@ NewColumn = tuple[npt.DTypeLike, Iterator[Array]]
 """Dtype of a column, and its values in pieces."""
 LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 64
 """Edges that `deduplicate` sorts at a time, and the memory they take; less where the budget is."""
-MOST_BUCKETS = 256
+MAX_BUCKETS = 256
 """Three open files each."""
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 """Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
@@ -180,7 +180,7 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     keep = reading.scratch.array(edge.num_edges, bool)
     keep[:] = False
     most = max(1, min(LARGEST_BUCKET, reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)))
-    buckets = min(MOST_BUCKETS, -(-edge.num_edges // most))
+    buckets = min(MAX_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
     else:
