@@ -1,18 +1,20 @@
-"""Artifacts for people: tables by kind. Machines get `Artifact.summary` as JSON."""
+"""What commands made, or would take, for people: tables. Machines get `Artifact.summary` and forecasts as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tiering.units import format_bytes, format_count, format_small_seconds
+from tiering.units import format_bytes, format_count, format_seconds, format_small_seconds
 
-from .output import print_fields, print_json, print_table, share
+from .output import print_fields, print_json, print_line, print_table, share
 
 if TYPE_CHECKING:
     from tiering.artifacts.artifact import Artifact
+    from tiering.plan import Forecast, StagePlan
 
-TIERS = ("gpu", "peer", "cpu", "ssd")
+Summary = Mapping[str, Any]
+_STEP_COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
 def print_artifact(artifact: Artifact, as_json: bool) -> None:
@@ -21,32 +23,25 @@ def print_artifact(artifact: Artifact, as_json: bool) -> None:
     if as_json:
         print_json(summary)
         return
-    print_fields({summary["kind"]: summary["path"], **_provenance(summary)})
+    provenance = summary["provenance"]
+    made = [str(provenance[key]) for key in ("stage", "package") if provenance.get(key)]
+    made += [] if provenance.get("seed") is None else [f"seed {provenance['seed']}"]
+    size = format_bytes(summary["bytes"])
+    print_fields(
+        {summary["kind"]: summary["path"], "made by": ", ".join(made), "size": size, "digest": summary["digest"]}
+    )
     _TABLES[summary["kind"]](summary)
 
 
-def _provenance(summary: Mapping[str, Any]) -> dict[str, object]:
-    provenance = summary["provenance"]
-    made = [str(provenance[key]) for key in ("stage", "package") if provenance.get(key)]
-    seed = provenance.get("seed")
-    return {
-        "made by": ", ".join([*made, *([] if seed is None else [f"seed {seed}"])]),
-        "size": format_bytes(summary["bytes"]),
-        "digest": summary["digest"],
-    }
-
-
-def _graph(summary: Mapping[str, Any]) -> None:
-    nodes = [
-        (
-            node_type,
-            format_count(entry["nodes"]),
-            "-" if entry["classes"] is None else entry["classes"],
-            ", ".join(f"{name} {format_count(size)}" for name, size in entry["splits"].items()) or "-",
-            _features_of(entry["features"]),
-        )
-        for node_type, entry in summary["node_types"].items()
-    ]
+def _graph(summary: Summary) -> None:
+    nodes = []
+    for node_type, entry in summary["node_types"].items():
+        classes, features = entry["classes"], entry["features"]
+        splits = ", ".join(f"{name} {format_count(size)}" for name, size in entry["splits"].items())
+        row = "-"
+        if features is not None:
+            row = f"{features['dim']} x {features['dtype']} = {format_bytes(features['row_bytes'])} a row"
+        nodes.append((node_type, format_count(entry["nodes"]), "-" if classes is None else classes, splits or "-", row))
     ids = "ranks of an order" if summary["reordered"] else "original ids"
     print_table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes)
     relations = [
@@ -56,119 +51,129 @@ def _graph(summary: Mapping[str, Any]) -> None:
     print_table("Edges", ("relation", "edges", "edge data"), relations)
 
 
-def _features_of(entry: Mapping[str, Any] | None) -> str:
-    if entry is None:
-        return "-"
-    return f"{entry['dim']} x {entry['dtype']} = {format_bytes(entry['row_bytes'])} a row"
-
-
-def _scores(summary: Mapping[str, Any]) -> None:
-    spread = ("nodes", "sum", "least", "greatest", "zeros")
-    print_table(f"Scores by {summary['method']}", ("type", *spread), _spreads(summary["node_types"]))
+def _scores(summary: Summary) -> None:
+    _print_spreads(f"Scores by {summary['method']}", "type", summary["node_types"])
     if summary["relations"]:
-        print_table("Reads of adjacency per epoch", ("relation", *spread), _spreads(summary["relations"]))
+        _print_spreads("Reads of adjacency per epoch", "relation", summary["relations"])
 
 
-def _spreads(entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Table rows of columns of scores."""
-    return [
+def _print_spreads(title: str, what: str, entries: Summary) -> None:
+    rows = [
         (name, format_count(e["nodes"]), *(_number(e[key]) for key in ("sum", "min", "max")), format_count(e["zeros"]))
         for name, e in entries.items()
     ]
-
-
-def _order(summary: Mapping[str, Any]) -> None:
-    rows = [(node_type, format_count(entry["nodes"])) for node_type, entry in summary["node_types"].items()]
-    print_table("Order, hottest first", ("type", "nodes"), rows)
-
-
-def _features(summary: Mapping[str, Any]) -> None:
-    rows = [
-        (
-            node_type,
-            format_count(entry["rows"]),
-            f"{entry['dim']} x {entry['dtype']}",
-            format_bytes(entry["row_bytes"]),
-            entry["path"],
-        )
-        for node_type, entry in summary.get("tables", summary.get("node_types", {})).items()
-    ]
-    print_table("Feature tables", ("type", "rows", "values", "row", "file"), rows)
-
-
-def _layout(summary: Mapping[str, Any]) -> None:
-    rows = [row for node_type, entry in summary["node_types"].items() for row in _tier_rows(node_type, entry)]
-    if rows:
-        print_table("What lies where", ("type", "tier", "ranks", "rows", "share", "bytes"), rows, left=2)
-    if "split" in summary:
-        _split(summary)
-    fields: dict[str, object] = {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
-    for node_type, entry in summary["node_types"].items():
-        if entry["ssd_padding_bytes"]:
-            stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
-            fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
-    if fields:
-        print_fields(fields)
-    _graph(summary["graph"])
-
-
-def _split(summary: Mapping[str, Any]) -> None:
-    """How the memory of each GPU was divided, and what that is expected to bring."""
-    split = summary["split"]
-    rows = [
-        (
-            what,
-            format_bytes(split[size]),
-            format_count(round(split["predicted"][name]["reads"])),
-            share(split["predicted"][name]["served"], split["predicted"][name]["reads"]),
-            format_small_seconds(split["predicted"][name]["saved"]),
-            format_small_seconds(split["predicted"][name]["seconds"]),
-        )
-        for what, name, size in (
-            ("feature rows", "features", "feature_bytes"),
-            ("adjacency lists", "adjacency", "adjacency_bytes"),
-        )
-    ]
-    columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
-    print_table(f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}", columns, rows)
-    lists = [
-        (
-            key,
-            format_count(entry["columns"]),
-            share(entry["columns"], entry["of_columns"]),
-            format_count(entry["edges"]),
-            share(entry["edges"], entry["of_edges"]),
-            format_bytes(entry["bytes"]),
-        )
-        for key, entry in summary["adjacency"].items()
-    ]
-    if lists:
-        print_table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
-
-
-def _tier_rows(node_type: str, entry: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """Table rows of the tiers of one node type of a layout's summary."""
-    return [
-        (
-            node_type,
-            tier,
-            f"{format_count(entry['tiers'][tier]['ranks'][0])} .. {format_count(entry['tiers'][tier]['ranks'][1])}",
-            format_count(entry["tiers"][tier]["rows"]),
-            share(entry["tiers"][tier]["rows"], entry["rows"]),
-            format_bytes(entry["tiers"][tier]["bytes"]),
-        )
-        for tier in TIERS
-    ]
+    print_table(title, (what, "nodes", "sum", "least", "greatest", "zeros"), rows)
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-_TABLES: dict[str, Callable[[Mapping[str, Any]], None]] = {
+def _order(summary: Summary) -> None:
+    rows = [(node_type, format_count(entry["nodes"])) for node_type, entry in summary["node_types"].items()]
+    print_table("Order, hottest first", ("type", "nodes"), rows)
+
+
+def _features(summary: Summary) -> None:
+    rows = [
+        (name, format_count(e["rows"]), f"{e['dim']} x {e['dtype']}", format_bytes(e["row_bytes"]), e["path"])
+        for name, e in summary.get("tables", summary.get("node_types", {})).items()
+    ]
+    print_table("Feature tables", ("type", "rows", "values", "row", "file"), rows)
+
+
+def _layout(summary: Summary) -> None:
+    rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
+    for node_type, entry in summary["node_types"].items():
+        for tier in ("gpu", "peer", "cpu", "ssd"):
+            part = entry["tiers"][tier]
+            first, last = map(format_count, part["ranks"])
+            sizes = (format_count(part["rows"]), share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))
+            rows.append((node_type, tier, f"{first} .. {last}", *sizes))
+        if entry["ssd_padding_bytes"]:
+            stride = f"stride {entry['ssd_stride']} for rows of {entry['row_bytes']} bytes"
+            fields[f"ssd padding, {node_type}"] = f"{format_bytes(entry['ssd_padding_bytes'])} ({stride})"
+    if rows:
+        print_table("What lies where", ("type", "tier", "ranks", "rows", "share", "bytes"), rows, left=2)
+    if "split" in summary:
+        _gpu_memory(summary)
+    if fields:
+        print_fields(fields)
+    _graph(summary["graph"])
+
+
+def _gpu_memory(summary: Summary) -> None:
+    """How the memory of each GPU was divided, and what that is expected to bring."""
+    split, rows = summary["split"], []
+    for what, name in (("feature rows", "features"), ("adjacency lists", "adjacency")):
+        size = "feature_bytes" if name == "features" else "adjacency_bytes"
+        expected = split["predicted"][name]
+        reads = (format_count(round(expected["reads"])), share(expected["served"], expected["reads"]))
+        times = (format_small_seconds(expected["saved"]), format_small_seconds(expected["seconds"]))
+        rows.append((what, format_bytes(split[size]), *reads, *times))
+    columns = ("what", "bytes", "reads per epoch", "served by it", "saves per epoch", "of")
+    print_table(f"GPU memory: {format_bytes(split['budget_bytes'])}, split {split['mode']}", columns, rows)
+    lists = [
+        (
+            key,
+            format_count(e["columns"]),
+            share(e["columns"], e["of_columns"]),
+            format_count(e["edges"]),
+            share(e["edges"], e["of_edges"]),
+            format_bytes(e["bytes"]),
+        )
+        for key, e in summary["adjacency"].items()
+    ]
+    if lists:
+        print_table("Adjacency lists on the GPU", ("relation", "lists", "share", "edges", "share", "bytes"), lists)
+
+
+_TABLES: dict[str, Callable[[Summary], None]] = {
     "graph": _graph,
     "features": _features,
     "scores": _scores,
     "order": _order,
     "layout": _layout,
 }
+
+
+def print_forecast(forecast: Forecast, as_json: bool) -> None:
+    """Print a forecast, one JSON document or a table per stage; raises `StorageError` then if a disk is too small."""
+    from tiering.plan import DISK_RATE, EDGE_SECONDS
+
+    if as_json:
+        print_json(forecast.to_json())
+    else:
+        for plan in forecast.plans:
+            print_table(f"{plan.stage} -> {plan.out}", _STEP_COLUMNS, _rows(plan), left=2)
+            if plan.steps:
+                print_line(f"time: {_about(plan.seconds)}")
+            for note in plan.notes:
+                print_line(f"note: {note}")
+        if len(forecast.plans) > 1:
+            left = format_bytes(sum(plan.disk_left for plan in forecast.plans))
+            print_fields({"time": _about(forecast.seconds), "peak memory": format_bytes(forecast.memory), "left": left})
+        print_line("nothing was run; read counts what is not in the page cache, memory all that the process holds;")
+        print_line(
+            f"time is an order of magnitude: disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an "
+            "edge and thread are assumed"
+        )
+    forecast.require_space()
+
+
+def _rows(plan: StagePlan) -> list[tuple[str, ...]]:
+    if not plan.steps:
+        return [("all", "is there already", *(["-"] * 5))]
+
+    def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
+        return (name, how, *(format_bytes(size) if size else "-" for size in sizes))
+
+    steps = [
+        (*row(s.name, s.how, plan.held + s.memory, s.disk_read, s.disk_written, s.disk_scratch), "") for s in plan.steps
+    ]
+    total = row("total", "", plan.memory, plan.disk_read, plan.disk_written, plan.disk_scratch, plan.disk_left)
+    return [*steps, total]
+
+
+def _about(seconds: float) -> str:
+    return f"about {format_seconds(seconds)}" if seconds >= 0.95 else "less than a second"

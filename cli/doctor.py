@@ -5,24 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from .options import JsonOption
+from .options import JsonOption, option
 from .output import print_fields, print_json, print_line
 
 
 def doctor_command(
     ssd: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--ssd", metavar="DIR", help="Measure the disk of this directory; repeatable.", show_default=False
-        ),
+        list[Path] | None, option("Measure the disk of this directory; repeatable.", "--ssd", metavar="DIR")
     ] = None,
     size: Annotated[
-        str,
-        typer.Option(metavar="SIZE", help="File that is written to each --ssd for a while; a fourth of what is free."),
+        str, option("File written to each --ssd for a while; a fourth of what is free.", metavar="SIZE", default=True)
     ] = "1GiB",
-    seconds: Annotated[float, typer.Option(help="How long each --ssd is read at random.", min=0.01)] = 2.0,
+    seconds: Annotated[float, option("How long each --ssd is read at random.", min=0.01, default=True)] = 2.0,
     json: JsonOption = False,
 ) -> None:
     """Say what this machine gives: memory, io_uring, locked memory, GPUs, speed of SSDs; and what is missing.

@@ -30,28 +30,22 @@ def info_command(
     if json:
         print_json(document)
     else:
-        flat = {name: value for name, value in document.items() if not isinstance(value, dict)}
-        print_fields({**flat, **document["build"]})
+        built = document.pop("build")
+        print_fields({**document, **built})
 
 
 def installation() -> dict[str, Any]:
     """Versions, processor kind, and what the build found; JSON types only."""
+    from importlib.metadata import distributions
+
     from tiering import cuda, native
 
+    torch = [package.version for package in distributions(name="torch")]
     return {
         "tiering": __version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "torch": _installed("torch"),
+        "torch": torch[0] if torch else "not installed (needed by the loader only)",
         "gpu": cuda.status(),
         "build": {**native.build_info(), "cuda part": cuda.architectures() or "not built"},
     }
-
-
-def _installed(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed (needed by the loader only)"

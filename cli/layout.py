@@ -3,59 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tiering.units import parse_threads
-
-from .describe import print_artifact
-from .describe_forecast import print_forecast
-from .options import DryRunOption, ForceOption, JsonOption, MemoryOption, NoVerifyOption, OutOption, ThreadsOption
-
-
-def _size(name: str, metavar: str, text: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=text, show_default=False)
+from . import options as opts
+from .describe import print_artifact, print_forecast
+from .options import option
 
 
 def layout_command(
     reordered: Annotated[Path, typer.Argument(metavar="R", help="Reordered graph.", show_default=False)],
-    out: OutOption,
-    gpu: Annotated[str | None, _size("--gpu", "SIZE", "Rows every GPU holds: 8GiB, 3%.")] = None,
-    peer: Annotated[str | None, _size("--peer", "PxSIZE", "Rows spread over P GPUs, SIZE on each: 4x8GiB.")] = None,
+    out: opts.OutOption,
+    gpu: Annotated[str | None, option("Rows every GPU holds: 8GiB, 3%.", metavar="SIZE")] = None,
+    peer: Annotated[str | None, option("Rows spread over P GPUs, SIZE on each: 4x8GiB.", metavar="PxSIZE")] = None,
     cpu: Annotated[
-        str | None, _size("--cpu", "SIZE", "Rows in host memory: 64GiB, 20%. [default: all that is left if no --ssd]")
+        str | None,
+        option("Rows in host memory: 64GiB, 20%. [default: all that is left if no --ssd]", metavar="SIZE"),
     ] = None,
-    ssd: Annotated[list[Path] | None, _size("--ssd", "DIR", "Holds an SSD image; once for each SSD.")] = None,
-    page: Annotated[str, typer.Option("--page", metavar="SIZE", help="Unit of SSD reads, a power of two.")] = "4KiB",
+    ssd: Annotated[list[Path] | None, option("Holds an SSD image; once for each SSD.", metavar="DIR")] = None,
+    page: Annotated[str, option("Unit of SSD reads, a power of two.", metavar="SIZE", default=True)] = "4KiB",
     adjacency_cache: Annotated[
         str | None,
-        _size(
-            "--adjacency-cache",
-            "none|auto|SHARE",
+        option(
             "What the hottest adjacency lists get of --gpu: a share such as 30%, or auto: what saves most time. "
             "[default: none]",
+            metavar="none|auto|SHARE",
         ),
     ] = None,
     scores: Annotated[
-        Path | None, _size("--scores", "S", "For --adjacency-cache: the scores that R was ordered by.")
+        Path | None, option("For --adjacency-cache: the scores that R was ordered by.", metavar="S")
     ] = None,
     access_costs: Annotated[
         Path | None,
-        _size(
-            "--access-costs",
-            "FILE",
+        option(
             "For --adjacency-cache: measured costs of accesses, JSON. [default: assumed ones, PCIe 4.0]",
+            metavar="FILE",
         ),
     ] = None,
-    split: Annotated[str | None, typer.Option("--split", hidden=True)] = None,
-    gpu_times: Annotated[Path | None, typer.Option("--gpu-times", hidden=True)] = None,
-    memory: MemoryOption = "auto",
-    threads: ThreadsOption = "auto",
-    force: ForceOption = False,
-    no_verify: NoVerifyOption = False,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    split: Annotated[str | None, typer.Option(hidden=True)] = None,
+    gpu_times: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    memory: opts.MemoryOption = "auto",
+    threads: opts.ThreadsOption = "auto",
+    force: opts.ForceOption = False,
+    no_verify: opts.NoVerifyOption = False,
+    dry_run: opts.DryRunOption = False,
+    json: opts.JsonOption = False,
 ) -> None:
     """Cut the feature rows into tiers, hottest first, and write the files each tier is loaded from.
 
@@ -71,7 +64,6 @@ def layout_command(
         print_forecast(forecast, json)
         return
     layout = pipeline.layout(
-        reordered, out, options, scores=scores, threads=parse_threads(threads), memory=memory, force=force,
-        verify=not no_verify,
-    )  # fmt: skip
+        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=not no_verify
+    )
     print_artifact(layout, json)

@@ -22,18 +22,10 @@ USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command (arguments without the program's name, by default those of the process); returns the exit code.
 
-    Parameters
-    ----------
-    argv
-        Arguments without the program's name; ``None`` is ``sys.argv[1:]``.
-
-    Returns
-    -------
-    int
-        Exit code, see the module. Nothing is raised for an error of the user or the machine: it is one line on
-        standard error, with the traceback before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
+    Nothing is raised for an error of the user or the machine: it is one line on standard error, with the traceback
+    before it if ``--debug`` stands anywhere or ``TIERING_DEBUG`` is set.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments or os.environ.get("TIERING_DEBUG", "") not in ("", "0")
@@ -84,16 +76,18 @@ def describe_error(error: BaseException) -> tuple[int, str]:
         return USAGE, _usage_line(error)
     if isinstance(error, typer.Abort):
         return INTERRUPTED, "interrupted"
-    if isinstance(error, TieringError) and not isinstance(error, InternalError):
-        return error.exit_code, f"error: {one_line(_text(error))}"
-    if isinstance(error, MemoryError):
-        return 1, f"error: out of memory{_detail(error)}; use a smaller input or a machine with more memory"
-    if isinstance(error, OSError):
-        return 1, f"error: {one_line(_text(error))}"
+    text = one_line(str(error))
+    if isinstance(error, MemoryError) and not isinstance(error, TieringError):
+        detail = f" ({text})" if text else ""
+        return 1, f"error: out of memory{detail}; use a smaller input or a machine with more memory"
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        text = one_line(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    if isinstance(error, (TieringError, OSError)) and not isinstance(error, InternalError):
+        return getattr(error, "exit_code", 1), f"error: {text or type(error).__name__}"
     if isinstance(error, RefusedError):
-        return 1, f"error: {one_line(str(error))}; an input is damaged: run `tiering check --full` on each"
+        return 1, f"error: {text}; an input is damaged: run `tiering check --full` on each"
     return INTERNAL, (
-        f"internal error: {type(error).__name__}: {one_line(_text(error))}; "
+        f"internal error: {type(error).__name__}: {text or type(error).__name__}; "
         "this is a bug in tiering: run again with --debug and report what it prints"
     )
 
@@ -103,21 +97,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _text(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and error.errno is not None:
-        place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror}"
-    return str(error) or type(error).__name__
-
-
-def _detail(error: MemoryError) -> str:
-    return f" ({one_line(str(error))})" if str(error) else ""
-
-
 def _usage_line(error: Exception) -> str:
-    text = one_line(error.format_message()) if hasattr(error, "format_message") else one_line(str(error))
     if type(error).__name__ == "NoArgsIsHelpError":
         return ""  # the help was printed already
+    text = one_line(error.format_message() if hasattr(error, "format_message") else str(error))
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "tiering"
     return f"error: {text.rstrip('.')}; see `{command} --help`"

@@ -7,59 +7,47 @@ from typing import Annotated, Any
 
 import typer
 
+from tiering.units import parse_threads
+
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 """Groups of commands in `tiering --help`."""
-COMMON = "Common options"
+COMMON, SAMPLING = "Common options", "How training samples"
+"""Groups of options in the help of a command."""
 
-OutOption = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Artifact to write.", show_default=False)]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace an existing output.", rich_help_panel=COMMON, show_default=False)
-]
-JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON document instead of text.", rich_help_panel=COMMON, show_default=False),
-]
+
+def option(text: str, *names: str, panel: str | None = None, default: bool = False, **more: Any) -> Any:
+    """An option with its help, in a group of options; the default is shown on request."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=default, **more)
+
+
+def _common(text: str, *names: str, **more: Any) -> Any:
+    return option(text, *names, panel=COMMON, **more)
+
+
+def _sampling(text: str, *names: str, **more: Any) -> Any:
+    return option(text, *names, panel=SAMPLING, **more)
+
+
+OutOption = Annotated[Path, option("Artifact to write.", "--out", "-o", metavar="DIR")]
+ForceOption = Annotated[bool, _common("Replace an existing output.", "--force")]
+JsonOption = Annotated[bool, _common("Print one JSON document instead of text.", "--json")]
 ThreadsOption = Annotated[
     str,
-    typer.Option("--threads", metavar="N|auto", help="Threads; the result is the same.", rich_help_panel=COMMON),
+    _common("Threads; the result is the same.", "--threads", metavar="N|auto", default=True, callback=parse_threads),
 ]
-MemoryOption = Annotated[
-    str,
-    typer.Option(
-        "--memory",
-        metavar="SIZE|auto",
-        help="Memory to stay within, such as 8GiB or 50%; page cache is free.",
-        rich_help_panel=COMMON,
-    ),
-]
-DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Say what it would take (time, memory, disk), and do nothing.",
-        rich_help_panel=COMMON,
-        show_default=False,
-    ),
-]
-NoVerifyOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-verify",
-        help="Do not compare what is read with its checksums.",
-        rich_help_panel=COMMON,
-        show_default=False,
-    ),
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of everything random.", min=0)]
+"""A number when the command begins."""
+MEMORY_HELP = "Memory to stay within, such as 8GiB or 50%; page cache is free."
+MemoryOption = Annotated[str, _common(MEMORY_HELP, "--memory", metavar="SIZE|auto", default=True)]
+DryRunOption = Annotated[bool, _common("Say what it would take (time, memory, disk), and do nothing.", "--dry-run")]
+NoVerifyOption = Annotated[bool, _common("Do not compare what is read with its checksums.", "--no-verify")]
+SeedOption = Annotated[int, option("Seed of everything random.", "--seed", min=0, default=True)]
 TrainOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
+        "share such as 1%. Default: the graph's own train split.",
         "--train",
         metavar="SPLIT|FILE|SHARE",
-        help="Training nodes: a split of the graph, a .npy file of ids (TYPE=FILE where there are several types), or a "
-        "share such as 1%. "
-        "Default: the graph's own train split.",
-        show_default=False,
     ),
 ]
 _FANOUTS = (
@@ -67,46 +55,33 @@ _FANOUTS = (
     "separated by semicolons, 0 skips."
 )
 FanoutsListOption = Annotated[
-    list[str] | None,
-    typer.Option("--fanouts", metavar="N,N,..", help=f"{_FANOUTS} Repeatable. Default: 10,10,10.", show_default=False),
+    list[str] | None, option(f"{_FANOUTS} Repeatable. Default: 10,10,10.", "--fanouts", metavar="N,N,..")
 ]
-_SAMPLING = "How training samples"
-
-
-def _sampling(*names: str, metavar: str, text: str, default: bool = True) -> Any:
-    return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=_SAMPLING, show_default=default)
-
-
-OptionalFanouts = Annotated[str | None, _sampling("--fanouts", metavar="N,N,..", text=_FANOUTS, default=False)]
-BatchSizeOption = Annotated[int, _sampling("--batch-size", metavar="N", text="Training nodes per batch.")]
+OptionalFanouts = Annotated[str | None, _sampling(_FANOUTS, "--fanouts", metavar="N,N,..")]
+BatchSizeOption = Annotated[int, _sampling("Training nodes per batch.", "--batch-size", metavar="N", default=True)]
 SamplerOption = Annotated[
     str,
     _sampling(
+        "Who is drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. ladies: the fanout is "
+        "nodes per layer.",
         "--sampler",
         metavar="uniform|replacement|weighted|full|pinsage|ladies",
-        text="Who is drawn. full: --fanouts -1,-1. pinsage: the fanout most visited of random walks. "
-        "ladies: the fanout is nodes per layer.",
+        default=True,
     ),
 ]
 FrontierOption = Annotated[
-    str, _sampling("--frontier", metavar="all|new", text="Who samples at a hop: all nodes so far, or new ones.")
+    str,
+    _sampling("Who samples at a hop: all nodes so far, or new ones.", "--frontier", metavar="all|new", default=True),
 ]
-NumWalksOption = Annotated[
-    int | None, _sampling("--num-walks", metavar="N", text="pinsage: walks from each node.", default=False)
-]
-WalkLengthOption = Annotated[
-    int | None, _sampling("--walk-length", metavar="N", text="pinsage: steps of a walk.", default=False)
-]
-RestartOption = Annotated[
-    float | None, _sampling("--restart", metavar="P", text="pinsage: chance that a walk ends early.", default=False)
-]
+NumWalksOption = Annotated[int | None, _sampling("pinsage: walks from each node.", "--num-walks", metavar="N")]
+WalkLengthOption = Annotated[int | None, _sampling("pinsage: steps of a walk.", "--walk-length", metavar="N")]
+RestartOption = Annotated[float | None, _sampling("pinsage: chance that a walk ends early.", "--restart", metavar="P")]
 MetapathsOption = Annotated[
     list[str] | None,
     _sampling(
+        "pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
         "--metapath",
         metavar="REL,REL,..",
-        text="pinsage: relations of a step, in the order walked; repeatable. Default: each relation within a type.",
-        default=False,
     ),
 ]
 """The four of pinsage: ``None`` is the default of `tiering.sampling.SamplingOptions`."""

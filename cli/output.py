@@ -8,23 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tiering.progress import note as note
 from tiering.progress import printable as printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 _WIDTH = 150
 """Columns where standard output is no terminal: wide enough that tables do not wrap in a log."""
-
-
-def console() -> Console:
-    """Console on standard output, as wide as the terminal."""
-    from rich.console import Console
-
-    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH)
 
 
 def print_json(document: Any) -> None:
@@ -39,20 +29,9 @@ def print_line(text: str) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, left: int = 1) -> None:
-    """Print a table.
-
-    Parameters
-    ----------
-    title
-        Line above the table; empty for none.
-    columns
-        Headings.
-    rows
-        One value per column; printed as text.
-    left
-        How many leading columns are aligned left; the others, numbers mostly, right.
-    """
+    """Print a table below a title, if there is one; the first `left` columns are aligned left, the others right."""
     from rich.box import SIMPLE_HEAD
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -61,7 +40,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_column(Text(printable(name)), justify="left" if index < left else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(str(value))) for value in row))
-    screen = console()
+    screen = Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH)
     if title:
         screen.print(Text(printable(title), style="bold"))
     screen.print(table)

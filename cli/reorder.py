@@ -5,37 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tiering.units import parse_threads
-
-from .describe import print_artifact
-from .describe_forecast import print_forecast
-from .options import (
-    DryRunOption,
-    ForceOption,
-    GraphArgument,
-    JsonOption,
-    MemoryOption,
-    NoVerifyOption,
-    OutOption,
-    ThreadsOption,
-)
+from . import options as opts
+from .describe import print_artifact, print_forecast
+from .options import option
 
 
 def reorder_command(
-    graph: GraphArgument,
-    scores: Annotated[Path, typer.Option("--scores", metavar="S", help="Scores of this graph.", show_default=False)],
-    out: OutOption,
+    graph: opts.GraphArgument,
+    scores: Annotated[Path, option("Scores of this graph.", "--scores", metavar="S")],
+    out: opts.OutOption,
     features: Annotated[
-        bool, typer.Option("--features", help="Write a reordered feature table too; a layout does not need it.")
+        bool, option("Write a reordered feature table too; a layout does not need it.", "--features")
     ] = False,
-    memory: MemoryOption = "auto",
-    threads: ThreadsOption = "auto",
-    force: ForceOption = False,
-    no_verify: NoVerifyOption = False,
-    dry_run: DryRunOption = False,
-    json: JsonOption = False,
+    memory: opts.MemoryOption = "auto",
+    threads: opts.ThreadsOption = "auto",
+    force: opts.ForceOption = False,
+    no_verify: opts.NoVerifyOption = False,
+    dry_run: opts.DryRunOption = False,
+    json: opts.JsonOption = False,
 ) -> None:
     """Renumber the nodes by score, hottest first: adjacency, labels, splits, edge data, and the way back."""
     from tiering import pipeline
@@ -45,13 +32,6 @@ def reorder_command(
         print_forecast(forecast, json)
         return
     reordered = pipeline.reorder(
-        graph,
-        scores,
-        out,
-        features=features,
-        memory=memory,
-        threads=parse_threads(threads),
-        force=force,
-        verify=not no_verify,
+        graph, scores, out, features=features, memory=memory, threads=threads, force=force, verify=not no_verify
     )
     print_artifact(reordered, json)

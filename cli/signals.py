@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_found = signal.SIGINT
+_last = signal.SIGINT
 _loading = True
 
 
@@ -26,18 +26,17 @@ def loaded() -> None:
 
 def received() -> tuple[int, str]:
     """Exit code and words for the signal that stopped the command."""
-    words = "interrupted" if _found == signal.SIGINT else f"stopped by {_found.name}"
-    return 128 + _found, words
+    return 128 + _last, "interrupted" if _last == signal.SIGINT else f"stopped by {_last.name}"
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    global _found
-    _found = signal.Signals(number)
+    global _last
+    _last = signal.Signals(number)
     if _loading:
         code, words = received()
         os.write(2, f"{words}\n".encode())
         os._exit(code)
-    for each in STOPPING:
-        if signal.getsignal(each) is _stop:
-            signal.signal(each, signal.SIG_DFL)
+    for other in STOPPING:
+        if signal.getsignal(other) is _stop:
+            signal.signal(other, signal.SIG_DFL)
     raise KeyboardInterrupt

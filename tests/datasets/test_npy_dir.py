@@ -181,7 +181,7 @@ BAD = [
     (save("node_label.npy", np.array([0, np.inf, 0, 0, 0])), {}, "found inf at row 1"),
     (save("node_label.npy", np.full(5, 2**63, np.uint64)), {}, "found 9223372036854775808 at row 0"),
     (save("node_label.npy", np.zeros(6)), {}, "expected 5 labels, one per node, found 6"),
-    (save("node_label.npy", np.zeros((5, 2))), {}, "several labels per node are not supported"),
+    (save("node_label.npy", np.zeros((5, 2))), {}, "expected one label per node, one column, found float64"),
     (save("edge_weight.npy", np.zeros(5)), {}, r"one value per edge, shape \(6,\), found float64 \(5,\)"),
     (save("edge_weight.npy", np.array([1, 1, np.nan, 1, 1, 1])), {}, "found nan at edge 2"),
     (save("edge_type.npy", np.zeros(6)), {}, "expected whole numbers, found float64"),

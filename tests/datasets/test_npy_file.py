@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiering.datasets.npy_file import read_header
+from tiering.datasets.npy_file import open_npy
 from tiering.errors import InputError, MissingError
 
 
@@ -22,51 +22,51 @@ def saved(path: Path, array: np.ndarray, **options: object) -> Path:
 @pytest.mark.parametrize("shape", [(0,), (7,), (3, 4), (0, 4), (2, 0)])
 def test_round_trip(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    header = read_header(saved(tmp_path / "a.npy", array))
+    header = open_npy(saved(tmp_path / "a.npy", array))
     assert header.shape == shape
     assert header.dtype == array.dtype
-    assert np.array_equal(header.open(), array)
+    assert np.array_equal(header.array(), array)
 
 
 def test_fortran_order_is_seen(tmp_path: Path) -> None:
     array = np.asfortranarray(np.arange(12).reshape(3, 4))
-    header = read_header(saved(tmp_path / "a.npy", array))
+    header = open_npy(saved(tmp_path / "a.npy", array))
     assert header.fortran_order
-    assert np.array_equal(header.open(), array)
+    assert np.array_equal(header.array(), array)
 
 
 def test_aligned_header_of_graphbolt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules.get("numpy.lib._format_impl", np.lib.format)  # where numpy 2 and numpy 1 have it
     monkeypatch.setattr(module, "ARRAY_ALIGN", 4096)
-    header = read_header(saved(tmp_path / "a.npy", np.arange(5)))
+    header = open_npy(saved(tmp_path / "a.npy", np.arange(5)))
     assert header.offset == 4096
-    assert np.array_equal(header.open(), np.arange(5))
+    assert np.array_equal(header.array(), np.arange(5))
 
 
 def test_a_header_of_python_2(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     path = saved(tmp_path / "a.npy", np.arange(3))
     path.write_bytes(path.read_bytes().replace(b"(3,), }  ", b"(3L,), } "))
-    assert read_header(path).shape == (3,)
+    assert open_npy(path).shape == (3,)
     assert not recwarn.list
 
 
 def test_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"a\.npy: expected edges, found nothing"):
-        read_header(tmp_path / "a.npy", "edges")
+        open_npy(tmp_path / "a.npy", "edges")
     with pytest.raises(InputError, match="expected edges, a regular file, found a directory"):
-        read_header(tmp_path, "edges")
+        open_npy(tmp_path, "edges")
 
 
 def test_empty(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"")
     with pytest.raises(InputError, match=r"empty file \(0 bytes\)"):
-        read_header(tmp_path / "a.npy")
+        open_npy(tmp_path / "a.npy")
 
 
 def test_headerless_says_what_the_size_suggests(tmp_path: Path) -> None:
     np.arange(10, dtype=np.float32).tofile(tmp_path / "a.npy")
     with pytest.raises(InputError, match=r"40 bytes without one .*10 x float32 or 5 x int64"):
-        read_header(tmp_path / "a.npy")
+        open_npy(tmp_path / "a.npy")
 
 
 def test_truncated_and_oversized(tmp_path: Path) -> None:
@@ -74,10 +74,10 @@ def test_truncated_and_oversized(tmp_path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-3])
     with pytest.raises(InputError, match=r"truncated: .*int64 \(10,\), 208 bytes in all, found 205"):
-        read_header(path)
+        open_npy(path)
     path.write_bytes(data + b"x")
     with pytest.raises(InputError, match=r"oversized: .*208 bytes in all, found 209"):
-        read_header(path)
+        open_npy(path)
 
 
 class Trap:
@@ -90,10 +90,10 @@ class Trap:
 def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npy", np.array([Trap()], object), allow_pickle=True)
     with pytest.raises(InputError, match="pickled Python objects, which are never loaded"):
-        read_header(path)
+        open_npy(path)
     path.write_bytes(pickle.dumps(Trap()))
     with pytest.raises(InputError, match="looks like a Python pickle"):
-        read_header(path)
+        open_npy(path)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
 )
 def test_refused_dtypes(tmp_path: Path, array: np.ndarray, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_header(saved(tmp_path / "a.npy", array))
+        open_npy(saved(tmp_path / "a.npy", array))
 
 
 @pytest.mark.parametrize("cut", range(6, 128, 7))
@@ -117,8 +117,8 @@ def test_damaged_headers_are_input_errors(tmp_path: Path, cut: int) -> None:
     data = bytearray(path.read_bytes())
     path.write_bytes(data[:cut])
     with pytest.raises(InputError, match=r"a\.npy: "):
-        read_header(path)
+        open_npy(path)
     data[cut] = 0
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"a\.npy: "):
-        read_header(path)
+        open_npy(path)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tiering import native
-from tiering.datasets import open_dataset, reading, transforms
+from tiering.datasets import open_dataset, scratch, transforms
 from tiering.errors import InputError
 from tiering.memory import own_memory
 
@@ -52,8 +52,8 @@ def test_against_plain_python(
     deduplicate: bool,
 ) -> None:
     monkeypatch.setattr(transforms, "LARGEST_BUCKET", bucket)
-    monkeypatch.setattr(reading, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
-    monkeypatch.setattr(reading, "CHUNK", 4)
+    monkeypatch.setattr(scratch, "IN_MEMORY_BYTES", 0 if bucket == 3 else 1 << 20)
+    monkeypatch.setattr(scratch, "CHUNK", 4)
     folder = tmp_path_factory.mktemp("npy")
     np.save(folder / "edge_index.npy", np.array(pairs, np.int32).reshape(-1, 2).T)
     weights = np.arange(len(pairs), dtype=np.float32) + 2

@@ -22,23 +22,30 @@ from tiering.errors import BudgetError, InputError
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.graph import build_graph
-from tiering.graph.plan import SIZES, CscSizes, SortSizes, least_memory, plan_buckets, plan_import
+from tiering.graph.plan import SIZES, CscSizes, SortSizes, minimum_memory, plan_buckets, plan_import
 from tiering.memory import Budget, own_memory, parse_memory
 
 MIB = 1 << 20
 SMALL = SortSizes(
-    largest_in_memory=-1, least_chunk=100, most_chunk=100, bucket_edges=8, run_records=1, columns=64, held=0.5, margin=0
+    largest_in_memory=-1,
+    min_chunk=100,
+    max_chunk=100,
+    bucket_edges=8,
+    run_records=1,
+    columns=64,
+    resident=0.5,
+    margin=0,
 )
 """No relation is converted in memory; chunks of 100 edges, of which half of the segments stay in memory."""
 SIZES_TRIED = {
-    "in memory": replace(SMALL, held=1.0),
-    "on disk": replace(SMALL, held=0.0),
+    "in memory": replace(SMALL, resident=1.0),
+    "on disk": replace(SMALL, resident=0.0),
     "half on disk": SMALL,
     "few columns": replace(SMALL, columns=3),
     "few buckets": replace(SMALL, buckets=2, columns=1 << 19),
     "few runs": replace(SMALL, runs=3),
-    "two runs": replace(SMALL, runs=2, held=0.0, columns=1),
-    "one chunk": replace(SMALL, most_chunk=10_000, least_chunk=10_000, held=0.0),
+    "two runs": replace(SMALL, runs=2, resident=0.0, columns=1),
+    "one chunk": replace(SMALL, max_chunk=10_000, min_chunk=10_000, resident=0.0),
     "as always": replace(SIZES, largest_in_memory=-1),
 }
 
@@ -57,10 +64,10 @@ def test_same_bytes_as_in_memory(tmp_path, monkeypatch, sizes, threads):
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 100), edges=st.integers(0, 1500), chunk=st.integers(1, 300),
-    buckets=st.integers(2, 100), columns=st.integers(1, 100), runs=st.integers(2, 20), held=st.floats(0, 1),
+    buckets=st.integers(2, 100), columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1),
     hub=st.floats(0, 1), threads=st.integers(1, 3),
 )  # fmt: skip
-def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, columns, runs, held, hub, threads):
+def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, columns, runs, resident, hub, threads):
     """Values of any size and stride; up to all of the edges lead to one node."""
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, nodes, (edges, 2)).astype(random.choice([np.int32, np.int64])).T  # strided
@@ -73,7 +80,7 @@ def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, colum
     own = random.integers(0, 1 << 40, edges) if random.random() < 0.5 else None
     relation = EdgeData(("node", "to", "node"), src, dst, data=data, edge_ids=own)
     dataset = Dataset("any", "npy", {"node": NodeData(nodes)}, [relation])
-    sizes = SortSizes(-1, 0, chunk, chunk, buckets, 8, 1, columns, runs, held, 0)
+    sizes = SortSizes(-1, 0, chunk, chunk, buckets, 8, 1, columns, runs, resident, 0)
     with tempfile.TemporaryDirectory() as folder:
         made = build_graph(dataset, Path(folder) / "made", edge_ids=True, threads=threads, sizes=sizes)
         order = np.argsort(dst, kind="stable")
@@ -155,7 +162,7 @@ def test_kernels_refuse_what_does_not_fit_together():
 def test_a_plan_fits_wherever_windows_of_the_result_did(values, edges, nodes):
     """8 bytes for each node, two blocks of 64 MiB and a chunk of 14 MiB were the least memory of an import once."""
     csc = CscSizes(edges, nodes, nodes, values, 2 * (16 + sum(values.values())))
-    least = least_memory(csc, SIZES)
+    least = minimum_memory(csc, SIZES)
     assert least <= 8 * (nodes + 1) + 142 * MIB
     memory, scratch = 0, 1 << 62
     for room in (least, least + MIB, 2 * least, 1 << 30, 8 << 30, 1 << 40):
@@ -226,19 +233,19 @@ def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, s
     assert (np.diff(data.edges[0].dst[order]) >= 0).all()
 
 
-@pytest.mark.parametrize("held", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("resident", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("edges", [0, 1000, 1050])
-def test_scratch_is_as_planned(tmp_path, monkeypatch, held, edges):
-    random, sizes = np.random.default_rng(0), replace(SMALL, held=held)
+def test_scratch_is_as_planned(tmp_path, monkeypatch, resident, edges):
+    random, sizes = np.random.default_rng(0), replace(SMALL, resident=resident)
     relation = EdgeData(("node", "to", "node"), *random.integers(0, 300, (2, edges)), data={"w": random.random(edges)})
     data = Dataset("data", "npy", {"node": NodeData(300)}, [relation])
     reserved: list[int] = []
     reserve = reader.reserve
     monkeypatch.setattr(reader, "reserve", lambda path, nbytes: (reserved.append(nbytes), reserve(path, nbytes)))
-    forecast, _ = plan_import(data, tmp_path, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes)
+    forecast = plan_import(data, Budget(1 << 40, "test"), edge_ids=True, sizes=sizes).stage(tmp_path)
     build_graph(data, tmp_path / "made", edge_ids=True, sizes=sizes)
     assert sum(reserved) == forecast.disk_scratch
-    assert (forecast.disk_scratch > 0) == (held < 1 and edges > 0)
+    assert (forecast.disk_scratch > 0) == (resident < 1 and edges > 0)
 
 
 def test_too_little_memory(tmp_path):
@@ -271,7 +278,7 @@ def test_ids_out_of_range_are_named(tmp_path, at, src, dst):
 
 
 @pytest.mark.parametrize("stop", [1, 2, 5, 20])
-@pytest.mark.parametrize("sizes", [SMALL, replace(SMALL, held=1.0), replace(SMALL, runs=3, held=0.0)])
+@pytest.mark.parametrize("sizes", [SMALL, replace(SMALL, resident=1.0), replace(SMALL, runs=3, resident=0.0)])
 def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch, stop, sizes):
     """The second run has chunks of another size; a block that was recorded is not written again."""
     monkeypatch.setattr(checksum, "BLOCK_BYTES", 1024)
@@ -291,7 +298,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         build_graph(data, tmp_path / "graph", sizes=sizes)
     stop = 1000
-    other = replace(sizes, least_chunk=77, most_chunk=77, bucket_edges=30)
+    other = replace(sizes, min_chunk=77, max_chunk=77, bucket_edges=30)
     graph = build_graph(data, tmp_path / "graph", sizes=other)
     blocks = {"indptr": 3, "indices": 8, "weight": 16, "checksums": 1}
     assert sorted(recorded) == sorted((name, block) for name, count in blocks.items() for block in range(count))

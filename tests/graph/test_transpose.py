@@ -51,12 +51,12 @@ def test_nodes_and_features_stay(graph, tmp_path):
     assert turned.features is None or turned.features.digest == graph.features.digest
 
 
-@pytest.mark.parametrize("held", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("resident", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_same_bytes_by_buckets(graph, tmp_path, held, threads):
+def test_same_bytes_by_buckets(graph, tmp_path, resident, threads):
     sizes = SortSizes(
-        largest_in_memory=-1, least_chunk=100, most_chunk=100, bucket_edges=8, run_records=1, columns=64, runs=4,
-        held=held,
+        largest_in_memory=-1, min_chunk=100, max_chunk=100, bucket_edges=8, run_records=1, columns=64, runs=4,
+        resident=resident,
     )  # fmt: skip
     transpose_graph(graph, tmp_path / "memory")
     transpose_graph(graph, tmp_path / "buckets", threads=threads, sizes=sizes)

@@ -270,7 +270,7 @@ def _buckets() -> None:
 
     _small_rows()
     sizes = SortSizes(
-        largest_in_memory=-1, least_chunk=200, most_chunk=200, bucket_edges=50, run_records=1, columns=64, held=0.5
+        largest_in_memory=-1, min_chunk=200, max_chunk=200, bucket_edges=50, run_records=1, columns=64, resident=0.5
     )
     for stage in (build_graph, transpose_graph):
         stage.__kwdefaults__["sizes"] = sizes

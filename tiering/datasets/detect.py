@@ -9,9 +9,9 @@ from typing import Any
 from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets import edge_list, igb, npy, parquet
 from tiering.datasets.npy_file import read_start, refuse_archive, refuse_archives
-from tiering.datasets.options import ImportOptions, given_options, option_name
-from tiering.datasets.reader import Reader
-from tiering.datasets.reading import Reading, Scratch
+from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
+from tiering.datasets.reader import Reader, Reading
+from tiering.datasets.scratch import Scratch
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset
@@ -30,22 +30,14 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def detect(path: str | os.PathLike[str]) -> str:
-    """Format of the dataset at `path`.
-
-    Raises
-    ------
-    MissingError
-        If there is nothing at `path`.
-    InputError
-        If it is none of the known formats; says what was looked for.
-    """
+    """Format of the dataset at `path`; `InputError` says what was looked for if it is none of those known."""
     path = Path(path)
     directory = _is_directory(path)
-    signs = [(name, READERS[name].directory if directory else READERS[name].file) for name in BY_SIGN]
-    for name, sign in signs:
+    signs = {name: READERS[name].directory if directory else READERS[name].file for name in BY_SIGN}
+    for name, sign in signs.items():
         if sign is not None and sign.recognises(path):
             return name
-    looked_for = [sign.looked_for for _, sign in signs if sign is not None]
+    looked_for = [sign.looked_for for sign in signs.values() if sign is not None]
     if directory:
         refuse_archives(entries(path))
         names = [entry.name for entry in entries(path)]
@@ -97,12 +89,10 @@ def open_dataset(
 
     Raises
     ------
-    MissingError
-        If something that must be there is not.
-    InputError
-        If an option or a file is wrong; the message says which, what was expected, what was found, and what to do.
+    MissingError, InputError
+        If something is not there; if an option or a file is wrong.
     """
-    parsed = ImportOptions.parse(options)
+    parsed, given = ImportOptions.parse(options), given_options(options)
     _is_directory(Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
@@ -110,14 +100,20 @@ def open_dataset(
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
-    given = given_options(options)
-    _refuse_foreign(given, chosen)
-    reading = Reading(parsed, Scratch(parsed.work_dir, parse_memory(memory)))
+    for name in given:
+        if name in FORMAT_OPTIONS - READERS[chosen].takes:  # it would be ignored
+            others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
+            raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
+    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
     reading.notes.update(format=chosen, source=str(source), options=given)
     try:
         dataset = READERS[chosen].open(source, reading)
         transform(dataset, reading)
-        _require_known_types(dataset, parsed)
+        for name in ("num_nodes", "feature_dim", "feature_dtype"):
+            for node_type in getattr(parsed, name).by_type:
+                if node_type not in dataset.nodes:
+                    known = ", ".join(dataset.nodes)
+                    raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
         if parsed.split is not None and "splits" not in reading.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
@@ -125,20 +121,3 @@ def open_dataset(
         raise
     dataset.on_close(reading.scratch.close)
     return dataset
-
-
-def _refuse_foreign(given: dict[str, Any], chosen: str) -> None:
-    """Refuse an option that says nothing about this format: it would be ignored."""
-    for name in given:
-        if name in READERS[chosen].foreign:
-            others = ", ".join(other for other, reader in READERS.items() if name not in reader.foreign)
-            raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
-
-
-def _require_known_types(dataset: Dataset, options: ImportOptions) -> None:
-    for name in ("num_nodes", "feature_dim", "feature_dtype"):
-        for node_type in getattr(options, name).by_type:
-            if node_type not in dataset.nodes:
-                raise InputError(
-                    f"{option_name(name)}: no node type {node_type}; there are: {', '.join(dataset.nodes)}"
-                )

@@ -23,9 +23,8 @@ import pyarrow.csv as pa_csv
 
 from tiering.artifacts.regular import require_file
 from tiering.datasets.npy_file import read_start
-from tiering.datasets.options import ImportOptions, shown
-from tiering.datasets.reader import RAW_OPTIONS, TREE_OPTIONS, Reader, Sign
-from tiering.datasets.reading import Reading
+from tiering.datasets.options import COLUMN_OPTIONS, TEXT_OPTIONS, ImportOptions, shown
+from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, one_line
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
@@ -33,7 +32,7 @@ from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
 SUFFIXES = (".txt", ".csv", ".tsv", ".edges", ".edgelist", ".el")
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
 _BLANKS = re.compile(rb" {2,}")
 _EDGE_BLANKS = re.compile(rb"^ | (?=\r?\n|\Z)", re.MULTILINE)
@@ -67,9 +66,7 @@ _WANTED = {
 def _open_edge_list(path: Path, reading: Reading) -> Dataset:
     require_file(path, "a text file of edges")
     reading.used(path)
-    parser: _Parser | None = None
-    sink: TableSink | None = None
-    line = 1
+    parser, sink, line = None, None, 1
     with _open_text(path) as file, progress(path.stat().st_size, "reading edges", "B", scale=True) as bar:
         for block in _blocks(file, path):
             _refuse_lone_returns(block, path, line)
@@ -84,7 +81,7 @@ def _open_edge_list(path: Path, reading: Reading) -> Dataset:
             bar.update(len(block))
     if sink is None or sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none; was a download interrupted?")
-    return sink.finish(path, "edgelist", reading)
+    return sink.finish(path, reading)
 
 
 def _is_edge_list(path: Path) -> bool:
@@ -94,7 +91,7 @@ def _is_edge_list(path: Path) -> bool:
 
 READER = Reader(
     _open_edge_list,
-    foreign=RAW_OPTIONS | TREE_OPTIONS,
+    takes=COLUMN_OPTIONS | TEXT_OPTIONS,
     file=Sign(f"text ({', '.join(SUFFIXES)}, also .gz)", _is_edge_list),
 )
 
@@ -167,10 +164,10 @@ class _Parser:
         self.delimiter = " " if self.blanks else separator
         fields = self._fields(line)
         self.width = len(fields)
-        if self.width > MOST_COLUMNS:
-            raise InputError(f"{path}: expected at most {MOST_COLUMNS} columns, found {self.width}; check --delimiter")
+        if self.width > MAX_COLUMNS:
+            raise InputError(f"{path}: expected at most {MAX_COLUMNS} columns, found {self.width}; check --delimiter")
         self.header = _has_header(fields, options)
-        self.columns = choose_columns(fields if self.header else self.width, options, str(path))
+        self.columns = choose_columns(fields if self.header else list(map(str, range(self.width))), options, str(path))
         self._skip = self.header
         shown_as = fields if self.header else range(self.width)
         unused = [shown_as[i] for i in range(self.width) if i not in self.columns.values()]
@@ -232,7 +229,7 @@ class _Parser:
                     "correct the line, or name the --delimiter"
                 )
             for name, i in self.columns.items():
-                if not (_is_number(fields[i]) if name == "weight" else _is_id(fields[i])):
+                if not _fits(fields[i], name):
                     wanted, remedy = _WANTED[name]
                     hint = "; if this line is a header, say --header" if first else ""
                     raise InputError(
@@ -251,7 +248,10 @@ def _single_blanks(text: bytes) -> bytes:
     return text
 
 
-def _is_number(text: str) -> bool:
+def _fits(text: str, name: str) -> bool:
+    """Whether a field holds what belongs in column `name`."""
+    if name != "weight":
+        return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
     try:
         float(text)
     except ValueError:
@@ -259,15 +259,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _is_id(text: str) -> bool:
-    return re.fullmatch("-?[0-9]{1,4000}", text) is not None and -(2**63) <= int(text) < 2**63
-
-
 def _has_header(fields: list[str], options: ImportOptions) -> bool:
     """Whether the first line is a header: neither of the two ids looks like a number, damaged or not."""
-    asked = (options.src_column, options.dst_column)
     if options.header is not None:
         return options.header
+    asked = (options.src_column, options.dst_column)
     if any(column and not column.isdecimal() for column in asked):
         return True
     ends = [position if column is None else int(column[:9]) for position, column in enumerate(asked)]

@@ -8,44 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.regular import require_file
-from tiering.datasets.npy_file import is_npy, read_header
-from tiering.datasets.reading import Reading
+from tiering.datasets.npy_file import is_npy, open_npy
+from tiering.datasets.reader import Reading
 from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
 
 
 def describe_features(
-    path: Path,
-    node_type: str,
-    reading: Reading,
-    *,
-    known_rows: Mapping[str, int],
-    usual_dim: int | None = None,
+    path: Path, node_type: str, reading: Reading, known_rows: Mapping[str, int], usual_dim: int | None
 ) -> FeatureTable:
-    """Describe a feature file, with or without numpy header.
+    """Describe a feature file, with or without numpy header: numpy's magic bytes decide, not the name.
 
-    Parameters
-    ----------
-    path
-        ``node_feat.npy``; numpy's magic bytes decide, not the name.
-    node_type
-        Whose features, for the options by type.
-    reading
-        Options and record.
-    known_rows
-        Where a number of rows is known from -> that number, for headerless files without options.
-    usual_dim
-        Values per row that the dataset family has (float32); used for a headerless file only if the rows that
-        follow from it are among `known_rows`.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, its dtype is no feature dtype, or its shape cannot be told or contradicts the
-        options.
+    `known_rows` (where a number is known from -> rows) and `usual_dim` (values per row in this family of datasets,
+    float32) help with a headerless one: the usual dim counts if the rows that follow from it are known.
     """
-    require_file(path, "a feature table")
     reading.used(path)
     if is_npy(path):
         return _with_header(path, node_type, reading)
@@ -53,28 +29,28 @@ def describe_features(
 
 
 def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
-    header = read_header(path, "a feature table (rows, dim)")
-    if len(header.shape) not in (1, 2):
-        raise InputError(f"{path}: expected features of shape (rows, dim), found {header.described}; reshape them")
-    if header.fortran_order:
+    file, options = open_npy(path, "a feature table (rows, dim)"), reading.options
+    if len(file.shape) not in (1, 2):
+        raise InputError(f"{path}: expected features of shape (rows, dim), found {file.described}; reshape them")
+    if file.fortran_order:
         raise InputError(
             f"{path}: expected rows that lie together (C order), found Fortran order; "
             "save it again with numpy.save(path, numpy.ascontiguousarray(array))"
         )
-    rows, dim = header.shape if len(header.shape) == 2 else (header.shape[0], 1)
+    rows, dim = file.shape if len(file.shape) == 2 else (file.shape[0], 1)
     if dim == 0:
-        raise InputError(f"{path}: expected 1 or more values per row, found shape {header.shape}; leave it out")
-    dtype, options = _dtype_name(path, header.dtype), reading.options
+        raise InputError(f"{path}: expected 1 or more values per row, found shape {file.shape}; leave it out")
+    dtype = _dtype_name(path, file.dtype)
     for option, wanted, has, unit in (
         ("--feature-dim", options.feature_dim.get(node_type), dim, " values per row"),
         ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
     ):
         if wanted not in (None, has):
             raise InputError(
-                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {header.described}; "
+                f"{path}: {option} says {wanted}{unit}, but the file has a numpy header that says {file.described}; "
                 "leave the option out"
             )
-    return FeatureTable(path, rows, dim, dtype, header.offset)
+    return FeatureTable(path, rows, dim, dtype, file.offset)
 
 
 def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
@@ -105,11 +81,9 @@ def _headerless(
     if dim is None and rows:
         dim = _divide(path, size, rows * item, f"{rows} rows (--num-nodes) of {dtype}", "dim")
         reading.inferred(f"{node_type} feature_dim", dim)
-    elif dim is None and usual_dim is not None and size % (usual_dim * item) == 0:
-        follows = size // (usual_dim * item)
-        if follows in known_rows.values():
-            dim = usual_dim
-            reading.inferred(f"{node_type} feature shape", [follows, dim, dtype])
+    elif dim is None and usual_dim is not None and size in (count * usual_dim * item for count in known_rows.values()):
+        dim = usual_dim
+        reading.inferred(f"{node_type} feature shape", [size // (dim * item), dim, dtype])
     if dim is None:
         raise InputError(_cannot_tell(path, size, known_rows, item, dtype))
     counted = _divide(path, size, dim * item, f"rows of {dim} x {dtype}", "rows")

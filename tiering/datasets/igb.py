@@ -21,9 +21,8 @@ from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.edges import read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.npy_file import read_start
-from tiering.datasets.options import node_count
-from tiering.datasets.reader import COLUMN_OPTIONS, TEXT_OPTIONS, Reader, Sign
-from tiering.datasets.reading import Reading
+from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
+from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset, NodeData
 
@@ -43,13 +42,9 @@ that those from the first number on are padding, which reads as class 0."""
 
 
 def parse_relation(name: str) -> tuple[Relation, bool] | None:
-    """Split a folder name.
+    """Relation that a folder is named after, if it is, and whether the family writes (E, 2).
 
-    Returns
-    -------
-    relation, pairs
-        (source, name, destination), and whether the family writes (E, 2): ``paper__cites__paper`` does,
-        ``paper___cites___paper`` does not. ``None`` if the name is no relation.
+    ``paper__cites__paper`` does, ``paper___cites___paper`` does not.
     """
     for mark, pairs in (("___", False), ("__", True)):
         parts = name.split(mark)
@@ -67,13 +62,7 @@ def _relation_folders(path: Path) -> dict[Path, tuple[Relation, bool]]:
 
 
 def find_tree(path: Path) -> Path | None:
-    """The folder with the relations: `path`, ``path/processed``, or ``path/SIZE/processed`` if there is one.
-
-    Raises
-    ------
-    InputError
-        If there are several sizes to choose from.
-    """
+    """The folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``."""
     for folder in (path, path / "processed"):
         if _relation_folders(folder):
             return folder
@@ -93,12 +82,11 @@ def _open_igb(path: Path, reading: Reading) -> Dataset:
             "processed/ or in SIZE/processed/; check the path or choose another --format"
         )
     size = tree.parent.name if tree.name == "processed" else tree.name
-    edges, used = [], {META_FILE}
-    for folder, (relation, pairs) in _chosen(tree, reading).items():
-        edge, names = read_edge_folder(folder, relation, reading, pairs=pairs)
-        edges.append(edge)
-        used.add(folder.name)
-        reading.ignored(folder, {p.name for p in entries(folder)} - names)
+    edges = []
+    for folder, (relation, pairs) in _chosen(tree, reading.options.relations).items():
+        edges.append(read_edge_folder(folder, relation, reading, pairs=pairs))
+        reading.known.add(folder)
+        reading.ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
     reading.notes["node_types"] = types
     stated = _stated_counts(tree, reading)
@@ -107,13 +95,13 @@ def _open_igb(path: Path, reading: Reading) -> Dataset:
         folder = tree / node_type
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
-        nodes[node_type], names = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
-        used.add(node_type)
+        nodes[node_type] = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
+        reading.known.add(folder)
         if is_folder(folder):
             _require_label_chosen(folder, nodes[node_type], reading)
-            reading.ignored(folder, {p.name for p in entries(folder)} - names)
-    reading.ignored(tree, {p.name for p in entries(tree) if not p.name.startswith(".")} - used)
-    return Dataset(size, "igb", nodes, edges, reading.notes, reading.files)
+            reading.ignored(entries(folder))
+    reading.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
+    return reading.dataset(size, nodes, edges)
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:
@@ -125,12 +113,11 @@ def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> No
         )
 
 
-def _chosen(tree: Path, reading: Reading) -> dict[Path, tuple[Relation, bool]]:
-    """The relations asked for, by folder."""
+def _chosen(tree: Path, wanted: tuple[str, ...]) -> dict[Path, tuple[Relation, bool]]:
+    """The relations asked for, by folder; all if none is."""
     folders = _relation_folders(tree)
     by_name = {relation_key(relation): folder for folder, (relation, _) in folders.items()}
     by_name |= {folder.name: folder for folder in folders}
-    wanted = reading.options.relations
     for name in wanted:
         if name not in by_name:
             known = ", ".join(folder.name for folder in folders)
@@ -146,7 +133,6 @@ def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Readin
         folder=folder,
         node_type=node_type,
         label_names=(f"node_label_{label}.npy", "node_label.npy"),
-        headerless=True,
         usual_dim=USUAL_DIM,
         known_rows={} if published is None else {f"IGB {size}": published},
         label_prefixes={COUNTS["full"]["paper"]: FULL_LABELS[label]} if node_type == "paper" else {},
@@ -173,7 +159,7 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
 
 READER = Reader(
     _open_igb,
-    foreign=COLUMN_OPTIONS | TEXT_OPTIONS,
+    takes=RAW_OPTIONS | TREE_OPTIONS,
     directory=Sign(
         "SRC__NAME__DST/edge_index.npy (igb; also in processed/ and SIZE/processed/)",
         lambda path: find_tree(path) is not None,

@@ -10,10 +10,10 @@ from pathlib import Path
 from tiering.artifacts.regular import is_there, require_file
 from tiering.datasets.edges import largest_of_type, require_room
 from tiering.datasets.features import describe_features
-from tiering.datasets.labels import label_rows, read_labels
-from tiering.datasets.npy_file import read_start
+from tiering.datasets.labels import read_labels
+from tiering.datasets.npy_file import is_npy, open_npy, read_start
 from tiering.datasets.options import node_count, option_name
-from tiering.datasets.reading import Reading
+from tiering.datasets.reader import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
@@ -28,12 +28,10 @@ class NodeFiles:
 
     folder: Path
     node_type: str
-    label_names: Sequence[str] = ("node_label.npy",)
+    label_names: Sequence[str]
     """File names labels may have; the first found counts."""
-    headerless: bool = False
-    """Whether features and labels without numpy header are usual in this family."""
     usual_dim: int | None = None
-    """See `describe_features`."""
+    """Values per feature row, in a family where features and labels without numpy header are usual."""
     known_rows: Mapping[str, int] = field(default_factory=dict)
     """Origin -> number of rows that a headerless feature file may have."""
     label_prefixes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -42,43 +40,48 @@ class NodeFiles:
     """Where the dataset itself states the number of nodes, and the number."""
 
 
-def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> tuple[NodeData, set[str]]:
-    """Read the nodes of one type.
+def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> NodeData:
+    """The nodes of one type.
 
     The number of nodes comes from what is known of: option, features, the dataset's own statement, labels.
     Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
-
-    Returns
-    -------
-    nodes : NodeData
-    names : set of str
-        File names used.
     """
-    folder = files.folder
-    label_path = next((folder / n for n in files.label_names if is_there(folder / n, "labels")), None)
-    stated = _stated_count(files)
-    features = _features(files, label_path, stated, reading)
-    num_nodes = _num_nodes(files, features, label_path, stated, edges, reading)
+    folder, options, headerless = files.folder, reading.options, files.usual_dim is not None
+    labels = next((folder / name for name in files.label_names if is_there(folder / name, "labels")), None)
+    label_file = None
+    if labels is not None and (is_npy(labels) or not headerless):
+        label_file = open_npy(labels, "one label per node")
+    rows = label_file.shape[0] if label_file is not None and label_file.shape else None
+    stated = _stated_count(files, reading)
+    features = _features(files, labels, rows, stated, reading)
+    asked = options.num_nodes.get(files.node_type)
+    counts = [] if asked is None else [("--num-nodes", asked)]
+    if features is not None:
+        counts.append((str(features.path), features.rows))
+    if stated is not None:
+        counts.append(stated)
+    if not counts and rows is not None:
+        counts = [(str(labels), rows)]
+    num_nodes = _num_nodes(files.node_type, counts, edges, reading)
     nodes = NodeData(num_nodes, features)
-    if label_path is not None:
+    if labels is not None:
         prefixes = files.label_prefixes.get(num_nodes, ())
-        nodes.labels, nodes.num_classes = read_labels(
-            label_path, num_nodes, reading, prefixes=prefixes, headerless=files.headerless
-        )
-    nodes.splits, names = read_splits(folder, num_nodes, reading)
-    if reading.options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
+        nodes.labels, nodes.num_classes = read_labels(labels, label_file, num_nodes, reading, prefixes)
+    known = set(reading.known)
+    nodes.splits = read_splits(folder, num_nodes, reading)
+    if options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
         if nodes.splits:
-            reading.notes["splits_replaced"] = sorted(names)
+            reading.notes["splits_replaced"] = sorted(path.name for path in reading.known - known)
         nodes.splits = make_splits(nodes.labels, num_nodes, reading, str(folder))
     check_splits(nodes.splits, nodes.labels, num_nodes, files.node_type, reading)
-    used = {label_path, None if features is None else features.path, stated and Path(stated[0])}
-    return nodes, names | {path.name for path in used if path is not None and path.parent == folder}
+    return nodes
 
 
-def _stated_count(files: NodeFiles) -> tuple[str, int] | None:
+def _stated_count(files: NodeFiles, reading: Reading) -> tuple[str, int] | None:
     path, what = files.folder / COUNT_FILE, f"the number of {files.node_type} nodes"
     if not is_there(path, what):
         return files.stated_count
+    reading.known.add(path)
     text = read_start(path, 100).decode(errors="replace").strip()
     if not re.fullmatch("[0-9]+", text):
         raise InputError(f"{path}: expected {what}, found {text!r}; correct the file")
@@ -86,7 +89,7 @@ def _stated_count(files: NodeFiles) -> tuple[str, int] | None:
 
 
 def _features(
-    files: NodeFiles, label_path: Path | None, stated: tuple[str, int] | None, reading: Reading
+    files: NodeFiles, labels: Path | None, label_count: int | None, stated: tuple[str, int] | None, reading: Reading
 ) -> FeatureTable | None:
     path = files.folder / "node_feat.npy"
     if not is_there(path, "a feature table"):
@@ -95,41 +98,21 @@ def _features(
                 require_file(path, f"features, because {option_name(option)} is given for {files.node_type}")
         return None
     known = {**files.known_rows, **dict([stated] if stated else [])}
-    if label_path is not None:
-        rows, size = label_rows(label_path), label_path.stat().st_size
-        if rows is not None:
-            known[label_path.name] = rows
-        elif size % 4 == 0:
-            known[f"{label_path.name} as float32"] = size // 4
-    return describe_features(
-        path, files.node_type, reading, known_rows=known, usual_dim=files.usual_dim if files.headerless else None
-    )
+    if labels is not None and label_count is not None:
+        known[labels.name] = label_count
+    elif labels is not None and labels.stat().st_size % 4 == 0:
+        known[f"{labels.name} as float32"] = labels.stat().st_size // 4
+    return describe_features(path, files.node_type, reading, known, files.usual_dim)
 
 
-def _num_nodes(
-    files: NodeFiles,
-    features: FeatureTable | None,
-    label_path: Path | None,
-    stated: tuple[str, int] | None,
-    edges: list[EdgeData],
-    reading: Reading,
-) -> int:
-    node_type = files.node_type
-    wanted = reading.options.num_nodes.get(node_type)
-    counts = [] if wanted is None else [("--num-nodes", wanted)]
-    if features is not None:
-        counts.append((str(features.path), features.rows))
-    if stated is not None:
-        counts.append(stated)
+def _num_nodes(node_type: str, counts: list[tuple[str, int]], edges: list[EdgeData], reading: Reading) -> int:
+    """The number of nodes that all of `counts` (origin, number) say, or the largest id + 1; there is memory for it."""
     for origin, number in counts[1:]:
         if number != counts[0][1]:
             raise InputError(
                 f"{origin}: expected {counts[0][1]} nodes of type {node_type} as in {counts[0][0]}, found "
                 f"{number}; correct one of the two"
             )
-    rows = None if counts or label_path is None else label_rows(label_path)
-    if rows is not None:
-        counts.append((str(label_path), rows))
     if counts:
         count = counts[0][1]
         origin = f"{counts[0][0]}: says that there are {count}; correct it if there are not"

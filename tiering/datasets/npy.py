@@ -12,26 +12,21 @@ from pathlib import Path
 from tiering.artifacts.regular import entries, is_there
 from tiering.datasets.edges import read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
-from tiering.datasets.reader import COLUMN_OPTIONS, TEXT_OPTIONS, TREE_OPTIONS, Reader, Sign
-from tiering.datasets.reading import NODE, RELATION, Reading
+from tiering.datasets.options import RAW_OPTIONS
+from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
 from tiering.formats.protocols import Dataset
-
-
-def _is_npy_dir(path: Path) -> bool:
-    return is_there(path / "edge_index.npy", "edges")
 
 
 def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
     reading.notes["node_types"] = [NODE]
-    edges, edge_names = read_edge_folder(path, RELATION, reading)
-    nodes, node_names = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
-    used = edge_names | node_names
-    reading.ignored(path, (p.name for p in entries(path) if p.name not in used and not p.name.startswith(".")))
-    return Dataset(path.name, "npy", {NODE: nodes}, [edges], reading.notes, reading.files)
+    edges = read_edge_folder(path, RELATION, reading)
+    nodes = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
+    reading.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
+    return reading.dataset(path.name, {NODE: nodes}, [edges])
 
 
 READER = Reader(
     _open_npy_dir,
-    foreign=COLUMN_OPTIONS | TEXT_OPTIONS | TREE_OPTIONS,
-    directory=Sign("edge_index.npy (npy)", _is_npy_dir),
+    takes=RAW_OPTIONS,
+    directory=Sign("edge_index.npy (npy)", lambda path: is_there(path / "edge_index.npy", "edges")),
 )

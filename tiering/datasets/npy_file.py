@@ -34,10 +34,12 @@ _STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
 
 
 @dataclass(frozen=True)
-class NpyHeader:
-    """What the header of a numpy file says; the length of the file agrees with it."""
+class NpyFile:
+    """A numpy file whose header was checked; the length of the file agrees with it."""
 
     path: Path
+    what: str
+    """What the file should hold, for messages."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran_order: bool
@@ -49,17 +51,23 @@ class NpyHeader:
         """``float32 (5, 3)``, for messages."""
         return f"{self.dtype} {self.shape}"
 
-    def open(self) -> npt.NDArray[Any]:
-        """Map the data read-only, in the shape of the header."""
+    def array(self) -> npt.NDArray[Any]:
+        """The data, mapped read-only, in the shape of the header."""
         if not self.fortran_order:
             return open_raw(self.path, self.dtype, self.shape, self.offset)
         by_columns: npt.NDArray[Any] = open_raw(self.path, self.dtype, self.shape[::-1], self.offset).T
         return by_columns
 
-    def open_column(self) -> npt.NDArray[Any]:
-        """The same, without a second axis of length 1."""
-        array = self.open()
-        return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    def column(self, kinds: str, words: str) -> npt.NDArray[Any]:
+        """The same as one column, without a second axis of length 1, if its dtype is of one of `kinds`, in `words`."""
+        array = self.array()
+        if array.ndim == 2 and 1 in array.shape:
+            array = array.reshape(-1)
+        if array.ndim != 1:
+            raise InputError(f"{self.path}: expected {self.what}, one column, found {self.described}; choose one")
+        if self.dtype.kind not in kinds:
+            raise InputError(f"{self.path}: expected {words}, found {self.described}; convert them")
+        return array
 
 
 def is_npy(path: Path) -> bool:
@@ -76,15 +84,8 @@ def read_start(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
-def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
-    """Parse the header and check it against the size of the file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    what
-        What the file should hold, for messages.
+def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
+    """Parse the header of a file that should hold `what`, and check it against the size of the file.
 
     Raises
     ------
@@ -105,17 +106,17 @@ def read_header(path: Path, what: str = "a numpy file") -> NpyHeader:
         )
     if size < 12:
         raise _damaged(path, f"the file ends in it, {size} bytes")
-    header = _parse(path)
-    _check_dtype(path, header.dtype)
-    _check_length(header, size)
-    return header
+    file = _parse(path, what)
+    _check_dtype(path, file.dtype)
+    _check_length(file, size)
+    return file
 
 
 def _damaged(path: Path, what: str) -> InputError:
     return InputError(f"{path}: damaged numpy header ({what}); get the file again")
 
 
-def _parse(path: Path) -> NpyHeader:
+def _parse(path: Path, what: str) -> NpyFile:
     with storage_errors(path), path.open("rb") as file:
         start = file.read(12)
         if start[6] not in _PARSERS or start[7] != 0:
@@ -135,7 +136,7 @@ def _parse(path: Path) -> NpyHeader:
         except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
             raise _damaged(path, " ".join(str(error).split())[:120]) from error
         sizes = tuple(int(n) for n in shape)
-        return NpyHeader(path, np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
+        return NpyFile(path, what, np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
 
 
 def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
@@ -153,8 +154,8 @@ def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
         )
 
 
-def _check_length(header: NpyHeader, size: int) -> None:
-    path, shape, item = header.path, header.shape, header.dtype.itemsize
+def _check_length(file: NpyFile, size: int) -> None:
+    path, shape, item = file.path, file.shape, file.dtype.itemsize
     if len(shape) > _MAX_AXES:
         raise _damaged(path, f"expected a shape of at most {_MAX_AXES} axes, found {len(shape)}")
     if any(n < 0 for n in shape):
@@ -162,8 +163,8 @@ def _check_length(header: NpyHeader, size: int) -> None:
     # What has no value has no bytes either, but numpy counts the other axes all the same.
     if math.prod(n or 1 for n in shape) * item >= 2**63:
         raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(shown, shape))}")
-    expected = header.offset + math.prod(shape) * item
-    announced = f"the header announces {header.described}, {expected} bytes in all, found {size}"
+    expected = file.offset + math.prod(shape) * item
+    announced = f"the header announces {file.described}, {expected} bytes in all, found {size}"
     if size < expected:
         raise InputError(f"{path}: truncated: {announced}; get the file again")
     if size > expected:

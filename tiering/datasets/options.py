@@ -11,9 +11,17 @@ from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES
 
 T = TypeVar("T")
-MOST_NODES = 1 << 48
+Parser = Callable[[Any, str], T]
+"""Makes the value wanted of a loose one; the text says which option it is, for messages."""
+MAX_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
-SELF_LOOPS = ("keep", "remove", "add")
+
+COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
+TEXT_OPTIONS = frozenset({"delimiter", "header"})
+RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
+TREE_OPTIONS = frozenset({"label", "relations"})
+FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
+"""Those that only some formats take; the others mean something for all."""
 
 
 def option_name(name: str) -> str:
@@ -31,7 +39,7 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class PerType(Generic[T]):
-    """A value for every node type, with exceptions by type: ``1024`` or ``paper=1024,author=768``."""
+    """A value for every node type, or one by type: ``1024`` or ``paper=1024,author=768``."""
 
     default: T | None = None
     by_type: Mapping[str, T] = field(default_factory=dict)
@@ -41,10 +49,8 @@ class PerType(Generic[T]):
         return self.by_type.get(node_type, self.default)
 
 
-def _per_type(convert: Callable[[Any, str], T]) -> Callable[[Any, str], PerType[T]]:
-    """Parser of a value per node type: one value, a mapping, or text such as ``1024`` or ``paper=1024,author=768``."""
-
-    def parse(value: Any, what: str) -> PerType[T]:
+def _per_type(parse: Parser[T]) -> Parser[PerType[T]]:
+    def parse_each(value: Any, what: str) -> PerType[T]:
         if isinstance(value, PerType):
             return value
         if isinstance(value, str) and "=" in value:
@@ -53,17 +59,17 @@ def _per_type(convert: Callable[[Any, str], T]) -> Callable[[Any, str], PerType[
                 raise InputError(f"{what}: expected TYPE=VALUE separated by commas, found {shown(value)}")
             value = dict(pairs)
         if isinstance(value, Mapping):
-            return PerType(None, {str(name): convert(one, what) for name, one in value.items()})
-        return PerType(convert(value, what))
+            return PerType(None, {str(name): parse(one, what) for name, one in value.items()})
+        return PerType(parse(value, what))
 
-    return parse
+    return parse_each
 
 
 def _count(value: Any, what: str) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{what}: expected a whole number, found {shown(value)}") from None
+        number = -1
     if number < 0 or isinstance(value, bool) or (isinstance(value, float) and value != number):
         raise InputError(f"{what}: expected a whole number of 0 or more, found {shown(value)}")
     return number
@@ -72,7 +78,7 @@ def _count(value: Any, what: str) -> int:
 def node_count(value: Any, what: str) -> int:
     """A number of nodes, from an option or a file."""
     number = _count(value, what)
-    if number > MOST_NODES:
+    if number > MAX_NODES:
         raise InputError(f"{what}: expected a number of nodes up to 2^48, found {shown(value)}; correct it")
     return number
 
@@ -84,16 +90,10 @@ def _dim(value: Any, what: str) -> int:
     return number
 
 
-def _dtype(value: Any, what: str) -> str:
-    if str(value) not in FEATURE_DTYPES:
-        raise InputError(f"{what}: expected one of {', '.join(FEATURE_DTYPES)}, found {value!r}")
-    return str(value)
-
-
-def _shares(value: Any, what: str) -> tuple[float, float, float]:
-    parts = value.split(",") if isinstance(value, str) else list(value)
+def split_shares(value: Any, what: str) -> tuple[float, float, float]:
+    """Shares of train, val, test."""
     try:
-        shares = [float(part) for part in parts]
+        shares = [float(part) for part in (value.split(",") if isinstance(value, str) else value)]
     except (TypeError, ValueError):
         shares = []
     # The tolerance lets 0.7 + 0.2 + 0.1 pass, which is more than 1 in binary.
@@ -105,37 +105,26 @@ def _shares(value: Any, what: str) -> tuple[float, float, float]:
     return (shares[0], shares[1], shares[2])
 
 
-def _label(value: Any, what: str) -> str:
-    if str(value).upper() not in ("19", "2K"):
-        raise InputError(f"{what}: expected 19 or 2K, found {value!r}")
-    return str(value).upper()
+def _one_of(*choices: str) -> Parser[str]:
+    def parse(value: Any, what: str) -> str:
+        if str(value) not in choices:
+            raise InputError(f"{what}: expected one of {', '.join(choices)}, found {value!r}")
+        return str(value)
+
+    return parse
 
 
-def _names(value: Any, what: str) -> tuple[str, ...]:
-    return tuple(value.split(",") if isinstance(value, str) else value)
-
-
-def _self_loops(value: Any, what: str) -> str:
-    if value not in SELF_LOOPS:
-        raise InputError(f"{what}: expected {', '.join(SELF_LOOPS)}, found {value!r}")
-    return str(value)
-
-
-def _text(value: Any, what: str) -> str:
-    return str(value)
-
-
-_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+_PARSERS: dict[str, Parser[Any]] = {
     "num_nodes": _per_type(node_count),
     "feature_dim": _per_type(_dim),
-    "feature_dtype": _per_type(_dtype),
-    "label": _label,
+    "feature_dtype": _per_type(_one_of(*FEATURE_DTYPES)),
+    "label": lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
     "num_labelled": _count,
-    "relations": _names,
-    "split": _shares,
+    "relations": lambda value, what: tuple(value.split(",") if isinstance(value, str) else value),
+    "split": split_shares,
     "split_seed": _count,
-    "self_loops": _self_loops,
-    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), _text),
+    "self_loops": _one_of("keep", "remove", "add"),
+    **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), lambda value, what: str(value)),
 }
 """Option -> what turns a loose value into the one wanted; the others are taken as they are."""
 _NOTHING_SAID: PerType[Any] = PerType()
@@ -184,29 +173,25 @@ class ImportOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> ImportOptions:
-        """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each.
-
-        Raises
-        ------
-        InputError
-            If an option is unknown or its value is none it can take.
-        """
-        known = [f.name for f in fields(cls)]
+        """Check loose options (from Python or a command line) and convert them; ``None`` is the default of each."""
         values = {}
         for name, value in given.items():
-            if name not in known:
-                raise InputError(f"option {name}: unknown; sources take {', '.join(known)}")
+            if name not in OPTIONS:
+                raise InputError(f"option {name}: unknown; sources take {', '.join(OPTIONS)}")
             if value is not None:
                 values[name] = _PARSERS[name](value, option_name(name)) if name in _PARSERS else value
         return cls(**values)
 
 
+OPTIONS = {option.name: option.default for option in fields(ImportOptions)}
+"""Every option and its default."""
+
+
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The loose options that differ from their defaults, JSON-ready, for the record."""
-    defaults = {f.name: f.default for f in fields(ImportOptions)}
-    record = {}
-    for name, value in options.items():
-        if value is None or name == "work_dir" or value == defaults.get(name):
-            continue
-        record[name] = value if isinstance(value, (bool, int, float, str, dict)) else list(value)
-    return record
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name != "work_dir" and value != OPTIONS.get(name)
+    }
+    return {name: v if isinstance(v, (bool, int, float, str, dict)) else list(v) for name, v in given.items()}

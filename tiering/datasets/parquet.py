@@ -17,8 +17,9 @@ import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
 from tiering.datasets.npy_file import read_start
-from tiering.datasets.reader import RAW_OPTIONS, TEXT_OPTIONS, TREE_OPTIONS, Reader, Sign
-from tiering.datasets.reading import CHUNK, Reading
+from tiering.datasets.options import COLUMN_OPTIONS
+from tiering.datasets.reader import Reader, Reading, Sign
+from tiering.datasets.scratch import CHUNK
 from tiering.datasets.tables import TableSink, choose_columns, one_line, require_once
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset
@@ -33,8 +34,7 @@ _DAMAGES = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, Overflo
 
 def _files_inside(path: Path) -> list[Path]:
     """The parquet files directly inside, by name."""
-    named = [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES]
-    return [entry for entry in named if is_there(entry, _WHAT)]
+    return [entry for entry in entries(path) if entry.suffix.lower() in SUFFIXES and is_there(entry, _WHAT)]
 
 
 def _open_parquet(path: Path, reading: Reading) -> Dataset:
@@ -53,15 +53,15 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
                     sink.append(name, _numbers(batch.column(column), where, sink.rows(name), name), where)
                 bar.update(batch.num_rows)
     if folder:
-        reading.ignored(path, {entry.name for entry in entries(path)} - {file.name for file in files})
+        reading.ignored(entries(path))
     if sink.rows() == 0:
         raise InputError(f"{path}: expected edges, found none in {', '.join(file.name for file in files[:8])}")
-    return sink.finish(path, "parquet", reading)
+    return sink.finish(path, reading)
 
 
 READER = Reader(
     _open_parquet,
-    foreign=RAW_OPTIONS | TREE_OPTIONS | TEXT_OPTIONS,
+    takes=COLUMN_OPTIONS,
     directory=Sign("*.parquet (parquet)", lambda path: bool(_files_inside(path))),
     file=Sign(
         f"parquet ({', '.join(SUFFIXES)})",

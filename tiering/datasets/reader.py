@@ -1,37 +1,86 @@
-"""What a format of datasets is: how it is recognised, how it is opened, which options mean nothing for it."""
+"""What a format of datasets provides, and what it is given to read with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tiering.datasets.reading import Reading
-from tiering.formats.protocols import Dataset
+from tiering.datasets.npy_file import NpyFile, open_npy, refuse_archives
+from tiering.datasets.options import ImportOptions
+from tiering.datasets.scratch import Scratch
+from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 
-COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
-TEXT_OPTIONS = frozenset({"delimiter", "header"})
-RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
-TREE_OPTIONS = frozenset({"label", "relations"})
+NODE = "node"
+RELATION = (NODE, "to", NODE)
+"""Node type and relation of datasets that have one of each."""
+
+
+@dataclass
+class Reading:
+    """State of one import."""
+
+    format: str
+    options: ImportOptions
+    scratch: Scratch
+    notes: dict[str, Any] = field(default_factory=dict)
+    """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
+    files: dict[str, Fingerprint] = field(default_factory=dict)
+    known: set[Path] = field(default_factory=set)
+    """Files and directories that the reader has looked into: the others are recorded as ignored."""
+
+    def used(self, path: Path) -> None:
+        """Record a source file."""
+        self.files[str(path)] = fingerprint(path)
+        self.known.add(path)
+
+    def open_npy(self, path: Path, what: str) -> NpyFile:
+        """Open a numpy file that should hold `what`, and record it."""
+        file = open_npy(path, what)
+        self.used(path)
+        return file
+
+    def inferred(self, what: str, value: Any) -> None:
+        """Record something that no file and no option said."""
+        self.notes.setdefault("inferred", {})[what] = value
+
+    def warn(self, text: str) -> None:
+        """Record something the user should know; it does not stop the import."""
+        self.notes.setdefault("warnings", []).append(text)
+
+    def ignored(self, paths: Iterable[Path]) -> None:
+        """Record those of the files that are not known; archives in place of numpy files are refused."""
+        unused = [path for path in paths if path not in self.known]
+        refuse_archives(unused)
+        if unused:
+            self.notes.setdefault("ignored_files", []).extend(map(str, unused))
+
+    def dataset(self, name: str, nodes: dict[str, NodeData], edges: list[EdgeData]) -> Dataset:
+        """What a reader returns: nodes by type, edges by relation, and what was recorded."""
+        return Dataset(name, self.format, nodes, edges, self.notes, self.files)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """How datasets of a format are recognised, as directories or as files."""
+    """How datasets of a format are recognised."""
 
     looked_for: str
     """In words, for the message of who found none."""
     recognises: Callable[[Path], bool]
-    """Whether it is at a path at which there is a directory, or a file."""
+    """Whether it is at a path, which exists and is a directory, or a file."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One format. A new one is a file beside this with its `Reader`, and a line in `tiering.datasets.detect`."""
+    """One format. A new one is a module beside this with its `Reader`, and a line in `tiering.datasets.detect`."""
 
     open: Callable[[Path, Reading], Dataset]
-    """Describes the dataset at a path; raises `InputError` or `MissingError` where it is not as the format wants."""
-    foreign: frozenset[str]
-    """Options that say nothing about this format: given, they are refused."""
+    """Describes the dataset at a path; raises `InputError` or `MissingError` where it is not as the format wants.
+
+    Large arrays stay where they are, mapped, or go to `Reading.scratch`; `Reading` records files and what was inferred.
+    """
+    takes: frozenset[str]
+    """Those of `tiering.datasets.options.FORMAT_OPTIONS` that say something about it; others are refused."""
     directory: Sign | None = None
     file: Sign | None = None

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there
-from tiering.datasets.npy_file import read_header
-from tiering.datasets.reading import Reading
+from tiering.datasets.reader import Reading
+from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
 
 Ids = npt.NDArray[np.int64]
@@ -22,70 +22,43 @@ SPLIT_FILES = {
 """Split -> file names it may have, the first found counts."""
 
 
-def read_splits(folder: Path, num_nodes: int, reading: Reading) -> tuple[dict[str, Ids], set[str]]:
-    """Splits of one node type, from the files in its folder.
-
-    Returns
-    -------
-    splits : dict
-        Name -> unique ids in the order of the file (ascending for masks). Empty if there are no files.
-    names : set of str
-        File names used.
-
-    Raises
-    ------
-    InputError
-        If a file holds neither whole numbers nor a mask, an id out of range or twice, or train is empty.
-    """
+def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids]:
+    """Splits of the node type whose files are in `folder`: unique ids in the order of the file."""
     splits: dict[str, Ids] = {}
-    names: set[str] = set()
     for split, candidates in SPLIT_FILES.items():
         existing = [name for name in candidates if is_there(folder / name, "node ids or a mask")]
         if existing:
-            names.add(existing[0])
-            splits[split] = _read_split(folder / existing[0], num_nodes)
-            reading.used(folder / existing[0])
+            splits[split] = _read_split(folder / existing[0], num_nodes, reading)
     if "train" in splits and splits["train"].size == 0:
         raise InputError(
             f"{folder / SPLIT_FILES['train'][0]}: the train set is empty; expected 1 or more node ids; correct the "
             "file, or remove it and make splits with --split 0.6,0.2,0.2"
         )
-    return splits, names
+    return splits
 
 
-def _read_split(path: Path, num_nodes: int) -> Ids:
-    header = read_header(path, "node ids or a mask")
-    kind = header.dtype.kind
-    if len(header.shape) not in (1, 2) or (len(header.shape) == 2 and 1 not in header.shape):
-        raise InputError(
-            f"{path}: expected node ids or one mask, shape (n,), found {header.described}; choose one column"
-        )
-    values = header.open().reshape(-1)
-    if kind == "b":
+def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
+    file = reading.open_npy(path, "node ids or a mask")
+    values = file.column("biu", "node ids as whole numbers or a boolean mask")
+    if values.dtype.kind == "b":
         if values.shape[0] != num_nodes:
             raise InputError(
-                f"{path}: expected a mask of {num_nodes} values, one per node, found {header.described}; "
+                f"{path}: expected a mask of {num_nodes} values, one per node, found {file.described}; "
                 "correct it, or write node ids instead"
             )
         return np.flatnonzero(values).astype(np.int64)
     if "mask" in path.name:
         raise InputError(
-            f"{path}: expected a boolean mask, found {header.described}; convert with array.astype(bool), or name a "
+            f"{path}: expected a boolean mask, found {file.described}; convert with array.astype(bool), or name a "
             f"file of node ids {path.name.replace('mask', 'idx')}"
-        )
-    if kind not in "iu":
-        raise InputError(
-            f"{path}: expected node ids as whole numbers or a boolean mask, found {header.described}; "
-            "convert with array.astype('int64')"
         )
     # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
     ids: Ids = np.array(values, dtype=np.int64)
-    wrong = (ids < 0) | (ids >= num_nodes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
+    if position is not None:
         raise InputError(
-            f"{path}: expected node ids in 0..{num_nodes - 1}, found {values[row]} at position {row}; correct the "
-            "file, or check that it belongs to this graph"
+            f"{path}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}; "
+            "correct the file, or check that it belongs to this graph"
         )
     seen = np.zeros(num_nodes, bool)
     seen[ids] = True
@@ -111,15 +84,10 @@ def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, whe
 
 
 def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
-    """Random splits with the shares of option ``split``, among labelled nodes (all nodes without labels).
+    """Random splits with the shares of option ``split``, if it is given, among labelled nodes (all without labels).
 
     Nodes are drawn in the order of a hash of (seed, id): the same for any version of any library. Cost:
     O(n log n) for n nodes, 24 bytes each.
-
-    Raises
-    ------
-    InputError
-        If no node is left for train.
     """
     shares = reading.options.split
     if shares is None:

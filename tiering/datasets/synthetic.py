@@ -31,7 +31,8 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.datasets.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
-from tiering.datasets.reading import chunks
+from tiering.datasets.options import split_shares
+from tiering.datasets.scratch import chunks
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.progress import Progress, progress
 from tiering.units import format_bytes
@@ -52,6 +53,10 @@ RELATION_SHARES = {
 """Share of the edges of each relation; its reverse has as many, citations the rest."""
 
 
+RANGES = {"nodes": (2, 2**40), "edges": (0, 2**44), "dim": (1, 2**20), "classes": (1, 2**20), "seed": (0, 2**64 - 1)}
+"""Least and greatest value of each number that `generate` takes."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What will be generated: the parameters of `generate`, checked, and the sizes that follow."""
@@ -67,13 +72,7 @@ class Plan:
     featureless: Sequence[str]
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("nodes", 2, 2**40),
-            ("edges", 0, 2**44),
-            ("dim", 1, 2**20),
-            ("classes", 1, 2**20),
-            ("seed", 0, 2**64 - 1),
-        ):
+        for name, (low, high) in RANGES.items():
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name}: expected {low} to {high}, found {getattr(self, name)}")
         if self.dtype not in DTYPES:
@@ -88,12 +87,10 @@ class Plan:
             if name not in self.counts or name == "paper":
                 others = ", ".join(n for n in self.counts if n != "paper") or "none without hetero"
                 raise InputError(f"featureless: expected some of {others}, found {name!r}")
-        split = self.split
-        if len(split) != 3 or any(not 0 <= s <= 1 for s in split) or sum(split) > 1 + 1e-9:
-            raise InputError(f"split: expected three shares with a sum of at most 1, found {tuple(split)}")
+        split_shares(self.split, "split")
         if self.splits["train"] == 0:
             papers = self.counts["paper"]
-            raise InputError(f"split: {split[0]} of {papers} papers leaves the train set empty; raise it")
+            raise InputError(f"split: {self.split[0]} of {papers} papers leaves the train set empty; raise it")
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -165,18 +162,10 @@ def generate(
     dict
         What was made: numbers of nodes and edges by type and relation, bytes.
 
-    Raises
-    ------
-    InputError
-        If a parameter makes no sense.
-    ExistsError
-        If `out` exists, and `force` is not given or it is no generated dataset.
-    StorageError
-        If the disk has too little room; checked before anything is written.
-
     Notes
     -----
-    Memory is bounded whatever the size (about 100 MiB). Everything appears at once when it is complete.
+    Memory is bounded whatever the size (about 100 MiB). Whether the disk has room is checked first; everything appears
+    at once when it is complete.
     """
     plan = Plan(nodes, edges, dim, classes, seed, hetero, dtype, split, featureless)
     target = Path(out).absolute()
@@ -208,10 +197,15 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
             shape = (population.size, plan.dim)
             _save(tree / name / "node_feat.npy", DTYPES[plan.dtype], shape, _feature_blocks(plan, population), bar)
     papers = people["paper"]
-    _save(tree / "paper" / "node_label_19.npy", "<f4", (papers.size,), _label_blocks(papers), bar)
+    labels = (
+        papers.community_of_ids(np.arange(part.start, part.stop)).astype("<f4")
+        for part in chunks(papers.size, EDGE_BLOCK)
+    )
+    _save(tree / "paper" / "node_label_19.npy", "<f4", (papers.size,), labels, bar)
     order, start = Shuffle(papers.size, (plan.seed, 3)), 0
     for split, size in plan.splits.items():
-        _save(tree / "paper" / f"{split}_idx.npy", "<i8", (size,), _split_blocks(order, start, size), bar)
+        ids = (order.forward(np.arange(start + p.start, start + p.stop)) for p in chunks(size, EDGE_BLOCK))
+        _save(tree / "paper" / f"{split}_idx.npy", "<i8", (size,), ids, bar)
         start += size
     edges: dict[str, int] = {}
     for stream, (relation, count) in enumerate(plan.relations.items()):
@@ -239,26 +233,13 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
 
 def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
     for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // plan.dim))):
-        yield _to_dtype(population.features(block, rows, plan.dim, SIGNAL), plan.dtype)
-
-
-def _to_dtype(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
-    if dtype != "bfloat16":
-        return values.astype(DTYPES[dtype], copy=False)
-    bits = values.view(np.uint32)
-    bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))  # to nearest, ties to even
-    halves: npt.NDArray[Any] = (bits >> np.uint32(16)).astype("<u2")
-    return halves
-
-
-def _label_blocks(population: Population) -> Iterator[npt.NDArray[Any]]:
-    for part in chunks(population.size, EDGE_BLOCK):
-        yield population.community_of_ids(np.arange(part.start, part.stop)).astype("<f4")
-
-
-def _split_blocks(order: Shuffle, start: int, size: int) -> Iterator[npt.NDArray[Any]]:
-    for part in chunks(size, EDGE_BLOCK):
-        yield order.forward(np.arange(start + part.start, start + part.stop))
+        values = population.features(block, rows, plan.dim, SIGNAL)
+        if plan.dtype == "bfloat16":
+            bits = values.view(np.uint32)
+            bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))  # to nearest, ties to even
+            yield (bits >> np.uint32(16)).astype("<u2")
+        else:
+            yield values.astype(DTYPES[plan.dtype], copy=False)
 
 
 def _edge_blocks(

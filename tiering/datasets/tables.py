@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.datasets.edges import LargestId, check_weights, largest_id, require_room
-from tiering.datasets.options import MOST_NODES, ImportOptions, option_name
-from tiering.datasets.reading import NODE, RELATION, Reading, Scratch, chunks
+from tiering.datasets.options import MAX_NODES, ImportOptions
+from tiering.datasets.reader import NODE, RELATION, Reading
+from tiering.datasets.scratch import Scratch, changes, chunks
 from tiering.datasets.splits import make_splits
 from tiering.errors import InputError, StorageError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
@@ -23,43 +24,25 @@ _SPARSE = 8
 _TABLE_FACTOR = 16
 
 
-def choose_columns(columns: Sequence[str] | int, options: ImportOptions, where: str) -> dict[str, int]:
-    """Positions of the columns to read.
+def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -> dict[str, int]:
+    """Positions of the columns to read: ``src``, ``dst`` and, if asked for or a column has that name, ``weight``.
 
-    Parameters
-    ----------
-    columns
-        Their names, or their number if they have none.
-    options
-        ``src_column``, ``dst_column``, ``weight_column``: names or 0-based positions.
-    where
-        The file, for messages.
-
-    Returns
-    -------
-    dict
-        ``src``, ``dst`` and, if asked for or a column has that name, ``weight`` -> position.
+    Columns without names go by "0", "1"...
     """
-    names = [] if isinstance(columns, int) else [name.strip().lower() for name in columns]
-    number = columns if isinstance(columns, int) else len(columns)
-    if number < 2:
-        raise InputError(f"{where}: expected two or more columns (source, destination), found {number}")
+    if len(columns) < 2:
+        raise InputError(f"{where}: expected two or more columns (source, destination), found {len(columns)}")
+    names = [name.strip().lower() for name in columns]
     wanted = {"src": options.src_column, "dst": options.dst_column, "weight": options.weight_column}
-    usual = {"src": 0, "dst": 1}
+    chosen = {"src": 0, "dst": 1}
     if wanted["src"] is None or wanted["dst"] is None:
         pair = next((pair for pair in _NAMES if pair[0] in names and pair[1] in names), None)
         if pair is not None:
-            usual = {end: _named(name, names, where) for end, name in zip(usual, pair, strict=True)}
-    chosen = {}
-    for end, position in usual.items():
-        column = wanted[end]
-        chosen[end] = position if column is None else _position(column, columns, f"{end}_column", where)
+            chosen = {end: _named(name, names, where) for end, name in zip(chosen, pair, strict=True)}
+    if "weight" in names and wanted["weight"] is None:
+        chosen["weight"] = _named("weight", names, where)
+    chosen |= {end: _position(name, columns, end, where) for end, name in wanted.items() if name is not None}
     if chosen["src"] == chosen["dst"]:
         raise InputError(f"{where}: source and destination are the same column {chosen['src']}; name two")
-    if wanted["weight"] is not None:
-        chosen["weight"] = _position(wanted["weight"], columns, "weight_column", where)
-    elif "weight" in names:
-        chosen["weight"] = _named("weight", names, where)
     if chosen.get("weight") in (chosen["src"], chosen["dst"]):
         raise InputError(
             f"{where}: expected ids and weights in columns of their own, found column {chosen['weight']} to be both; "
@@ -68,14 +51,13 @@ def choose_columns(columns: Sequence[str] | int, options: ImportOptions, where: 
     return chosen
 
 
-def _position(wanted: str, columns: Sequence[str] | int, option: str, where: str) -> int:
-    number = columns if isinstance(columns, int) else len(columns)
-    if not isinstance(columns, int) and wanted in columns:
+def _position(wanted: str, columns: Sequence[str], end: str, where: str) -> int:
+    if wanted in columns:
         return _named(wanted, columns, where)
-    if wanted.isdecimal() and len(wanted) < 10 and int(wanted) < number:
+    if wanted.isdecimal() and len(wanted) < 10 and int(wanted) < len(columns):
         return int(wanted)
-    known = f"positions 0..{number - 1}" if isinstance(columns, int) else ", ".join(columns)
-    raise InputError(f"{where}: {option_name(option)} {wanted[:80]}: no such column; there are: {known[:500]}")
+    known = ", ".join(columns)
+    raise InputError(f"{where}: --{end}-column {wanted[:80]}: no such column; there are: {known[:500]}")
 
 
 def _named(name: str, columns: Sequence[str], where: str) -> int:
@@ -100,7 +82,7 @@ class TableSink:
 
     def __init__(self, scratch: Scratch, weighted: bool) -> None:
         dtypes = {"src": "<i8", "dst": "<i8", **({"weight": "<f8"} if weighted else {})}
-        self._columns = {name: scratch.appender(dtype) for name, dtype in dtypes.items()}
+        self._columns = {name: scratch.growing_file(dtype) for name, dtype in dtypes.items()}
         self._largest = LargestId()
 
     def rows(self, name: str = "src") -> int:
@@ -114,26 +96,26 @@ class TableSink:
         if name == "weight":
             check_weights(values, where, column.count)
         else:
-            self._largest = LargestId.of([self._largest, largest_id(values, where, _ENDS[name], column.count)])
+            largest = largest_id(values, where, _ENDS[name], column.count)
+            self._largest = max(self._largest, largest, key=lambda one: one.id)
         try:
             column.append(values)
         except StorageError as error:
             raise StorageError(error.errno, f"{where}: after {self.rows()} edges: {error}") from error
 
-    def finish(self, path: Path, format_name: str, reading: Reading) -> Dataset:
+    def finish(self, path: Path, reading: Reading) -> Dataset:
         """Count the nodes, make ids dense if asked to, and describe the result."""
         arrays = {name: column.finish() for name, column in self._columns.items()}
         edges = EdgeData(RELATION, arrays.pop("src"), arrays.pop("dst"), where=str(path), data=arrays)
-        nodes = _nodes(edges, self._largest, reading)
+        nodes = _compacted(edges, reading) if reading.options.compact_ids else _counted(edges, self._largest, reading)
         reading.notes["node_types"] = [NODE]
         nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
-        return Dataset(path.name.split(".")[0], format_name, {NODE: nodes}, [edges], reading.notes, reading.files)
+        return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
 
-def _nodes(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
+def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
+    """As many nodes as option ``num_nodes`` says, or the largest id + 1."""
     stated = reading.options.num_nodes.get(NODE)
-    if reading.options.compact_ids:
-        return _compacted(edges, stated, reading)
     count = largest.id + 1 if stated is None else stated
     if stated is not None:
         origin = f"--num-nodes: says that there are {stated}"
@@ -150,15 +132,15 @@ def _nodes(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:
             raise InputError(
                 f"{largest.place} is the largest id, but {edges.num_edges} edges touch at most {2 * edges.num_edges} "
                 f"nodes: the ids are sparse, indptr would take {format_bytes(8 * (count + 1))} of memory; correct the "
-                f"id, make ids dense with --compact-ids{others if largest.id < MOST_NODES else ''}"
+                f"id, make ids dense with --compact-ids{others if largest.id < MAX_NODES else ''}"
             )
     require_room(NODE, count, origin, [edges], reading)
     return NodeData(count)
 
 
-def _compacted(edges: EdgeData, stated: int | None, reading: Reading) -> NodeData:
+def _compacted(edges: EdgeData, reading: Reading) -> NodeData:
     """The ids that occur become 0..n-1."""
-    ids = _distinct_ids(edges, reading)
+    ids, stated = _distinct_ids(edges, reading), reading.options.num_nodes.get(NODE)
     if stated is not None and stated != ids.size:
         raise InputError(
             f"{edges.where}: --num-nodes says {stated}, but {ids.size} ids occur; with --compact-ids nodes without "
@@ -176,14 +158,10 @@ def _distinct_ids(edges: EdgeData, reading: Reading) -> npt.NDArray[np.int64]:
     for column in (edges.src, edges.dst):
         for part in chunks(column.shape[0], step):
             # Sorting is 20 times faster here than numpy.unique, which hashes.
-            ids = _drop_repeats(np.sort(np.concatenate([ids, _drop_repeats(np.sort(column[part]))])))
+            new = np.sort(column[part])
+            both = np.sort(np.concatenate([ids, new[changes(new)]]))
+            ids = both[changes(both)]
     return ids
-
-
-def _drop_repeats(ordered: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    first = np.ones(ordered.shape[0], bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[first]
 
 
 def _positions(ids: npt.NDArray[np.int64], column: npt.NDArray[Any], reading: Reading) -> npt.NDArray[Any]:

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets.edges import largest_id
-from tiering.datasets.reading import Appender, Reading, chunks
+from tiering.datasets.reader import Reading
+from tiering.datasets.scratch import GrowingFile, changes, chunks
 from tiering.errors import InputError
 from tiering.formats.protocols import Dataset, EdgeData
 
@@ -28,20 +29,16 @@ NewColumn = tuple[npt.DTypeLike, Iterator[Array]]
 """Dtype of a column, and its values in pieces."""
 LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 64
 """Edges that `deduplicate` sorts at a time, and the memory they take; less where the budget is."""
-MOST_BUCKETS = 256
+MAX_BUCKETS = 256
 """Three open files each."""
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 """Multipliers that spread pairs of ids over buckets: without them the list of a hub would be one bucket's."""
-_SELF_LOOP_VALUES = {"data.weight": 1, "data.type": -1}
 
 
 def transform(dataset: Dataset, reading: Reading) -> None:
     """Apply the options ``self_loops``, ``reverse_edges`` and ``deduplicate`` to all relations, in place.
 
-    Raises
-    ------
-    InputError
-        If an id is out of range; checked here because changed edges no longer have the place they had in the file.
+    Ids are checked before: changed edges no longer have the place they had in the file.
     """
     options = reading.options
     if options.self_loops == "keep" and not options.reverse_edges and not options.deduplicate:
@@ -73,7 +70,6 @@ def transform(dataset: Dataset, reading: Reading) -> None:
 
 
 def _record(step: str, edge: EdgeData, before: int, reading: Reading) -> None:
-    """Record a change the user asked for, with the numbers of edges."""
     entry = {"step": step, "relation": relation_key(edge.relation)}
     reading.notes.setdefault("changes", []).append({**entry, "edges_before": before, "edges_after": edge.num_edges})
 
@@ -90,37 +86,30 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
             )
 
 
-def _columns(edge: EdgeData) -> dict[str, Array]:
-    """All columns of an edge list by name; ``data.NAME`` for those of `EdgeData.data`."""
-    columns = {"src": edge.src, "dst": edge.dst, **{f"data.{k}": v for k, v in edge.data.items()}}
-    if edge.edge_ids is not None:
-        columns["edge_ids"] = edge.edge_ids
-    return columns
+def _parts(column: Array, keep: Mask | None = None) -> Iterator[Array]:
+    """A column in pieces, or the marked values of it."""
+    for part in chunks(column.shape[0]):
+        yield column[part] if keep is None else column[part][keep[part]]
 
 
-def _rewrite(
-    edge: EdgeData,
-    size: int,
-    column_of: Callable[[str, Array], tuple[npt.DTypeLike, Iterator[Array]]],
-    reading: Reading,
-) -> None:
-    """Replace every column by one of `size` values that come in pieces: `column_of` its name and old values."""
-    for name, column in _columns(edge).items():
+def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewColumn], reading: Reading) -> None:
+    """Replace every column by one of `size` values, which `column_of` makes of its name and old values.
+
+    Columns are ``src``, ``dst``, ``edge_ids``, and ``data.NAME`` for those of `EdgeData.data`.
+    """
+
+    def rewritten(name: str, column: Array) -> Array:
         dtype, pieces = column_of(name, column)
         out, at = reading.scratch.array(size, dtype), 0
         for piece in pieces:
             out[at : at + piece.shape[0]] = piece
             at += piece.shape[0]
-        if name.startswith("data."):
-            edge.data[name[5:]] = out
-        else:
-            setattr(edge, name, out)
+        return out
 
-
-def _parts(column: Array, keep: Mask | None = None) -> Iterator[Array]:
-    """A column in pieces, or the marked values of it."""
-    for part in chunks(column.shape[0]):
-        yield column[part] if keep is None else column[part][keep[part]]
+    edge.src, edge.dst = rewritten("src", edge.src), rewritten("dst", edge.dst)
+    edge.data = {name: rewritten(f"data.{name}", column) for name, column in edge.data.items()}
+    if edge.edge_ids is not None:
+        edge.edge_ids = rewritten("edge_ids", edge.edge_ids)
 
 
 def _keep(edge: EdgeData, keep: Mask, reading: Reading) -> None:
@@ -171,11 +160,12 @@ def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
         missing[src[src == edge.dst[part]]] = False
 
     def extended(name: str, column: Array) -> NewColumn:
-        endpoint = name in ("src", "dst")
-        dtype = column.dtype if endpoint or name == "data.weight" else np.dtype(np.int64)
-        places = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes))
-        value = _SELF_LOOP_VALUES.get(name, -1)
-        return dtype, chain(_parts(column), places if endpoint else (np.full(ids.size, value) for ids in places))
+        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes))
+        if name in ("src", "dst"):
+            return column.dtype, chain(_parts(column), added)
+        weight = name == "data.weight"
+        values = (np.full(ids.size, 1 if weight else -1) for ids in added)
+        return column.dtype if weight else np.dtype(np.int64), chain(_parts(column), values)
 
     _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), extended, reading)
 
@@ -190,11 +180,11 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     keep = reading.scratch.array(edge.num_edges, bool)
     keep[:] = False
     most = max(1, min(LARGEST_BUCKET, reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)))
-    buckets = min(MOST_BUCKETS, -(-edge.num_edges // most))
+    buckets = min(MAX_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True
     else:
-        files = [tuple(reading.scratch.appender("<i8") for _ in range(3)) for _ in range(buckets)]
+        files = [tuple(reading.scratch.growing_file("<i8") for _ in range(3)) for _ in range(buckets)]
         for part in chunks(edge.num_edges):
             _deal(edge, part, files)
         for columns in files:
@@ -202,7 +192,7 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     _keep(edge, keep, reading)
 
 
-def _deal(edge: EdgeData, part: slice, files: list[tuple[Appender, ...]]) -> None:
+def _deal(edge: EdgeData, part: slice, files: list[tuple[GrowingFile, ...]]) -> None:
     """Append the edges of `part`, with their places, to the files of their buckets, in order."""
     src, dst = edge.src[part], edge.dst[part]
     mixed = src.astype(np.uint64) * _ODD[0] + dst.astype(np.uint64) * _ODD[1]
@@ -222,9 +212,8 @@ def _firsts_by_pieces(columns: list[Array], num_src: int, most: int) -> Array:
     """
     kept = [column[:0] for column in columns]
     for start in range(0, columns[0].shape[0], most):
-        pieces = [
-            np.concatenate((own, column[start : start + most])) for own, column in zip(kept, columns, strict=True)
-        ]
+        both = zip(kept, columns, strict=True)
+        pieces = [np.concatenate((own, column[start : start + most])) for own, column in both]
         first = np.sort(_firsts(pieces[0], pieces[1], num_src))
         kept = [values[first] for values in pieces]
     return kept[2]
@@ -236,16 +225,9 @@ def _firsts(src: Array, dst: Array, num_src: int) -> Array:
         return np.empty(0, np.int64)
     if int(dst.max()) >= (2**63 - 1) // max(1, num_src):
         order = np.lexsort((src, dst))  # stable: the first of equals comes first
-        return order[_changes(src[order]) | _changes(dst[order])]
+        return order[changes(src[order]) | changes(dst[order])]
     pair = dst.astype(np.int64)
     pair *= num_src
     pair += src
     order = np.argsort(pair, kind="stable")
-    return order[_changes(pair[order])]
-
-
-def _changes(values: Array) -> Mask:
-    """Where a value differs from the one before it."""
-    changes = np.ones(values.size, bool)
-    np.not_equal(values[1:], values[:-1], out=changes[1:])
-    return changes
+    return order[changes(pair[order])]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +22,47 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, padded
 from tiering.artifacts.file_writer import FileWriter
-from tiering.artifacts.reader import SegmentFile, open_stream
+from tiering.artifacts.reader import SegmentFile, chunks, open_stream
 from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.protocols import EdgeData
-from tiering.graph.edge_chunks import Chunk, edge_chunks
-from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, SortSizes, bucket_shift, input_bytes, line_up
+from tiering.graph.plan import LINE, RUN_PADDING, BucketPlan, CscSizes, RelationPlan, SortSizes, input_bytes, line_up
 from tiering.progress import progress
 
 Bytes = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass
+class Chunk:
+    """Consecutive edges of a list; `first` is the number of the first of them."""
+
+    first: int
+    src: AnyArray
+    dst: AnyArray
+    values: list[Bytes | None]
+    """Shape (edges, bytes of a value); ``None``: the numbers of the edges."""
+
+
+def edge_chunks(edges: EdgeData, values: list[AnyArray | None], step: int) -> Iterator[Chunk]:
+    """The edge list as it arrives from disk; a chunk is valid until the next is asked for."""
+    arrays = [edges.dst, edges.src, *(array for array in values if array is not None)]
+    with progress(edges.num_edges, "scatter", "edge", scale=True) as bar:
+        for first, end, (dst, src, *parts) in chunks(arrays, step):
+            given = iter(parts)
+            own = [None if array is None else _bytes_of(next(given), array is edges.edge_ids) for array in values]
+            yield Chunk(first, src, dst, own)
+            bar.update(end - first)
+
+
+def _bytes_of(part: AnyArray, ids: bool) -> Bytes:
+    """Bytes of values, shape (edges, bytes of a value); `ids` become int64."""
+    if ids:
+        part = part.astype(np.int64, copy=False)
+    if part.ndim > 1:
+        part = np.ascontiguousarray(part)
+    return part.reshape(part.shape[0], -1).view(np.uint8)
 
 
 @dataclass
@@ -48,7 +79,7 @@ class Scattered:
     """By segment and bucket, edges of the segment in buckets before."""
     places: Counts
     """By segment and part, where it begins: in memory, or in the file."""
-    held: npt.NDArray[np.bool_]
+    resident: npt.NDArray[np.bool_]
     """Segments in memory."""
     file: SegmentFile | None
     reader: native.StreamReader | None = None
@@ -58,9 +89,8 @@ class Scattered:
         return self.columns[first << self.shift : end << self.shift]
 
 
-@dataclass(frozen=True)
-class Unit:
-    """Buckets that are sorted together, or one that cannot be sorted as it is."""
+class Unit(NamedTuple):
+    """Buckets [first, end) that are sorted together, or one that cannot be sorted as it is."""
 
     first: int
     end: int
@@ -69,24 +99,14 @@ class Unit:
 
 
 def write_by_buckets(
-    writer: ArtifactWriter,
-    folder: str,
-    edges: EdgeData,
-    csc: CscSizes,
-    plan: BucketPlan,
-    sizes: SortSizes,
-    threads: int,
+    writer: ArtifactWriter, folder: str, relation: RelationPlan, plan: BucketPlan, threads: int
 ) -> None:
     """Write ``indptr``, ``indices`` and the arrays that run along the edges.
 
-    A killed run goes on from the first block that is missing, even with another plan.
-
-    Raises
-    ------
-    ValueError
-        Naming an edge whose id is out of range.
+    A killed run goes on from the first block that is missing, even with another plan. An id out of range raises
+    `ValueError`, which names the edge.
     """
-    values = [edges.edge_ids if name == "edge_ids" else edges.data[name] for name in csc.values]
+    edges, csc, values = relation.edges, relation.csc, relation.values()
     kinds = [("indptr", "int64", (csc.num_dst + 1,)), ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,))]
     for name, array in zip(csc.values, values, strict=True):
         dtype, tail = ("int64", ()) if array is None or name == "edge_ids" else (array.dtype.name, array.shape[1:])
@@ -97,32 +117,25 @@ def write_by_buckets(
             for name, dtype, shape in kinds
         ]
         if any(file.done < file.nbytes for file in files):
-            scratch = writer.path / folder / "scattered"
-            sort = stack.enter_context(_BucketSort(files, scratch, csc, plan, sizes, threads))
-            sort.run(edge_chunks(edges, values, plan.chunk))
+            sort = _BucketSort(files, writer.path / folder / "scattered", csc, plan, relation.sizes, threads)
+            stack.enter_context(sort).run(edge_chunks(edges, values, plan.chunk))
 
 
 class _BucketSort:
     """Fills the files of a relation; a context manager that removes the scratch files."""
 
     def __init__(
-        self,
-        files: list[FileWriter],
-        scratch: Path,
-        csc: CscSizes,
-        plan: BucketPlan,
-        sizes: SortSizes,
-        threads: int,
+        self, files: list[FileWriter], scratch: Path, csc: CscSizes, plan: BucketPlan, sizes: SortSizes, threads: int
     ) -> None:
         self.files, self.scratch, self.csc, self.plan, self.sizes = files, scratch, csc, plan, sizes
         self.threads, self.entry = threads, 0
         self.items, self.widths = (csc.id_bytes, *csc.item_bytes), np.array(csc.parts)
         self.segment = padded(csc.segment(plan.chunk)[-1])
         inputs = input_bytes(csc, plan.chunk, min(plan.runs, plan.segments))
-        held = plan.held * self.segment
-        self.memory = aligned_bytes(held + 2 * self.segment + 2 * inputs)  # given by the system as it is used
-        self.outputs = [slice(at, at + self.segment) for at in (held, held + self.segment)]
-        self.inputs = [slice(at, at + inputs) for at in (held + 2 * self.segment, self.memory.size - inputs)]
+        resident = plan.resident * self.segment
+        self.memory = aligned_bytes(resident + 2 * self.segment + 2 * inputs)  # given by the system as it is used
+        self.outputs = [slice(at, at + self.segment) for at in (resident, resident + self.segment)]
+        self.inputs = [slice(at, at + inputs) for at in (resident + 2 * self.segment, self.memory.size - inputs)]
         self.offsets = [np.empty(min(csc.num_dst, sizes.columns), np.int64) for _ in range(2)]
         self.output = self.input = 0
         self.jobs: list[Future[None] | None] = [None, None]
@@ -143,42 +156,47 @@ class _BucketSort:
 
     def _scatter(self, chunks: Iterator[Chunk], columns: range, lengths: list[int], level: int = 0) -> Scattered:
         """Send the edges of `columns` to their buckets; the whole edge list is level 0, a part of it is deeper."""
-        shift = bucket_shift(sum(lengths), len(columns), len(lengths), self.plan, self.sizes, level)
+        shift = self._shift(sum(lengths), len(columns), len(lengths), level)
         first = self._first_column() >> shift if level == 0 else 0
-        kept = np.arange(len(lengths) + 1) * (self.plan.held if level == 0 else 0) // max(1, len(lengths))
-        held = np.diff(kept) > 0  # spread evenly, so that the disk has to do all the time
-        file = self._scratch_file([n for n, within in zip(lengths, held, strict=True) if not within], level)
+        kept = np.arange(len(lengths) + 1) * (self.plan.resident if level == 0 else 0) // max(1, len(lengths))
+        resident = np.diff(kept) > 0  # spread evenly, so that the disk has to do all the time
+        file = self._scratch_file([n for n, within in zip(lengths, resident, strict=True) if not within], level)
         counts = np.zeros((len(lengths), ((len(columns) - 1) >> shift) + 1), np.int64)
         places = np.zeros((len(lengths), self.widths.size), np.int64)
         for number, chunk in enumerate(chunks):
             by_thread = native.count_buckets(chunk.dst, chunk.first, len(columns), shift, self.threads)
             counts[number] = by_thread.sum(0)
             cuts = self.csc.segment(int(counts[number, first:].sum()))
-            if held[number] or file is None:
+            if resident[number] or file is None:
                 begin = int(kept[number]) * self.segment
                 target = self.memory[begin : begin + self.segment]
             else:
                 begin, target = file.add(cuts[-1]), self._next_output()
             parts = [target[start:stop] for start, stop in pairwise(cuts)]
             native.scatter_edges(
-                chunk.src,
-                chunk.dst,
-                chunk.values,
-                chunk.first,
-                self.csc.num_src,
-                len(columns),
-                shift,
-                by_thread,
-                first,
-                parts,
-            )
-            if file is not None and not held[number]:
+                chunk.src, chunk.dst, chunk.values, chunk.first, self.csc.num_src, len(columns), shift, by_thread,
+                first, parts,
+            )  # fmt: skip
+            if file is not None and not resident[number]:
                 self._submit(file.write, target[: padded(cuts[-1])], begin)
             places[number] = begin + np.array(cuts[:-1])
         self._finish_jobs()
         begins = np.zeros((counts.shape[0], counts.shape[1] + 1), np.int64)
         np.cumsum(counts[:, first:], 1, out=begins[:, first + 1 :])
-        return Scattered(columns, shift, first, counts, begins, places, held, file)
+        return Scattered(columns, shift, first, counts, begins, places, resident, file)
+
+    def _shift(self, edges: int, columns: int, segments: int, level: int) -> int:
+        """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
+
+        Where their runs cannot all be read together, there are as few buckets as will do for the second time.
+        """
+        plan, sizes = self.plan, self.sizes
+        wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
+        if segments > plan.runs:
+            wanted = 2 * -(-segments // plan.runs)
+        wanted = max(wanted, -(-columns // sizes.columns))
+        wanted = min(wanted, sizes.buckets, (plan.counters >> level) // (16 * max(1, segments)))
+        return (-(-columns // max(2, wanted)) - 1).bit_length()
 
     def _first_column(self) -> int:
         """The first column of which an earlier run has not written everything."""
@@ -200,10 +218,9 @@ class _BucketSort:
 
     def _sort(self, scattered: Scattered, level: int = 0) -> None:
         """Append the buckets to the files: those read ahead are sorted while those before are written."""
-        units: list[Unit | None] = [*self._units(scattered), None]
+        units = list(self._units(scattered))
         ahead = False
-        for unit, following in pairwise(units):
-            assert unit is not None
+        for unit, following in zip_longest(units, units[1:]):
             if not unit.sortable:
                 self._take_apart(scattered, unit, level)
                 continue
@@ -211,7 +228,7 @@ class _BucketSort:
                 self._ask(scattered, unit.first, unit.end)
             places = self._arrived(scattered)
             ahead = following is not None and following.sortable
-            if following is not None and ahead:
+            if ahead:
                 self._ask(scattered, following.first, following.end)
             columns = scattered.columns_of(unit.first, unit.end)
             outs = self._outs(unit.edges)
@@ -232,12 +249,10 @@ class _BucketSort:
             end = int(np.searchsorted(ends, ends[first] + self.plan.chunk, "right")) - 1
             end = max(first + 1, min(end, first + together, stop))
             edges, columns = int(ends[end] - ends[first]), len(scattered.columns_of(first, end))
-            fits = edges <= self.plan.chunk and columns <= self.sizes.columns
-            if not fits or len(scattered.held) > self.plan.runs:
-                end = first + 1
-                yield Unit(first, end, int(ends[end] - ends[first]), False)
-            else:
-                yield Unit(first, end, edges, True)
+            sortable = edges <= self.plan.chunk and columns <= self.sizes.columns
+            if not sortable or len(scattered.resident) > self.plan.runs:
+                sortable, end = False, first + 1
+            yield Unit(first, end, int(ends[end] - ends[first]), sortable)
             first = end
 
     def _take_apart(self, scattered: Scattered, unit: Unit, level: int) -> None:
@@ -285,7 +300,7 @@ class _BucketSort:
                 first, edges = number, 0
             edges += count
         if edges:
-            yield slice(first, len(scattered.held)), edges
+            yield slice(first, len(scattered.resident)), edges
 
     def _packed(self, scattered: Scattered, bucket: int, groups: list[tuple[slice, int]]) -> Iterator[Chunk]:
         """A bucket as an edge list, whose columns count from its first; a chunk is valid until the next but one."""
@@ -317,7 +332,7 @@ class _BucketSort:
         before = scattered.begins[some, first]
         nbytes = np.multiply.outer(self.widths, scattered.begins[some, end] - before)
         self.places = scattered.places[some].T + np.multiply.outer(self.widths, before)
-        self.stored = ~scattered.held[some] & (nbytes > 0)
+        self.stored = ~scattered.resident[some] & (nbytes > 0)
         slots = np.where(self.stored | (segments is not None), nbytes + RUN_PADDING & -ALIGNMENT, 0)
         at = np.cumsum(slots).reshape(slots.shape) - slots
         asked = [(values[self.stored]).tolist() for values in (self.places, nbytes, at)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,15 @@ from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, NodeData, fingerprint
-from tiering.formats.shape import GraphShape
 from tiering.graph.bucket_sort import write_by_buckets
-from tiering.graph.plan import SIZES, CscSizes, SortSizes, csc_sizes, least_memory, plan_relation
+from tiering.graph.plan import SIZES, RelationPlan, SortSizes, plan_import
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
 from tiering.version import __version__
+
+Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
+"""``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
 
 
 def build_graph(
@@ -44,46 +47,32 @@ def build_graph(
     seed: int | None = None,
     sizes: SortSizes = SIZES,
 ) -> Graph:
-    """Write `dataset` as a graph artifact.
+    """Write `dataset` as a graph artifact, and open it.
 
     Duplicate edges, self loops and isolated nodes stay as the dataset has them. Inside a column the edges keep the
-    order of the input. Features are referred to, not copied.
+    order of the input. Features are referred to, not copied. The result is the same bytes for any number of threads,
+    memory and sizes.
 
     Parameters
     ----------
     dataset
         Opened dataset; its arrays may be memory maps of any stride.
-    out
-        Directory to create.
-    threads
-        Worker threads; the result is the same bytes for any number.
     memory
-        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
-    force
-        Replace an existing `out`.
+        What to stay within, such as ``8GiB``, ``50%`` or ``auto``; some 70 to 110 MiB suffice for any relation.
     checksum_features
         Read the feature files whole, and record a checksum of each block; else 64 samples of each file.
     edge_ids
         Keep the position of each edge in the input as edge data ``edge_ids`` (8 bytes per edge). A dataset that
         brings edge ids of its own keeps those in any case.
-    options
-        Options of the import, for the record; JSON types.
-    seed
-        Seed of a random split made by the import, for the record.
-    sizes
-        How much is done at a time; the result is the same bytes for any.
-
-    Returns
-    -------
-    Graph
-        The artifact, opened.
+    options, seed
+        Of the import and of a random split that it made, for the record; JSON types.
 
     Raises
     ------
     InputError
         If names, shapes, dtypes or ids do not fit; says which file, relation, edge and id.
     BudgetError
-        If a relation does not fit, and the memory is less than some 70 to 110 MiB.
+        If a relation does not fit.
 
     Notes
     -----
@@ -94,19 +83,20 @@ def build_graph(
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
     recorded = {"name": dataset.name, "format": dataset.format, **_json(options or {}, "options")}
-    inputs = {str(file): found.sampled for file, found in sorted(dataset.files.items())}
+    inputs = {str(file): seen.sampled for file, seen in sorted(dataset.files.items())}
     provenance = {"stage": "import", "options": recorded, "inputs": inputs, "seed": seed}
     states = {file: file_state(Path(file), sampled) for file, sampled in inputs.items()}
     identity = {**provenance, "inputs": states, "edge_ids": edge_ids, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity) as writer:
-        shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-        all_sizes = csc_sizes(dataset, shape)
-        budget = budget.expecting(max((least_memory(csc, sizes) for csc in all_sizes), default=0))
+        plan = plan_import(dataset, budget, edge_ids=edge_ids, sizes=sizes)
         relations = []
-        with progress(shape.num_edges(), "graph", "edge", scale=True) as bar:
-            for edges, csc in zip(dataset.edges, all_sizes, strict=True):
+        with progress(plan.shape.num_edges(), "graph", "edge", scale=True) as bar:
+            for relation in plan.relations:
+                edges, csc = relation.edges, relation.csc
+                ends = (edges.src, edges.dst, csc.num_src, csc.num_dst)
                 with _edge_errors(dataset, edges):
-                    relations.append(_write_relation(writer, edges, csc, budget, sizes, workers))
+                    convert = partial(native.coo_to_csc, *ends, workers, bool(csc.values))
+                    relations.append(write_relation(writer, relation, workers, convert))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, workers if checksum_features else 0)
@@ -124,13 +114,7 @@ def _json(record: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (np.integer, np.floating, np.bool_)):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    raise TypeError(f"{value!r} is no JSON value")
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else os.fspath(value)
 
 
 def _check_dataset(dataset: Dataset) -> None:
@@ -158,20 +142,20 @@ def _check_name(dataset: Dataset, what: str, name: str) -> None:
 
 
 def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
-    count = data.num_nodes
+    count, where = data.num_nodes, f"{dataset.name}: node type {node_type!r}"
     if not 0 <= count <= 1 << 48:
-        raise InputError(f"{dataset.name}: node type {node_type!r}: expected 0 to 2^48 nodes, found {count}")
-    rows = {"features": data.features.rows if data.features else count}
-    rows |= {"labels": count if data.labels is None else int(data.labels.shape[0])}
-    rows |= {name: int(values.shape[0]) for name, values in data.extra.items()}
-    for name, found in rows.items():
-        if found != count:
+        raise InputError(f"{where}: expected 0 to 2^48 nodes, found {count}")
+    arrays = data.extra if data.labels is None else {"labels": data.labels, **data.extra}
+    rows = {name: int(values.shape[0]) for name, values in arrays.items()}
+    if data.features is not None:
+        rows = {"features": data.features.rows, **rows}
+    for name, has in rows.items():
+        if has != count:
             raise InputError(
-                f"{dataset.name}: node type {node_type!r} has {count} nodes, but {found} rows of {name}; "
-                "give the right --num-nodes, or repair the file"
+                f"{where} has {count} nodes, but {has} rows of {name}; give the right --num-nodes, or repair the file"
             )
     if "label" in data.extra or any(name.startswith("split-") for name in data.extra):
-        raise InputError(f"{dataset.name}: node type {node_type!r}: `label` and `split-...` are reserved names")
+        raise InputError(f"{where}: `label` and `split-...` are reserved names")
     for name, ids in data.splits.items():
         outside = np.flatnonzero((ids < 0) | (ids >= count))
         if outside.size:
@@ -189,64 +173,54 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
         if node_type not in dataset.nodes:
             known = ", ".join(dataset.nodes)
             raise InputError(f"{where}: node type {node_type!r} is not in the dataset; types: {known}")
-    if edges.src.ndim != 1 or edges.src.shape != edges.dst.shape:
-        raise InputError(
-            f"{where}: expected as many sources as destinations, found {edges.src.shape}, {edges.dst.shape}"
-        )
-    for side, ids in (("sources", edges.src), ("destinations", edges.dst)):
+    src, dst = edges.src, edges.dst
+    if src.ndim != 1 or src.shape != dst.shape:
+        raise InputError(f"{where}: expected as many sources as destinations, found {src.shape}, {dst.shape}")
+    for end, ids in (("sources", src), ("destinations", dst)):
         if ids.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
-            raise InputError(f"{where}: expected {side} of dtype int32 or int64, found {ids.dtype}")
-    arrays = dict(edges.data) if edges.edge_ids is None else {**edges.data, "edge_ids": edges.edge_ids}
-    for key, values in arrays.items():
-        _check_name(dataset, f"edge data of {relation_key(edges.relation)}", key)
-        if values.shape[:1] != edges.src.shape:
-            raise InputError(f"{where}: expected {edges.num_edges} values of {key}, found shape {values.shape}")
+            raise InputError(f"{where}: expected {end} of dtype int32 or int64, found {ids.dtype}")
     if {"indptr", "indices"} & set(edges.data) or (edges.edge_ids is not None and "edge_ids" in edges.data):
         raise InputError(f"{where}: `indptr`, `indices` and `edge_ids` are reserved names of edge data")
+    for key, values in (edges.data if edges.edge_ids is None else {**edges.data, "edge_ids": edges.edge_ids}).items():
+        _check_name(dataset, f"edge data of {relation_key(edges.relation)}", key)
+        if values.shape[:1] != src.shape:
+            raise InputError(f"{where}: expected {edges.num_edges} values of {key}, found shape {values.shape}")
 
 
-def _write_relation(
-    writer: ArtifactWriter, edges: EdgeData, csc: CscSizes, budget: Budget, sizes: SortSizes, threads: int
+def write_relation(
+    writer: ArtifactWriter, plan: RelationPlan, threads: int, convert: Callable[[], Csc]
 ) -> dict[str, Any]:
-    source, name, destination = edges.relation
-    folder = relation_folder(edges.relation)
-    if not writer.has(*(f"{folder}/{each}" for each in ("indptr", "indices", *csc.values))):
-        plan = plan_relation(csc, edges, budget, sizes, folder)
-        if plan is None:
-            _write_in_memory(writer, folder, edges, csc, threads)
+    """Write the files of a relation, if they are not there, as planned; `convert` makes the CSC in memory."""
+    source, name, destination = plan.edges.relation
+    folder = relation_folder(plan.edges.relation)
+    if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
+        if plan.buckets is not None:
+            write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:
-            write_by_buckets(writer, folder, edges, csc, plan, sizes, threads)
+            indptr, indices, positions = convert()
+            writer.put(f"{folder}/indptr", indptr)
+            writer.put(f"{folder}/indices", indices)
+            for key, values in zip(plan.csc.values, plan.values(), strict=True):
+                assert positions is not None
+                own = positions if values is None else take(values, positions, threads)
+                writer.put(f"{folder}/{key}", own.astype(np.int64, copy=False) if key == "edge_ids" else own)
+    csc = plan.csc
     return {"src": source, "name": name, "dst": destination, "num_edges": csc.num_edges, "edge_data": list(csc.values)}
-
-
-def _write_in_memory(writer: ArtifactWriter, folder: str, edges: EdgeData, csc: CscSizes, threads: int) -> None:
-    indptr, indices, positions = native.coo_to_csc(
-        edges.src, edges.dst, csc.num_src, csc.num_dst, threads, bool(csc.values)
-    )
-    writer.put(f"{folder}/indptr", indptr)
-    writer.put(f"{folder}/indices", indices)
-    if positions is None:
-        return
-    for name in csc.values:
-        values = edges.edge_ids if name == "edge_ids" else edges.data[name]
-        own: npt.NDArray[Any] = positions if values is None else take(values, positions, threads)
-        writer.put(f"{folder}/{name}", own.astype(np.int64, copy=False) if name == "edge_ids" else own)
 
 
 @contextmanager
 def _edge_errors(dataset: Dataset, edges: EdgeData) -> Iterator[None]:
     """Say where an edge comes from that a kernel refuses."""
-    source, _, destination = edges.relation
-    num_src, num_dst = dataset.nodes[source].num_nodes, dataset.nodes[destination].num_nodes
     try:
         yield
     except TieringError:
         raise
     except ValueError as error:
+        source, _, destination = edges.relation
         raise InputError(
             f"{edges.where or dataset.name}: relation {relation_key(edges.relation)}: {error} "
-            f"({source} has {num_src} nodes, {destination} has {num_dst}); "
-            "give the right --num-nodes, or repair the file"
+            f"({source} has {dataset.nodes[source].num_nodes} nodes, {destination} has "
+            f"{dataset.nodes[destination].num_nodes}); give the right --num-nodes, or repair the file"
         ) from error
 
 

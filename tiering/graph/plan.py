@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.formats.graph import relation_folder
 from tiering.formats.protocols import Dataset, EdgeData
-from tiering.formats.shape import EdgeShape, GraphShape
+from tiering.formats.shape import GraphShape
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.units import format_count
@@ -27,32 +30,31 @@ RUN_PADDING = 12288
 
 @dataclass(frozen=True)
 class SortSizes:
-    """How much is done at a time, and where ways part. None of it changes the result."""
+    """How much is done at a time, and where strategies part. None of it changes the result."""
 
     largest_in_memory: int = 1 << 62
     """Edges beyond which a relation is not converted in memory even if it fits."""
     streamed: int = 1 << 25
     """Edges from which a relation that fits is scattered all the same, if it is not in the page cache."""
-    least_chunk: int = 1 << 18
-    most_chunk: int = 1 << 23
-    """Edges of a chunk; fewer than `least_chunk` where an edge has more than some 32 bytes."""
+    min_chunk: int = 1 << 18
+    max_chunk: int = 1 << 23
+    """Edges of a chunk; fewer than `min_chunk` where an edge has more than some 32 bytes."""
     buckets: int = 4096
-    """Most buckets: their lines still fit a core's private cache."""
+    """Maximum of buckets: their lines still fit a core's private cache."""
     bucket_edges: int = 1 << 15
     run_records: int = 1 << 9
-    """Least edges of a bucket, and of a bucket and chunk, on average."""
+    """Minimum of edges of a bucket, and of a bucket and chunk, on average."""
     columns: int = 1 << 19
-    """Most columns that are sorted together."""
+    """Maximum of columns that are sorted together."""
     runs: int = 1024
-    """Most runs of a bucket that are read together."""
-    held: float = 1.0
-    """Most of the edges that stay in memory between scattering and sorting."""
+    """Maximum of runs of a bucket that are read together."""
+    resident: float = 1.0
+    """Maximal share of the edges that stay in memory between scattering and sorting."""
     margin: int = 32 << 20
     """Bytes for everything that is small."""
 
 
 SIZES = SortSizes()
-"""Those of every import that is not told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -127,45 +129,21 @@ class BucketPlan:
     """Edges scattered together; also the most that are sorted together."""
     segments: int
     """Chunks of the edge list."""
-    held: int
+    resident: int
     """Segments that stay in memory."""
     runs: int
-    """Most runs of a bucket that are read together; with more segments every bucket is scattered once more."""
+    """Maximum of runs of a bucket read together; with more segments every bucket is scattered once more."""
     counters: int
-    """Most bytes of counters by segment and bucket."""
+    """Maximum of bytes of counters by segment and bucket."""
     piece: int
     """Bytes that a file is written in."""
     memory: int
-    """Bytes held at the peak."""
+    """Bytes at the peak."""
     bytes_scratch: int
     """Bytes that go to disk and back. Edges of a bucket that is larger than a chunk, by skew, go there once more."""
 
 
-def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes, what: str) -> BucketPlan | None:
-    """How a relation is converted: ``None`` is in memory.
-
-    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
-    computing and writing overlap.
-
-    Raises
-    ------
-    BudgetError
-        If neither fits; `what` says whose edges they are.
-    """
-    room = budget.left()
-    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
-    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
-        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
-        if not streamed or plan is None or plan.bytes_scratch:
-            return None
-    if plan is None:
-        plan = _plan(csc, 0, sizes)
-        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
-        budget.require(least_memory(csc, sizes), f"{what}: {beside}")
-    return plan
-
-
-def least_memory(csc: CscSizes, sizes: SortSizes) -> int:
+def minimum_memory(csc: CscSizes, sizes: SortSizes) -> int:
     """Memory below which a relation cannot be converted."""
     by_buckets = _plan(csc, 0, sizes).memory
     return min(by_buckets, csc.in_memory()) if csc.num_edges <= sizes.largest_in_memory else by_buckets
@@ -178,33 +156,30 @@ def plan_buckets(csc: CscSizes, room: int, sizes: SortSizes) -> BucketPlan | Non
 
 
 def _plan(csc: CscSizes, spent: int, sizes: SortSizes, room: int = 0) -> BucketPlan:
-    """The plan whose parts take fixed shares of `spent`, if that is not too little, and that holds what is left.
+    """The plan whose parts take fixed shares of `spent`, if that is sufficient, and that keeps in `room` what it can.
 
-    Notes
-    -----
-    Memory. Throughout: what is held; two outputs of a chunk, a segment each, and offsets of the columns; counters by
-    segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
+    Memory throughout: resident segments; two outputs of a chunk, a segment each, and offsets of the columns; counters
+    by segment and bucket; pieces of the files. Beside it, while the edge list arrives, `CscSizes.read_bytes` for each
     edge of a chunk; afterwards two inputs, what a chunk has scattered and 12 KiB for each run.
     """
-    width = sum(csc.parts)
-    least = max(1, min(sizes.least_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
-    chunk = _between(least, spent // (16 * width + 4 * csc.read_bytes), sizes.most_chunk)
+    width, parts = sum(csc.parts), len(csc.parts)
+    minimum = max(1, min(sizes.min_chunk, (8 << 20) // (width + csc.read_bytes // 2)))
+    chunk = _clip(minimum, spent // (16 * width + 4 * csc.read_bytes), sizes.max_chunk)
     chunk = max(1, min(chunk, csc.num_edges))
     segments = -(-csc.num_edges // chunk)
-    least_runs = min(sizes.runs, max(32, 384 // len(csc.parts)))
-    runs = _between(least_runs, spent // (16 * len(csc.parts) * RUN_PADDING), sizes.runs)
-    counters = min(_between(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
-    piece = 1 << _between(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
+    runs = _clip(min(sizes.runs, max(32, 384 // parts)), spent // (16 * parts * RUN_PADDING), sizes.runs)
+    counters = min(_clip(4 << 20, spent // 16, 64 << 20), 16 * segments * sizes.buckets)
+    piece = 1 << _clip(18, (spent // (64 * len(csc.written))).bit_length() - 1, PIECE_BYTES.bit_length() - 1)
     segment = padded(csc.segment(chunk)[-1])
     inputs = input_bytes(csc, chunk, min(runs, segments))
     offsets = 2 * 8 * min(csc.num_dst, sizes.columns)
     files = sum(appending_memory(nbytes, piece) for nbytes in csc.written)
     fixed = 2 * segment + max(chunk * csc.read_bytes, 2 * inputs) + 2 * counters + offsets + files + sizes.margin
-    held = _between(0, min((room - fixed) // segment, int(sizes.held * segments)), segments)
-    scratch = (segments - held) * segment
-    if segments and not held:  # the last one is the first to stay in memory: it may be shorter
+    resident = _clip(0, min((room - fixed) // segment, int(sizes.resident * segments)), segments)
+    scratch = (segments - resident) * segment
+    if segments and not resident:  # the last one is the first to stay in memory: it may be shorter
         scratch += padded(csc.segment(csc.num_edges - (segments - 1) * chunk)[-1]) - segment
-    return BucketPlan(chunk, segments, held, runs, counters, piece, fixed + held * segment, scratch)
+    return BucketPlan(chunk, segments, resident, runs, counters, piece, fixed + resident * segment, scratch)
 
 
 def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
@@ -212,80 +187,100 @@ def input_bytes(csc: CscSizes, chunk: int, runs: int) -> int:
     return padded(csc.segment(chunk)[-1] + runs * len(csc.parts) * RUN_PADDING)
 
 
-def bucket_shift(edges: int, columns: int, segments: int, plan: BucketPlan, sizes: SortSizes, level: int) -> int:
-    """Columns of a bucket, as a power of two, where so many edges of so many columns are scattered in `segments`.
+def _clip(minimum: int, value: int, maximum: int) -> int:
+    return max(minimum, min(value, maximum))
 
-    Where their runs cannot all be read together, there are as few buckets as will do for the second time.
+
+@dataclass(frozen=True)
+class RelationPlan:
+    """How the edges of a relation become CSC."""
+
+    edges: EdgeData
+    csc: CscSizes
+    sizes: SortSizes
+    buckets: BucketPlan | None
+    """``None``: in memory."""
+
+    def values(self) -> list[npt.NDArray[Any] | None]:
+        """The arrays that run along the edges, as they are named in `CscSizes.values`; ``None``: their numbers."""
+        return [self.edges.edge_ids if name == "edge_ids" else self.edges.data[name] for name in self.csc.values]
+
+    def steps(self) -> list[Step]:
+        """One step in memory; two by buckets: the edges are scattered, then sorted."""
+        name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
+        written = sum(csc.written)
+        if plan is None:
+            read = sum(map(uncached_bytes, self.edges.arrays))
+            return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
+        whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
+        how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
+        if plan.segments > plan.runs:
+            how += ", twice"
+        read, memory = bytes_on_disk(self.edges.arrays), plan.memory
+        return [
+            Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
+            Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
+        ]
+
+
+def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSizes) -> RelationPlan:
+    """Decide how a relation is converted; raises `BudgetError` if there is too little memory for either.
+
+    A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
+    computing and writing overlap.
     """
-    wanted = min(edges // sizes.bucket_edges, plan.chunk // sizes.run_records)
-    if segments > plan.runs:
-        wanted = 2 * -(-segments // plan.runs)
-    wanted = max(wanted, -(-columns // sizes.columns))
-    wanted = min(wanted, sizes.buckets, (plan.counters >> level) // (16 * max(1, segments)))
-    return (-(-columns // max(2, wanted)) - 1).bit_length()
-
-
-def _between(least: int, value: int, most: int) -> int:
-    return max(least, min(value, most))
-
-
-def plan_import(
-    dataset: Dataset, out: Path, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES
-) -> tuple[StagePlan, GraphShape]:
-    """Plan of an import, and the sizes of the graph it makes.
-
-    Raises
-    ------
-    BudgetError
-        Where the import would.
-    """
-    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
-    steps: list[Step] = []
-    edges = []
-    for data, csc, each in zip(dataset.edges, csc_sizes(dataset, shape), shape.edges, strict=True):
-        plan = plan_relation(csc, data, budget, sizes, relation_key(each.relation))
-        steps += _steps(relation_key(each.relation), data, csc, plan)
-        edges.append(EdgeShape(each.relation, each.num_edges, each.values, uncached=float(plan is not None)))
-    steps.append(_nodes(dataset, shape))
-    stage = StagePlan("import", out, tuple(steps), {out: shape.graph_bytes()}, held_memory(budget))
-    return stage, GraphShape(shape.nodes, tuple(edges))
-
-
-def csc_sizes(dataset: Dataset, shape: GraphShape) -> list[CscSizes]:
-    """What decides the memory of each relation."""
-    found = []
-    for edges, each in zip(dataset.edges, shape.edges, strict=True):
-        source, _, destination = each.relation
-        found.append(CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), each.values))
-    return found
-
-
-def _steps(name: str, edges: EdgeData, csc: CscSizes, plan: BucketPlan | None) -> list[Step]:
-    """One step in memory; two by buckets: the edges are scattered, then sorted."""
-    written = sum(csc.written)
+    room = budget.left()
+    plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
+    if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):
+        streamed = csc.num_edges >= sizes.streamed and not csc.item_bytes and bytes_on_disk([edges.dst, edges.src])
+        if not streamed or plan is None or plan.bytes_scratch:
+            return RelationPlan(edges, csc, sizes, None)
     if plan is None:
-        read = sum(map(uncached_bytes, edges.arrays))
-        return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
-    whole = max(1, plan.segments * padded(csc.segment(plan.chunk)[-1]))
-    how = f"buckets, {plan.bytes_scratch / whole:.0%} on disk"
-    if plan.segments > plan.runs:
-        how += ", twice"
-    read, memory = bytes_on_disk(edges.arrays), plan.memory
-    return [
-        Step(name, how, memory, read, 0, plan.bytes_scratch, csc.num_edges, "edge"),
-        Step(f"{name} sorted", how, memory, 0, written, 0, csc.num_edges, "edge"),
-    ]
+        plan = _plan(csc, 0, sizes)
+        beside = f"{format_count(plan.chunk)} edges at a time and {len(csc.written)} files being written"
+        budget.require(minimum_memory(csc, sizes), f"{relation_folder(edges.relation)}: {beside}")
+    return RelationPlan(edges, csc, sizes, plan)
 
 
-def _nodes(dataset: Dataset, shape: GraphShape) -> Step:
-    """Labels, splits and other arrays of the nodes; the manifests."""
-    written = sum(map(shape.node_bytes, shape.node_types))
-    arrays = [
-        values
-        for data in dataset.nodes.values()
-        for values in (data.labels, *data.splits.values(), *data.extra.values())
-        if values is not None
-    ]
-    read = sum(map(uncached_bytes, arrays))
-    copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
-    return Step("nodes", "in memory", copied, read, written, 0, shape.num_nodes(), "node")
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import does: the run carries it out, the dry run prints `stage`."""
+
+    dataset: Dataset
+    shape: GraphShape
+    relations: tuple[RelationPlan, ...]
+    budget: Budget
+
+    def stage(self, out: Path) -> StagePlan:
+        """The steps, for an artifact at `out`."""
+        steps = [step for relation in self.relations for step in relation.steps()]
+        left = {out: self.shape.graph_bytes()}
+        return StagePlan("import", out, (*steps, self._nodes()), left, held_memory(self.budget))
+
+    def _nodes(self) -> Step:
+        """Labels, splits and other arrays of the nodes; the manifests."""
+        written = sum(map(self.shape.node_bytes, self.shape.node_types))
+        arrays = [
+            values
+            for data in self.dataset.nodes.values()
+            for values in (data.labels, *data.splits.values(), *data.extra.values())
+            if values is not None
+        ]
+        read = sum(map(uncached_bytes, arrays))
+        copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
+        return Step("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
+
+
+def plan_import(dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES) -> ImportPlan:
+    """Plan an import; raises `BudgetError` if a relation needs more memory than there is."""
+    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+    relations = []
+    for edges, sized in zip(dataset.edges, shape.edges, strict=True):
+        source, _, destination = edges.relation
+        csc = CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), sized.values)
+        relations.append((edges, csc))
+    budget = budget.expecting(max((minimum_memory(csc, sizes) for _, csc in relations), default=0))
+    plans = tuple(plan_relation(csc, edges, budget, sizes) for edges, csc in relations)
+    pairs = zip(shape.edges, plans, strict=True)
+    made = tuple(replace(sized, uncached=float(plan.buckets is not None)) for sized, plan in pairs)
+    return ImportPlan(dataset, GraphShape(shape.nodes, made), plans, budget)

@@ -57,8 +57,10 @@ def import_plan(
     target = Path(out).absolute()
     with open_source(source, target, format, memory, options) as dataset:
         opening = _opening(dataset)
-        plan, shape = plan_import(dataset, target, parse_memory(memory), edge_ids=edge_ids)
-    return replace(plan, steps=(opening, *plan.steps), threads=parse_threads(threads)), replace(shape, path=target)
+        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids)
+        stage = plan.stage(target)
+    steps = (opening, *stage.steps)
+    return replace(stage, steps=steps, threads=parse_threads(threads)), replace(plan.shape, path=target)
 
 
 def _opening(dataset: Dataset) -> Step:

@@ -1,11 +1,10 @@
-"""What the readers of one import share: options, temporary files, and the record of what was done."""
+"""Temporary files for arrays too large for memory, and passes over arrays in chunks."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,14 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.storage import storage_errors
-from tiering.datasets.npy_file import refuse_archives
-from tiering.datasets.options import ImportOptions
-from tiering.formats.protocols import Fingerprint, fingerprint
 from tiering.memory import Budget
 
-NODE = "node"
-RELATION = (NODE, "to", NODE)
-"""Node type and relation of datasets that have one of each."""
 CHUNK = 1 << 20
 """Elements per step of a chunked pass: tens of MiB."""
 IN_MEMORY_BYTES = 256 * 1024 * 1024
@@ -35,7 +28,23 @@ def chunks(size: int, step: int | None = None) -> Iterator[slice]:
         yield slice(start, min(start + step, size))
 
 
-class Appender:
+def first_wrong(values: npt.NDArray[Any], is_wrong: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]) -> int | None:
+    """Place of the first value that `is_wrong` marks in its chunk; ``None`` if it marks none. Cost: one pass."""
+    for part in chunks(values.shape[0]):
+        wrong = is_wrong(values[part])
+        if wrong.any():
+            return int(part.start) + int(np.argmax(wrong))
+    return None
+
+
+def changes(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a value differs from the one before it."""
+    differs = np.ones(values.size, bool)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
+
+
+class GrowingFile:
     """A raw file that grows: for streams whose length is not known beforehand."""
 
     def __init__(self, folder: Path, file: IO[bytes], dtype: npt.DTypeLike) -> None:
@@ -65,25 +74,18 @@ class Appender:
 
 
 class Scratch:
-    """Makes temporary files in one folder, for arrays too large for memory.
+    """Makes temporary files in one folder (``None``: the system's), for an import that stays within a budget.
 
     The files have no name, so nothing is left behind however the process ends; their space is free again when the
-    last array that lies in them is gone.
-
-    Parameters
-    ----------
-    folder
-        Where; ``None`` is the system's directory for temporary files. An import passes the disk of its output: the
-        system's directory is often small, or memory.
-    budget
-        What the import is to stay within.
+    last array that lies in them is gone. An import passes the disk of its output as folder: the system's directory is
+    often small, or memory.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, budget: Budget) -> None:
         self.budget = budget
         self._in_memory = min(IN_MEMORY_BYTES, int(budget.limit * IN_MEMORY_SHARE))
         self._folder = Path(folder if folder is not None else tempfile.gettempdir())
-        self._appenders: list[Appender] = []
+        self._growing: list[GrowingFile] = []
 
     def _file(self) -> IO[bytes]:
         with storage_errors(self._folder):
@@ -100,42 +102,12 @@ class Scratch:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             return np.memmap(file, dtype, "r+", 0, (size,))
 
-    def appender(self, dtype: npt.DTypeLike) -> Appender:
+    def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
         """Raw file to append to."""
-        self._appenders.append(Appender(self._folder, self._file(), dtype))
-        return self._appenders[-1]
+        self._growing.append(GrowingFile(self._folder, self._file(), dtype))
+        return self._growing[-1]
 
     def close(self) -> None:
         """Close the files that are still being written."""
-        for appender in self._appenders:
-            appender.close()
-
-
-@dataclass
-class Reading:
-    """State of one import."""
-
-    options: ImportOptions
-    scratch: Scratch
-    notes: dict[str, Any] = field(default_factory=dict)
-    """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
-    files: dict[str, Fingerprint] = field(default_factory=dict)
-
-    def used(self, path: Path) -> None:
-        """Record a source file."""
-        self.files[str(path)] = fingerprint(path)
-
-    def inferred(self, what: str, value: Any) -> None:
-        """Record something that no file and no option said."""
-        self.notes.setdefault("inferred", {})[what] = value
-
-    def warn(self, text: str) -> None:
-        """Record something the user should know; it does not stop the import."""
-        self.notes.setdefault("warnings", []).append(text)
-
-    def ignored(self, folder: Path, names: Iterable[str]) -> None:
-        """Record files that were seen and not used; archives where a numpy file would have been used are refused."""
-        paths = [folder / name for name in sorted(names)]
-        refuse_archives(paths)
-        if paths:
-            self.notes.setdefault("ignored_files", []).extend(str(path) for path in paths)
+        for file in self._growing:
+            file.close()
