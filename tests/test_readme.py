@@ -27,6 +27,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_commands_and_code_run(workplace, tiering_cli, capfd):
     (configuration,) = blocks("toml")
     Path("chain.toml").write_text(configuration)
@@ -50,6 +51,7 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
     assert "ssd" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_getting_started_runs(workplace, tiering_cli, capfd):
     page = README.parent / "docs" / "getting-started.md"
     for _, *arguments in commands(page):

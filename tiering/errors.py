@@ -31,10 +31,12 @@ class FormatError(TieringError, ValueError):
 class RefusedError(ValueError):
     """Values that the C++ core refuses. Who gave them knows the file, and makes a `TieringError` of it."""
 
-    def __init__(self, message: str, subject: str = "argument") -> None:
+    def __init__(self, message: str, subject: str = "argument", relation: int = -1) -> None:
         super().__init__(message)
         self.subject = subject
         """What the values belong to: ``argument``, ``adjacency`` or ``weights``."""
+        self.relation = relation
+        """Number of their relation, among those that the core was given; -1 where that is plain."""
 
 
 class BusyError(TieringError, RuntimeError):

@@ -13,7 +13,7 @@ void bind_errors(nb::module_&) {
     } catch (const tiering::InputError& e) {
       const nb::object type = nb::module_::import_("tiering.errors").attr("RefusedError");
       constexpr const char* kSubjects[] = {"argument", "adjacency", "weights"};
-      const nb::object error = type(e.what(), kSubjects[static_cast<size_t>(e.subject())]);
+      const nb::object error = type(e.what(), kSubjects[static_cast<size_t>(e.subject())], e.relation());
       PyErr_SetObject(type.ptr(), error.ptr());
     } catch (const tiering::IoError& e) {
       PyObject* args = Py_BuildValue("(is)", e.code(), e.what());

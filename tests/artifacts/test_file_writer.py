@@ -30,6 +30,7 @@ def piece(content, first, count=1):
     return content[first * BLOCK_BYTES : (first + count) * BLOCK_BYTES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direct", [True, False])
 def test_any_order(tmp_path, content, direct, monkeypatch):
     if not direct:
@@ -81,6 +82,7 @@ def test_only_whole_blocks(tmp_path, content, first, begin, end):
         file.write(first, content[begin:end])
 
 
+@pytest.mark.slow
 def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
     folder = tmp_path / "run"
     folder.mkdir()
@@ -105,6 +107,7 @@ def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
     again.close()
 
 
+@pytest.mark.slow
 def test_in_an_artifact(tmp_path, content):
     values = content[: SIZE // 8 * 8].view(np.float64)
     body = {"method": "m", "graph_digest": "xxh3-128:" + "0" * 32, "node_types": ["node"], "columns": ["feature"]}

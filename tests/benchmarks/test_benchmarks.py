@@ -22,6 +22,7 @@ serve(lambda library, folder: ("fake", {"in one batch": lambda: 12, "batches sid
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in program.BENCHMARKS if name not in program.gpu_names()])
 def test_each_benchmark_runs_and_reports_rates(bench, name):
     report = bench(name, *TINY)
@@ -75,6 +76,7 @@ def test_processors_time_counts_children_that_ended():
     assert isinstance(done, Comparison) and done.ours.cpu_seconds[0] >= 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_sampling_beside_dgl():
     pytest.importorskip("dgl")

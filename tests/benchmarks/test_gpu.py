@@ -88,6 +88,7 @@ def test_rows(on_gpu):
         assert each["sms"] == (0 if each["on_gpu"] == 1 else 1) and each["of_sms"] == 8
 
 
+@pytest.mark.slow
 def test_sampling(on_gpu):
     results = on_gpu("gpu-sampling")
     assert [result["parameters"]["adjacency_on_gpu"] for result in results] == [0, 0.1, 1]
@@ -95,6 +96,7 @@ def test_sampling(on_gpu):
     assert all(len(result["peers"]) == 2 for result in results)
 
 
+@pytest.mark.slow
 def test_epochs(on_gpu):
     (result,) = on_gpu("gpu-epoch")
     about = result["parameters"]
@@ -133,6 +135,7 @@ def test_table_for_people(gpu, capsys):
     assert "aim 0.85" in out and "8 multiprocessors" in out and "torch index_select" in out
 
 
+@pytest.mark.slow
 def test_times_are_written_as_layout_reads_them(on_gpu, tmp_path, monkeypatch):
     def longer(result):
         about = result.parameters
@@ -219,6 +222,7 @@ def test_lists_are_cached_up_to_a_share_of_their_bytes(gpu, in_process, tmp_path
         assert CachedLists.of(path, 0.1).digest != CachedLists.of(path, 0.5).digest
 
 
+@pytest.mark.slow
 def test_report_measures_once_and_writes_the_page(gpu, in_process, tmp_path):
     place = tmp_path / "gpu.md"
     place.write_text(f"before\n{page.BEGIN}\nnothing yet\n{page.END}\nafter\n")

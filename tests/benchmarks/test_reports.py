@@ -56,6 +56,7 @@ def test_what_verification_costs(tmp_path):
     assert all(peer["ratio"] > 0 for each in results for peer in each["peers"])
 
 
+@pytest.mark.slow
 def test_a_row_that_the_other_side_lacks_is_said(tmp_path, monkeypatch, capsys):
     work = against.Checkout.work
 

@@ -49,6 +49,7 @@ def same_as_source(layout, node_type, source):
     np.testing.assert_array_equal(rows.view(np.uint8), np.ascontiguousarray(expected).view(np.uint8))
 
 
+@pytest.mark.slow
 def test_generated(tiering_cli, tmp_path, train):
     size = "--nodes 3000 --edges 30000 --dim 24 --classes 4 --seed 1"
     tiering_cli("generate", tmp_path / "data", *size.split()).ok()
@@ -77,6 +78,7 @@ def test_generated(tiering_cli, tmp_path, train):
     assert "wrpr" in tiering_cli(*judge, "--frontier", "new").ok().out
 
 
+@pytest.mark.slow
 def test_generated_heterogeneous(tiering_cli, tmp_path, train):
     size = "--nodes 4000 --edges 40000 --dim 16 --classes 3 --seed 2 --hetero --dtype float16 --featureless fos"
     tiering_cli("generate", tmp_path / "data", *size.split()).ok()
@@ -101,6 +103,7 @@ def test_generated_heterogeneous(tiering_cli, tmp_path, train):
     assert set(judged.ok().json["hit_rates"]) == {"degree", "wrpr", "oracle"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cora", "dblp-citation", "tolokers"])
 def test_real_data_trains_from_the_tiers(tiering_cli, tmp_path, shared_data, train, name):
     *_, path = prepare(tiering_cli, tmp_path, shared_data / name)

@@ -109,6 +109,7 @@ def test_pairs_too_large_for_one_number() -> None:
     assert sorted(transforms._firsts(src, dst, 2**41)) == [0, 1, 3]
 
 
+@pytest.mark.slow
 def test_changes_stay_within_the_budget(tmp_path, peak_memory):
     """4 M edges with every change: 300 MB in memory; what does not fit goes to temporary files."""
     edges = np.stack(native.rmat_edges(18, 4_000_000, 5)).astype(np.int64)

@@ -122,6 +122,7 @@ def rot(name: str, inputs: Path, folder: Path, luck: random.Random, most: int) -
     return outcomes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STAGES)
 def test_nothing_is_laundered(inputs: Path, tmp_path: Path, name: str, memory: str) -> None:
     outcomes = rot(name, inputs, tmp_path, random.Random(name), 12)

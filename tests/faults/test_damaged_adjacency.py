@@ -180,6 +180,7 @@ class Campaign:
         print(f"campaign damaged adjacency: {trials} trials, {counts}, 0 wrong")
 
 
+@pytest.mark.slow
 def test_damaged_adjacency(crash_injection: CrashInjection, tmp_path: Path) -> None:
     Campaign(crash_injection, tmp_path).fight(60, 1)
 

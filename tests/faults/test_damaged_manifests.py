@@ -153,6 +153,7 @@ def mutate_often(seed: str, trials: int, examples: list[Path]) -> None:
     print(f"campaign mutated manifests: {trials} mutated and sealed again, {dict(outcomes)}, 0 foreign errors")
 
 
+@pytest.mark.slow
 def test_a_mutated_manifest_is_refused_in_our_words(examples: list[Path]) -> None:
     mutate_often("a mutated manifest", 300, examples)
 
@@ -187,6 +188,7 @@ def test_what_is_no_manifest_is_refused_at_once(tmp_path: Path, text: str, words
         tiering.open(tmp_path)
 
 
+@pytest.mark.slow
 def test_many_entries_are_read_within_seconds(tmp_path: Path) -> None:
     """As many files as fit: what opening costs is bounded by the size of a manifest. None of the files is there."""
     shutil.copytree(EXAMPLES / "graph", tmp_path / "graph")

@@ -35,6 +35,7 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
     print(f"campaign {fault}: {rounds} trials, {struck} struck, 0 lost, 0 wrong")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_disturbed(start: Callable[..., Trials], stage: str, fault: str) -> None:

@@ -29,11 +29,13 @@ def kill(trials: Trials, luck: random.Random, rounds: int) -> int:
     return killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed_at_some_calls(start: Callable[..., Trials], stage: str) -> None:
     kill(start(stage), random.Random(f"some calls of {stage}"), 3)
 
 
+@pytest.mark.slow
 def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
     """While the images get their names, then the layout, until the old one is being removed."""
     trials, struck = start("layout in place of itself"), 0
@@ -67,6 +69,7 @@ def test_killed_all_over(start: Callable[..., Trials], stage: str) -> None:
     print(f"campaign kills, {stage}: {killed} killed, 0 lost, 0 wrong")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import by buckets", "layout", "run"])
 def test_killed_from_outside(start: Callable[..., Trials], stage: str) -> None:
     trials, luck = start(stage, on_disk=True), random.Random(stage)

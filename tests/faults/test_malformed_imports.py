@@ -143,10 +143,12 @@ def hunt(crash_injection: CrashInjection, seed: int, trials: int, folder: Path) 
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.slow
 def test_malformed(crash_injection: CrashInjection, folder: Path) -> None:
     all_refused(crash_injection, SOME_CASES, folder)
 
 
+@pytest.mark.slow
 def test_damaged_somewhere(crash_injection: CrashInjection, folder: Path) -> None:
     hunt(crash_injection, 1, 100, folder)
 

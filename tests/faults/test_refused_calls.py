@@ -36,6 +36,7 @@ def refuse(trials: Trials, inputs: Path, seed: int, rounds: int) -> str:
     return f"{rounds} trials over {count} calls, {refused} refused, {rounds - refused} did without the call, 0 wrong"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import", "layout by a scatter"])
 def test_a_call_fails(start_watched: Callable[..., Trials], inputs: Path, stage: str) -> None:
     print(f"campaign refused calls, {stage}: {refuse(start_watched(stage), inputs, 1, 8)}")

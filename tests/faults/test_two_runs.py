@@ -27,6 +27,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import", "score", "layout"])
 def test_the_second_is_refused(inputs: Path, tmp_path: Path, stage: str) -> None:
     argv = STAGES[stage].argv.replace("{}", str(inputs)).replace("@", str(tmp_path)).split()

@@ -61,6 +61,7 @@ def test_same_bytes_as_in_memory(tmp_path, monkeypatch, sizes, threads):
     assert tree_bytes(tmp_path / "memory") == tree_bytes(tmp_path / "buckets")
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 100), edges=st.integers(0, 1500), chunk=st.integers(1, 300),
@@ -94,6 +95,7 @@ def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, colum
             np.testing.assert_array_equal(values, data[name][order])
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 200), edges=st.integers(0, 3000), shift=st.integers(0, 8),
@@ -200,6 +202,7 @@ def made_in_memory(big: Path, tmp_path_factory: pytest.TempPathFactory) -> Graph
     return build_graph(mapped(big), tmp_path_factory.mktemp("memory") / "graph")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_a_real_size_stays_within_its_budget(tmp_path, big, made_in_memory, layout, peak_memory):
     if layout == "columns":
@@ -212,6 +215,7 @@ def test_a_real_size_stays_within_its_budget(tmp_path, big, made_in_memory, layo
     assert Graph.open(tmp_path / "buckets").digest == made_in_memory.digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scramble", [False, True])
 @pytest.mark.parametrize("room", [100 * MIB, 200 * MIB])
 def test_edge_data_stays_within_its_budget(tmp_path, peak_memory, monkeypatch, scramble, room):
@@ -306,6 +310,7 @@ def test_an_interrupted_run_goes_on_from_the_missing_block(tmp_path, monkeypatch
         assert build_graph(data, Path(folder) / "graph").digest == graph.digest
 
 
+@pytest.mark.slow
 def test_inside_a_memory_group(tmp_path, big, made_in_memory):
     """The kernel's own limit, budget and 10 %."""
     budget = 240 * MIB

@@ -70,6 +70,7 @@ def blocks_of(keys: list[str]) -> set[str]:
     return {key for key in keys if key.startswith("blocks ")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [512, 4096])
 def test_from_wherever_it_stopped(reordered: Graph, tmp_path: Path, page: int) -> None:
     folder = tmp_path / "run"
@@ -113,6 +114,7 @@ def test_another_stage_in_its_place_leaves_nothing_of_it(reordered: Graph, tmp_p
     assert [path.name for path in folder.iterdir()] == ["layout"]
 
 
+@pytest.mark.slow
 def test_replacing_is_stopped(reordered: Graph, tmp_path: Path) -> None:
     """The layout that is replaced stays whole until the new one is; then it goes, whenever the run is stopped."""
     folder = tmp_path / "run"
@@ -147,6 +149,7 @@ def stop(*arguments: Any, **options: Any) -> None:
     raise StorageError(5, "stopped here")
 
 
+@pytest.mark.slow
 def test_other_rows_under_the_same_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that the sampled digest of a large table does not see: the old layout keeps its images."""
     toy = toy_dataset(

@@ -34,6 +34,7 @@ def check_rows(layout: Layout, toy: Toy) -> None:
         np.testing.assert_array_equal(read_rows(layout.path, node_type), expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32),
@@ -83,6 +84,7 @@ def reordered(tmp_path: Path) -> Graph:
     return chain(toy, tmp_path)[2]
 
 
+@pytest.mark.slow
 def test_chunks_smaller_than_the_tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(chunk=3000))
     for seed in range(6):
@@ -227,6 +229,7 @@ def test_a_bug_in_the_middle_leaves_nothing(
     assert [[path.name for path in disk.iterdir()] for disk in disks] == [[layout.images[0].parent.name]] * 2
 
 
+@pytest.mark.slow
 def test_real_data(tmp_path: Path, shared_data: Path) -> None:
     from tiering import pipeline
 

@@ -44,6 +44,7 @@ def start(path, rank):
     )
 
 
+@pytest.mark.slow
 def test_processes_hold_one_copy(file):
     content = np.fromfile(file, np.uint8)
     maker = start(file, 0)

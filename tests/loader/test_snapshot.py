@@ -92,6 +92,7 @@ def test_a_reader_keeps_what_it_opened(
             assert content(layout, engine) == expected[1]
 
 
+@pytest.mark.slow
 def test_readers_that_open_while_it_is_replaced(
     write: Callable[[int], None], expected: list[dict[str, bytes]], tmp_path: Path
 ) -> None:

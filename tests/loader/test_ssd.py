@@ -62,10 +62,13 @@ READ = """
     import numpy, tiering
     logging.basicConfig(stream=sys.stdout)
     layout = tiering.open(sys.argv[1])
-    expected = layout.features(engine="mmap").gather_numpy(numpy.arange(300))
+    features = layout.features(engine="mmap")
+    # Rows of the ssd tier alone: beside others the reads may have arrived before anybody waits for them.
+    ids = numpy.arange(*features.placement()["ssd"]["ranks"])
+    expected = features.gather_numpy(ids)
     def read(engine):
         features = layout.features(engine=engine)
-        same = (features.gather_numpy(numpy.arange(300)) == expected).all()
+        same = len(ids) > 100 and (features.gather_numpy(ids) == expected).all()
         print("read", engine, "by", features.engine, same)
     def refused(engine):
         try:

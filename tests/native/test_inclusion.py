@@ -209,6 +209,7 @@ def random_relation(num_nodes: list[int], types: tuple[int, int], edges: int, ra
     return src, dst, indptr, indices.astype(np.int64 if wide else np.int32)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=3),

@@ -66,6 +66,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(("left", "threads"), [(0, 3), (9_000, 1), (40_000, 3), (1 << 22, 1)])
 def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> None:
@@ -77,6 +78,7 @@ def test_same_bytes_for_any_budget(tmp_path: Path, left: int, threads: int) -> N
     assert files(tmp_path / "whole") == files(tmp_path / "parts")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("left", [0, 1 << 22])
 @pytest.mark.parametrize("width", [3, 150])
@@ -101,6 +103,7 @@ def big_graph(folder: Path, edges: int, scale: int, leaves: int = 0, **options: 
     return graph, pipeline.score(graph, folder / "scores", "degree")
 
 
+@pytest.mark.slow
 def test_a_real_size_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
     """20 M edges with ids: two blocks of indices, three of edge ids."""
     graph, scores = big_graph(tmp_path, 20_000_000, 20, edge_ids=True)
@@ -112,6 +115,7 @@ def test_a_real_size_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -
     assert Graph.open(tmp_path / "windows").digest == whole.digest
 
 
+@pytest.mark.slow
 def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_memory: Any) -> None:
     """The last window has few entries, but nearly all columns, and the start of each."""
     graph, scores = big_graph(tmp_path, 36_000_000, 18, leaves=12_000_000)
@@ -121,6 +125,7 @@ def test_a_window_of_many_columns_stays_within_its_budget(tmp_path: Path, peak_m
     assert peak.bytes < budget
 
 
+@pytest.mark.slow
 def test_the_formula_is_what_a_relation_takes(tmp_path: Path) -> None:
     formula = RelabelSizes(20_000_000, 1 << 20, 1 << 20).in_memory()
     taken = in_fresh_process(memory_of_a_relation, tmp_path, 20_000_000, 20)
@@ -148,6 +153,7 @@ def test_too_little_memory(tmp_path: Path) -> None:
     assert done.num_edges() == 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_nothing_but_blocks_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The source map and the places of the columns pass in parts, the order comes in pieces."""
@@ -230,6 +236,7 @@ def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_inside_a_memory_group(tmp_path: Path) -> None:
     """The kernel's own limit, budget and 10 %: 40 M edges, 160 MB of indices."""
     graph, scores = big_graph(tmp_path, 40_000_000, 20)

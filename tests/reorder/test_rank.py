@@ -17,6 +17,7 @@ from tiering.reorder import order_nodes
 from tiering.scores import score_graph
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_equals_a_stable_sort(seed: int) -> None:

@@ -16,6 +16,7 @@ any_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.floats(allo
 few_scores = hnp.arrays(np.float64, st.integers(0, 300), elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, 1e-300]))
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(scores=st.one_of(any_scores, few_scores), piece=st.integers(1, 80), bins=st.sampled_from([2, 7, 4096]))
 def test_pieces_are_the_order(scores: np.ndarray, piece: int, bins: int) -> None:

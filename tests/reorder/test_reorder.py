@@ -20,6 +20,7 @@ from tiering.graph import build_graph
 from tiering.reorder import reorder_graph
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), features=st.booleans())
 def test_the_same_graph_under_new_names(seed: int, features: bool) -> None:

@@ -101,6 +101,7 @@ def test_no_rows(tmp_path):
         assert list(source.chunks(0, 0)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("windows", [2, 8])
 def test_memory_and_disk_as_planned(tmp_path, peak_memory, windows):
     """400 MB of rows; 256 or 64 MiB of window."""

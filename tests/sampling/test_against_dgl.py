@@ -161,6 +161,7 @@ def deviations(ours: dict[Any, Any], theirs: dict[Any, Any]) -> dict[Any, float]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_whole_batches_have_the_same_sizes(dgl: Any, rule: str) -> None:
     """Frontier `all`: three hops, by type and relation."""

@@ -55,6 +55,7 @@ def test_hub_of_a_thousand_neighbours(fanout: int) -> None:
     judge(graph, batch, {"node": [0]}, [[fanout]], "all")
 
 
+@pytest.mark.slow
 def test_long_frontiers_cross_blocks_and_tables_grow() -> None:
     graph = random_graph(30_000, 200_000)
     seeds = np.arange(0, 30_000, 37)

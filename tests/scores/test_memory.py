@@ -104,6 +104,7 @@ def budgets(minimum: int, sufficient: int) -> list[int]:
     return [minimum, (3 * minimum + sufficient) // 4, sufficient + 64 * MIB]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "on_disk"), [(0.0, True), (0.05, True), (0.6, False)])
 def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None, share: float, on_disk: bool) -> None:
     """By the rule of the core, without its counts of every bin."""
@@ -117,6 +118,7 @@ def test_scratch_is_predicted(rmat: Graph, tmp_path: Path, settled_memory: None,
     assert forecast.plans[0].disk_scratch == pytest.approx(max(sizes), rel=0.2, abs=4 * MIB)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32), share=st.floats(0, 1.2), method=st.sampled_from(sorted(METHODS)))
 def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, method: str) -> None:
@@ -132,6 +134,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
         assert tree_bytes(where / "some") == tree_bytes(where / "all")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rpr", "wrpr", "vip"])
 def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
     given = {**options_of(method), **({} if method == "rpr" else {"train": "1%"})}
@@ -151,6 +154,7 @@ def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, meth
             assert memory < need.sufficient or max(files) == 0, "something was on disk"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
     expected = tree_bytes(score_graph(typed, method, tmp_path / "all", memory="8GiB", **options_of(method)).path)
@@ -177,6 +181,7 @@ def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, m
     score_graph(rmat, method, tmp_path / "out", memory=f"{enough + 16}MiB", **given)
 
 
+@pytest.mark.slow
 def test_inside_a_memory_group(rmat: Graph, tmp_path: Path) -> None:
     """The kernel's own limit, budget and 10 %: 160 MB of edges and 16 MB of scores in the minimum."""
     plan = plan_score(rmat, "wrpr", train="1%", threads=2)
@@ -201,6 +206,7 @@ def ranked(graph: Graph, scratch: Path, *, sweeps: int = 3, memory: int | None =
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_indices_read_past_the_page_cache(rmat: Graph, tmp_path: Path) -> None:
     mapped, _, residual = ranked(rmat, tmp_path)
     read, _, same = ranked(rmat, tmp_path, files=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,9 +22,10 @@ def graph_errors(graph: Graph, relation: Relation | None = None) -> Iterator[Non
     try:
         yield
     except RefusedError as error:
-        text = named(str(error), graph.relations)
+        if error.relation >= 0:
+            relation = graph.relations[error.relation]
         place = "" if relation is None else f"relation {relation_key(relation)}: "
-        raise FormatError(f"{graph.path}: {place}{text}; {damaged(graph.path)}") from error
+        raise FormatError(f"{graph.path}: {place}{error}; {damaged(graph.path)}") from error
 
 
 def of_ranks(
@@ -40,11 +40,6 @@ def of_ranks(
         )
     ranked: np.ndarray[Any, Any] = values[ids]
     return ranked
-
-
-def named(text: str, relations: Sequence[Relation]) -> str:
-    """The core's message with names of relations instead of their numbers."""
-    return re.sub(r"\brelation (\d+)", lambda m: f"relation {relation_key(relations[int(m[1])])}", text)
 
 
 def damaged(path: object) -> str:

@@ -4,7 +4,6 @@
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace tiering {
 
@@ -14,12 +13,17 @@ class InputError : public std::runtime_error {
   /// What the value belongs to, for those who say what to do about it.
   enum class Subject { argument, adjacency, weights };
 
-  explicit InputError(const std::string& message, Subject subject = Subject::argument)
-      : std::runtime_error(message), subject_(subject) {}
+  explicit InputError(const std::string& message, Subject subject = Subject::argument, int relation = kNoRelation)
+      : std::runtime_error(message), subject_(subject), relation_(relation) {}
   Subject subject() const noexcept { return subject_; }
+  /// Number of the relation that the value belongs to, among those given; kNoRelation where that is plain.
+  int relation() const noexcept { return relation_; }
+
+  static constexpr int kNoRelation = -1;
 
  private:
   Subject subject_;
+  int relation_;
 };
 
 /// A system call that failed; `code` is errno.
@@ -38,12 +42,18 @@ decltype(auto) about(const std::string& what, F&& f) {
   try {
     return f();
   } catch (const InputError& error) {
-    throw InputError(what + ": " + error.what(), error.subject());
+    throw InputError(what + ": " + error.what(), error.subject(), error.relation());
   }
 }
+
+/// Runs f; what it refuses carries the number of the relation.
 template <typename F>
-decltype(auto) about(const char* what, size_t number, F&& f) {
-  return about(std::string(what) + " " + std::to_string(number), std::forward<F>(f));
+decltype(auto) about_relation(size_t number, F&& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    throw InputError(error.what(), error.subject(), static_cast<int>(number));
+  }
 }
 
 }  // namespace tiering

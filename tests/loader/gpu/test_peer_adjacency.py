@@ -17,6 +17,7 @@ def columns_of(degrees, dtype=np.int32, sums=False):
     return HostLists(indptr, np.arange(edges, dtype=dtype), np.arange(edges, dtype=np.uint64) if sums else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "reach"), [("uniform", "on"), ("weighted", "on"), ("uniform", "off")])
 @pytest.mark.parametrize(("data", "size", "nbytes"), [("small_graph", 3, "4KiB"), ("hetero_graph", 2, "1MiB")])
 def test_lists_of_peers_give_the_same_batches(gpu, kit, build, tmp_path, sampler, reach, data, size, nbytes):

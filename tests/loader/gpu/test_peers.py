@@ -24,6 +24,7 @@ def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):
     return build(data), table[data.order("paper")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reach", "peers"), [("on", "store"), ("off", "store"), ("on", "default group"), ("on", "process group")]
 )
