@@ -48,8 +48,8 @@ OutEdgeSums::OutEdgeSums(const std::vector<ScoreRelation>& relations, const std:
     const BucketGrid& grid = grids_[static_cast<size_t>(r.src_type)];
     const int64_t high = high_degree(r.csc.num_columns(), grid.num_buckets(), limits);
     DirectFile file = readable_past_the_cache(r.file.path) ? r.file : DirectFile{};
-    BinnedEdges edges = about_relation(
-        i, [&] { return BinnedEdges(r.csc, file, grid.num_keys, high, chunks_, threads, memory.poll); });
+    BinnedEdges edges =
+        about_relation(i, [&] { return BinnedEdges(r.csc, file, grid.num_keys, high, chunks_, threads, memory.poll); });
     relations_.push_back(std::make_unique<Relation>(Relation{r.src_type, true, std::move(file), std::move(edges), {}}));
     planned.push_back({r.src_type, &relations_.back()->edges});
   }
