@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -57,3 +58,9 @@ app.command("run", rich_help_panel=TIERS)(run_config.run_command)
 app.command("check", rich_help_panel=INSPECT)(check.check_command)
 app.command("info", rich_help_panel=INSPECT)(info.info_command)
 app.command("doctor", rich_help_panel=INSPECT)(doctor.doctor_command)
+
+
+@cache
+def commands() -> Any:
+    """The tree as click runs it; to make it takes as long as a short command."""
+    return typer.main.get_command(app)

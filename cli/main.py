@@ -32,12 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     progress.kept.clear()
     try:
-        import typer
-
-        from .commands import app
+        from .commands import commands
 
         signals.loaded()
-        code = typer.main.get_command(app).main(arguments, prog_name="tiering", standalone_mode=False)
+        code = commands().main(arguments, prog_name="tiering", standalone_mode=False)
         sys.stdout.flush()
         if code == INTERRUPTED:
             raise KeyboardInterrupt  # typer turned it into an exit code

@@ -29,6 +29,7 @@ def test_one(depths: list[Evaluation], tmp_path: Path, ending: str) -> None:
     assert plot(depths[0], tmp_path / f"one.{ending}").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_several(depths: list[Evaluation], tmp_path: Path) -> None:
     text = plot(depths, tmp_path / "many.svg", title="Four depths").read_text()
     for words in ("Four depths", "10,10,10,10,10", "score 4", "Cumulative reads, by score", "95 % intervals"):

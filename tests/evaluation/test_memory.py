@@ -40,6 +40,7 @@ def rmat(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     return build_graph(data, tmp_path_factory.mktemp("rmat") / "graph")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tiers", [None, TIERS], ids=["shares", "tiers"])
 def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, peak_memory: Any) -> None:
     scores = named_scores(rmat, [score_graph(rmat, method, tmp_path / method) for method in ("degree", "wrpr")])

@@ -46,7 +46,7 @@ def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
         answer = trials.run("--threads", "1", fault="kill", at=at)
         struck += answer["code"] == -9
         trials.whole()
-        if at % 4 == 0:
+        if at % 8 == 0:
             trials.finish(f"killed before call {at} {answer['last']}", 2)
     assert struck == 32
 

@@ -152,6 +152,7 @@ def whole(tables: list[Table], lists: list[AdjacencyLists]) -> int:
     return sum(t.rows * t.row_bytes for t in tables) + sum(each.bytes for each in lists)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(tables=line_of_tables(), lists=relations(1, 14), share=st.floats(0.01, 1), costs=COSTS, lower=TIERS_BEHIND)
 def test_one_relation_no_pair_of_prefixes_is_better(
@@ -201,6 +202,7 @@ def test_several_relations_miss_a_piece_at_the_most(
     assert found.saved <= best * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(tables=line_of_tables(), lists=relations(3, 14), share=st.floats(0.01, 1), costs=COSTS)
 def test_auto_is_no_worse_than_any_share(

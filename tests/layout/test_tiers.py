@@ -57,6 +57,7 @@ def tables(draw: st.DrawFn) -> list[Table]:
     return drawn
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(tables=tables(), gpu=st.floats(0, 60), peer=st.floats(0, 30), peers=st.integers(1, 4), cpu=st.floats(0, 60))
 def test_equals_the_judge(tables: list[Table], gpu: float, peer: float, peers: int, cpu: float) -> None:

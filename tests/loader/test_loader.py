@@ -156,6 +156,7 @@ def test_batches_are_the_images_of_the_original_graph(kit, build, data, tmp_path
                     np.testing.assert_array_equal(weights[relation].numpy(), found.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frontier", ["all", "new"])
 @pytest.mark.parametrize("name", ["pinsage", "ladies"])
 def test_weights_of_blocks(kit, build, name, frontier):

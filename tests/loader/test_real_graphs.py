@@ -35,6 +35,7 @@ def layout_path(name, shared_data, tmp_path, tiering_cli) -> Path:
     return layout
 
 
+@pytest.mark.slow
 def test_rows_and_training(name, layout_path, shared_data, example):
     source = np.load(shared_data / name / "node_feat.npy", mmap_mode="r")
     with tiering.open(layout_path) as layout:

@@ -171,6 +171,7 @@ def test_heterogeneous(typed: Graph, tmp_path: Path, method: str, peak_memory: A
             assert peak.bytes <= limit + ALLOCATOR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_below_the_minimum_says_how_much_it_needs(rmat: Graph, tmp_path: Path, method: str) -> None:
     given = {**options_of(method), "train": "1%", **({"tolerance": 1e-3} if method == "rpr" else {})}

@@ -66,6 +66,7 @@ def test_vip_by_hand(tree: Graph, tmp_path: Path) -> None:
     expect(whole, {"author": [1] * 3, "paper": [1] * 5, "venue": [0, 0]}, {"cites": [2, 1, 1, 0, 2]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frontier", ["all", "new"])
 def test_presample_and_hybrid_converge_to_what_is_exact_on_a_tree(tree: Graph, tmp_path: Path, frontier: str) -> None:
     feature, reads = (VIP, VIP_READS) if frontier == "all" else (VIP_NEW, VIP_NEW_READS)

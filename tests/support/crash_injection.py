@@ -18,7 +18,6 @@ struck), ``out`` and ``err``.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import inspect
 import json
@@ -100,7 +99,6 @@ def _serve() -> None:
 
     tiering.artifacts.checksum.BLOCK_BYTES = BLOCK_BYTES  # before anybody copies it
     import tqdm  # noqa: F401
-    import typer
 
     import tiering.datasets
     import tiering.graph
@@ -108,12 +106,11 @@ def _serve() -> None:
     import tiering.pipeline.chain
     import tiering.reorder
     import tiering.scores
-    from tiering.cli.commands import app
+    from tiering.cli.commands import commands
     from tiering.cli.main import main
 
     _warm(main)
-    typer.main.get_command = functools.cache(typer.main.get_command)  # making it is four fifths of a short trial
-    typer.main.get_command(app)
+    commands()  # making them is four fifths of a short trial
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
 

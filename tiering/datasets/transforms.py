@@ -27,8 +27,8 @@ Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 NewColumn = tuple[npt.DTypeLike, Iterator[Array]]
 """Dtype of a column, and its values in pieces."""
-LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 24, 64
-"""Edges that `deduplicate` sorts at a time, and the memory they take; less where the budget is."""
+SMALLEST_BUCKET, LARGEST_BUCKET, BYTES_PER_EDGE = 1 << 14, 1 << 24, 64
+"""Edges that `deduplicate` sorts at a time, by the budget, and the memory that each takes."""
 MAX_BUCKETS = 256
 """Three open files each."""
 _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -179,7 +179,8 @@ def _deduplicate(edge: EdgeData, num_src: int, reading: Reading) -> None:
     """
     keep = reading.scratch.array(edge.num_edges, bool)
     keep[:] = False
-    most = max(1, min(LARGEST_BUCKET, reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)))
+    room = reading.scratch.budget.left() // (2 * BYTES_PER_EDGE)
+    most = min(LARGEST_BUCKET, max(SMALLEST_BUCKET, room))
     buckets = min(MAX_BUCKETS, -(-edge.num_edges // most))
     if buckets <= 1:
         keep[_firsts(edge.src[:], edge.dst[:], num_src)] = True

@@ -74,6 +74,7 @@ def test_processes_of_torchrun_without_a_process_group(gpu, kit, build, tmp_path
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_peer_that_dies_is_named(gpu, kit, build, tmp_path):
     layout, _ = peer_layout(kit, build, 2)
     first, second = (start(outlive, str(layout.path), str(tmp_path), rank) for rank in range(2))
