@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.background import Stage
-from tiering.loader.gather import Gatherable
+from tiering.loader.options import Gatherable
 from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
 
 if TYPE_CHECKING:

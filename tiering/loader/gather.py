@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 _LOAD_BYTES = 64 * 1024 * 1024
 _DEFAULT = ReadOptions()
-
-
-class Gatherable(Protocol):
-    """Anything a loader can take features from."""
-
-    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Rows of `ids` in request order."""
 
 
 class FeatureRows:

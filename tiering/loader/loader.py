@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -15,22 +15,31 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
 from tiering.loader.batches import Batch, HostBatches
-from tiering.loader.gather import FeatureRows, Gatherable, MemoryFeatures
+from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.peers import find_group
-from tiering.loader.options import DeviceOptions, LoaderOptions, SeedOptions
+from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
 from tiering.sampling import NeighborSampler, Sampler, make_sampler
 from tiering.units import format_count, parse_bytes
 
 if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
-    from tiering.loader.layout import TieredLayout
 
 _HOST = DeviceOptions()
+
+
+class OpenLayout(Protocol):
+    """What a loader takes of the open layout that makes it."""
+
+    artifact: Layout
+
+    def open_table(self, node_type: str, reading: ReadOptions, where: DeviceOptions) -> Gatherable:
+        """Rows of a node type by rank; the same arguments give the same table."""
 
 
 class Loader:
@@ -41,13 +50,13 @@ class Loader:
     features come from changes it. Made by `TieredLayout.loader`, which describes the options.
     """
 
-    def __init__(self, layout: TieredLayout, options: LoaderOptions) -> None:
+    def __init__(self, layout: OpenLayout, options: LoaderOptions) -> None:
         require_torch()
         self.layout, self.options = layout, options
-        graph, verify = layout.graph, options.reading.verify
+        graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        self.node_type, self.seeds = _find_seeds(graph, str(layout.path), options.seeds)
+        self.node_type, self.seeds = _find_seeds(graph, str(layout.artifact.path), options.seeds)
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
@@ -150,7 +159,7 @@ class Loader:
         )
 
 
-def _make_again(layout: TieredLayout, options: LoaderOptions, next_epoch: int) -> Loader:
+def _make_again(layout: OpenLayout, options: LoaderOptions, next_epoch: int) -> Loader:
     loader = Loader(layout, options)
     loader._next_epoch = next_epoch
     return loader
@@ -177,16 +186,17 @@ def _find_seeds(graph: Graph, path: str, options: SeedOptions) -> tuple[str, np.
     return node_type, ids
 
 
-def _find_features(layout: TieredLayout, options: LoaderOptions) -> dict[str, Gatherable]:
+def _find_features(layout: OpenLayout, options: LoaderOptions) -> dict[str, Gatherable]:
     """One source of rows for each node type that has features."""
-    features, types = options.features, layout.node_types
+    features, artifact = options.features, layout.artifact
+    types = artifact.graph.node_types
     if features is None:
         return {}
     if isinstance(features, str):
         if features == "tiers":
-            return {t: layout.open_table(t, options.reading, options.device) for t in layout.feature_types}
+            return {t: layout.open_table(t, options.reading, options.device) for t in artifact.feature_types}
         if features == "memory":
-            tables = {t: layout.open_table(t, options.reading, _HOST) for t in layout.feature_types}
+            tables = {t: layout.open_table(t, options.reading, _HOST) for t in artifact.feature_types}
             return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):

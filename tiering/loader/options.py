@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,9 +18,16 @@ from tiering.sampling import SamplingOptions
 from tiering.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
-    from tiering.loader.gather import Gatherable
+    import torch
 
 _RENAMED = {"most_sms": "max_sms", "peer_lists": "peer_adjacency_cache"}
+
+
+class Gatherable(Protocol):
+    """Anything a loader can take features from."""
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Rows of `ids` in request order."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,12 +22,16 @@ from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes
 
-if TYPE_CHECKING:
-    from tiering.loader.gpu.peers import PeerGroup
-
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
 Fill = Callable[[npt.NDArray[np.uint8]], None]
+
+
+class SharesMemory(Protocol):
+    """Processes of one machine that hold one copy of what each of them reads."""
+
+    def host_memory(self, key: str, nbytes: int, fill: Fill) -> npt.NDArray[np.uint8]:
+        """Memory that goes by `key` in all of them; one of them fills it."""
 
 
 class ResidentRows:
@@ -48,7 +52,7 @@ _resident: WeakValueDictionary[tuple[Any, ...], ResidentRows] = WeakValueDiction
 _lock = ForkLock()
 
 
-def load_rows(path: Path, nbytes: int, group: PeerGroup | None = None) -> ResidentRows:
+def load_rows(path: Path, nbytes: int, group: SharesMemory | None = None) -> ResidentRows:
     """Read a file, which has `nbytes` by the manifest, into memory, or share the copy that is there already: of this
     process, or of all of a group.
     """
@@ -60,7 +64,9 @@ def load_rows(path: Path, nbytes: int, group: PeerGroup | None = None) -> Reside
     return made_rows(path, key, nbytes, lambda array: _read_file(path, array), group)
 
 
-def made_rows(what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: PeerGroup | None) -> ResidentRows:
+def made_rows(
+    what: Path | str, key: tuple[Any, ...], nbytes: int, fill: Fill, group: SharesMemory | None
+) -> ResidentRows:
     """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
     with _lock:
         known = (*key, group is not None)

@@ -19,11 +19,11 @@ from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
 from tiering.loader.batches import Batch, sampled_batch
-from tiering.loader.gather import Gatherable
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.peers import PeerGroup
+from tiering.loader.options import Gatherable
 from tiering.sampling import EpochPlan, NeighborSampler, Sampler
 
 if TYPE_CHECKING:
