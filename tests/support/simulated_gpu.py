@@ -30,6 +30,11 @@ class SimulatedDevice(Device):
         self.torch_device = torch.device("cpu")
         # A real allocator gives memory out again in the order of the stream; this one must not give it out at all.
         self._alive: list[Any] = []
+        self._pinned: Any = cuda.PinnedMemory(1)
+
+    def __del__(self) -> None:
+        # Freeing page-locked memory waits for all work, as CUDA does: work in flight may still write to the tensors.
+        self._pinned = None
 
     def current(self) -> int:
         return 0
