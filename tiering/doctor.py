@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,18 +18,15 @@ from typing import Any
 import numpy as np
 
 from tiering import cuda, native
-from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes, write_all
+from tiering.artifacts.direct_io import ALIGNMENT, write_all
 from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.errors import InputError, MissingError, StorageError, TieringError
+from tiering.errors import InputError, MissingError, TieringError
+from tiering.loader.disk_speed import DEPTH, random_reads, sequential_bytes
 from tiering.memory import available_memory, total_memory
 from tiering.units import format_bytes
 
-DEPTH = 128
-"""Random reads in flight, as the loader keeps them."""
 _PIECE = 1 << 20
 """Bytes of a read in sequence."""
-_STREAMS = 8
-"""Reads in sequence side by side."""
 _MINIMUM = 1 << 20
 """The smallest file worth reading."""
 _FREE_SHARE = 4
@@ -157,7 +152,7 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return {
             "reads_per_second": reads, "free": free, "size": size,
-            "bytes_per_second": _sequential(path, size, reader.direct),
+            "bytes_per_second": sequential_bytes([path], size, reader.direct),
             "engine": reader.engine, "direct": reader.direct, "why": reader.note,
         }  # fmt: skip
 
@@ -171,34 +166,3 @@ def fill_random(fd: int, size: int) -> None:
         write_all(fd, block[: size - start], start)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
-    """Pages of 4 KiB per second, by the gather that training uses."""
-    pages = size // ALIGNMENT
-    table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)
-    batch = min(20_000, pages)
-    out = aligned_bytes(batch * ALIGNMENT).reshape(batch, ALIGNMENT)
-    rng, reads, start = np.random.default_rng(1), 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < seconds or not reads:
-        reads += table.gather(rng.integers(0, pages, batch), out).reads
-    return reads / elapsed
-
-
-def _sequential(path: str, size: int, direct: bool) -> float:
-    """Bytes per second, several pieces side by side."""
-    fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
-    buffers = [aligned_bytes(_PIECE) for _ in range(_STREAMS)]
-
-    def stream(k: int) -> None:
-        for at in range(k * _PIECE, size, _STREAMS * _PIECE):
-            if os.preadv(fd, [buffers[k].data], at) != _PIECE:
-                raise StorageError(5, f"{path}: a read ended early")
-
-    try:
-        start = time.perf_counter()
-        with ThreadPoolExecutor(_STREAMS) as pool:
-            list(pool.map(stream, range(_STREAMS)))
-        return size / (time.perf_counter() - start)
-    finally:
-        os.close(fd)

@@ -8,6 +8,7 @@
 #include <tiering/io/page_hash.hpp>
 #include <tiering/io/stream_reader.hpp>
 
+#include "bound_table.hpp"
 #include "ndarray_types.hpp"
 
 namespace nb = nanobind;
@@ -15,21 +16,28 @@ using namespace nb::literals;
 using namespace tiering;
 using namespace tiering::bind;
 
-namespace {
-
-template <Name kName>
-using Bytes = Values<const std::byte, kName>;
-using Checksums = std::vector<Values<const uint32_t, "checksums">>;
-
-constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
-constexpr int64_t kSector = 4096;
-
-DirectMode parse_direct(const std::string& text) {
+DirectMode tiering::bind::parse_direct(const std::string& text) {
   if (text == "auto") return DirectMode::automatic;
   if (text == "on") return DirectMode::on;
   TIERING_EXPECT(text == "off", "direct: expected auto, on or off, found '" + text + "'");
   return DirectMode::off;
 }
+
+RowsTarget tiering::bind::checked_target(const TieredTable& table, std::span<const int64_t> ids,
+                                         const Argument<RowsTarget, "out">& out) {
+  const RowsTarget rows = out;
+  const auto row_bytes = static_cast<int64_t>(out.array.shape(1)), wanted = static_cast<int64_t>(ids.size());
+  TIERING_EXPECT(
+      rows.num_rows == wanted && row_bytes == table.row_bytes && (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
+      "out: expected shape (" + std::to_string(wanted) + ", " + std::to_string(table.row_bytes) +
+          ") in bytes, contiguous, found (" + std::to_string(rows.num_rows) + ", " + std::to_string(row_bytes) + ")");
+  return rows;
+}
+
+namespace {
+
+constexpr int64_t kMaxRead = 64 << 10;  // reads of neighbouring pages are merged up to this
+constexpr int64_t kSector = 4096;
 
 std::unique_ptr<SsdReader> open_reader(const std::vector<std::string>& paths, int64_t page_bytes,
                                        const std::string& engine, int depth, const std::string& direct) {
@@ -48,16 +56,6 @@ std::string fallback_of(SsdReader& reader) {
   const std::lock_guard turn(reader.turn);
   return reader.fallback();
 }
-
-/// A tiered table together with the arrays and the reader it points to.
-struct BoundTable {
-  TieredTable table;
-  std::optional<Bytes<"gpu">> gpu;
-  std::vector<Bytes<"peers">> peers;
-  std::optional<Bytes<"cpu">> cpu;
-  nb::object reader;
-  Checksums checksums;
-};
 
 /// Where `rows` rows begin that an array holds.
 const std::byte* rows_of(std::span<const std::byte> array, int64_t rows, int64_t row_bytes, const char* what) {
@@ -88,7 +86,8 @@ void expect_checksums(const TieredTable& table) {
 void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>& ends,
                 const std::optional<Bytes<"gpu">>& gpu, const std::vector<Bytes<"peers">>& peers,
                 const std::optional<Bytes<"cpu">>& cpu, SsdReader* reader, int64_t first_page, int64_t stride,
-                int64_t rows_per_page, int64_t page_bytes, const Checksums& checksums) {
+                int64_t rows_per_page, int64_t page_bytes, const Checksums& checksums,
+                const std::optional<Bytes<"ssd">>& ssd) {
   TIERING_EXPECT(row_bytes >= 1, "row_bytes: expected at least 1, found " + std::to_string(row_bytes));
   TIERING_EXPECT(ends.size() == 4 && ends[0] >= 0 && std::is_sorted(ends.begin(), ends.end()),
                  "ends: expected four ascending ranks (gpu, peer, cpu, ssd)");
@@ -107,26 +106,19 @@ void init_table(BoundTable* self, int64_t row_bytes, const std::vector<int64_t>&
   for (int64_t k = 0; k < num_peers; ++k)
     table.memory.peers.push_back(
         rows_of(peers[static_cast<size_t>(k)], (peer_rows - k + num_peers - 1) / num_peers, row_bytes, "peers"));
-  if (ends[3] > ends[2]) {
+  if (ssd) table.memory.ssd = rows_of(ssd->get(), ends[3] - ends[2], row_bytes, "ssd");
+  if (ends[3] > ends[2] && !ssd) {
     TIERING_EXPECT(reader != nullptr, "reader: expected one, because the ssd tier has rows");
     TIERING_EXPECT(first_page >= 0 && stride >= row_bytes && rows_per_page >= 0 && rows_per_page * stride <= page_bytes,
                    "ssd rows: stride, rows per page and page size do not fit together");
   }
   expect_checksums(table);
-  new (self) BoundTable{std::move(table), gpu, peers, cpu, nb::find(reader), checksums};
+  new (self) BoundTable{std::move(table), gpu, peers, cpu, ssd, nb::find(reader), checksums};
 }
 
 GatherStats gather_into(const BoundTable& self, const Values<const int64_t, "ids">& ids,
                         const Argument<RowsTarget, "out">& out, Threads threads) {
-  const std::span<const int64_t> wanted = ids;
-  const RowsTarget rows = out;
-  const auto row_bytes = static_cast<int64_t>(out.array.shape(1));
-  TIERING_EXPECT(rows.num_rows == static_cast<int64_t>(wanted.size()) && row_bytes == self.table.row_bytes &&
-                     (rows.num_rows <= 1 || rows.stride_bytes == row_bytes),
-                 "out: expected shape (" + std::to_string(wanted.size()) + ", " + std::to_string(self.table.row_bytes) +
-                     ") in bytes, contiguous, found (" + std::to_string(rows.num_rows) + ", " +
-                     std::to_string(row_bytes) + ")");
-  return gather(self.table, wanted, rows.data, threads);
+  return gather(self.table, ids.get(), checked_target(self.table, ids, out).data, threads);
 }
 
 using Wanted = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
@@ -215,7 +207,8 @@ void bind_io(nb::module_& m) {
   nb::class_<GatherStats>(m, "GatherStats")
       .def_ro("rows", &GatherStats::rows)
       .def_ro("bytes", &GatherStats::bytes)
-      .def_ro("nanoseconds", &GatherStats::nanoseconds)
+      .def_ro("copy_nanoseconds", &GatherStats::copy_nanoseconds)
+      .def_ro("read_nanoseconds", &GatherStats::read_nanoseconds)
       .def_ro("reads", &GatherStats::reads)
       .def_ro("read_bytes", &GatherStats::read_bytes)
       .def_ro("direct_reads", &GatherStats::direct_reads)
@@ -225,6 +218,6 @@ void bind_io(nb::module_& m) {
   nb::class_<BoundTable>(m, "TieredTable")
       .def("__init__", &init_table, "row_bytes"_a, "ends"_a, "gpu"_a.none(), "peers"_a, "cpu"_a.none(),
            "reader"_a.none(), "first_page"_a = 0, "stride"_a = 0, "rows_per_page"_a = 0, "page_bytes"_a = 0,
-           "checksums"_a = nb::make_tuple())
+           "checksums"_a = nb::make_tuple(), "ssd"_a = nb::none())
       .def("gather", &gather_into, "ids"_a, "out"_a, "threads"_a = 1, Release());
 }

@@ -14,6 +14,7 @@ void bind_scores(nb::module_& m);
 void bind_reorder(nb::module_& m);
 void bind_sampling(nb::module_& m);
 void bind_io(nb::module_& m);
+void bind_lookahead(nb::module_& m);
 
 NB_MODULE(_native, m) {
   m.def("build_info", [] {
@@ -30,4 +31,5 @@ NB_MODULE(_native, m) {
   bind_reorder(m);
   bind_sampling(m);
   bind_io(m);
+  bind_lookahead(m);
 }

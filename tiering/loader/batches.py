@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.background import Stage
+from tiering.loader.gather import HostRows
+from tiering.loader.lookahead import Epoch, Lookahead
 from tiering.loader.options import Gatherable
+from tiering.loader.output_pool import OutputPool
 from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -174,23 +178,51 @@ class HostBatches:
     seed_type: str
     workers: int
     """Threads that sample."""
+    lookahead: Lookahead | None = None
+    """Reads ahead what batches need of the ssd tier; ``None``: each batch reads it by itself."""
+    outputs: OutputPool = field(default_factory=OutputPool)
+    """Memory for features."""
 
-    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
+    @contextmanager
+    def stages(self, plan: EpochPlan, epoch: int) -> Iterator[list[Stage]]:
         """Steps in the background, for batch numbers: sampling, several batches side by side, then extraction."""
-        return [
-            Stage("sampling", lambda b: self.sampler.sample(plan[b], epoch=epoch, batch=b), self.workers),
-            Stage("extraction", self._extract),
-        ]
+
+        def sample(batch: int) -> SampledBatch:
+            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
+
+        with nullcontext() if self.lookahead is None else self.lookahead.epoch(plan, epoch) as ahead:
+            yield [
+                Stage("sampling", sample if ahead is None else ahead.sample, self.workers),
+                Stage("extraction", lambda sampled: self._extract(sampled, ahead)),
+            ]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, sampled: SampledBatch) -> Batch:
+    def _extract(self, sampled: SampledBatch, ahead: Epoch | None) -> Batch:
         import torch
 
-        rows = {t: source.gather(sampled.nodes[t]) for t, source in self.features.items()}
+        rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}
+        together: list[str] = [] if self.lookahead is None or ahead is None else self.lookahead.tables.types
+        if ahead is not None:
+            outs = {t: rows[t].view(torch.uint8).numpy() for t in together}
+            ahead.gather(sampled.batch, {t: sampled.nodes[t] for t in together}, outs)
+        for t, source in self.features.items():
+            if t not in together:
+                rows[t] = source.gather(sampled.nodes[t], **({} if rows[t] is None else {"out": rows[t]}))
         batch, y = sampled_batch(sampled, self.seed_type, self.sampler.frontier), None
         if self.labels is not None:
             y = torch.from_numpy(np.asarray(self.labels[sampled.seeds[self.seed_type]]))
         return replace(batch, features=rows, y=y)
+
+    def _empty(self, source: Gatherable, count: int) -> Any:
+        """A tensor for so many rows; ``None`` where the source makes its own."""
+        import torch
+
+        if not isinstance(source, HostRows):
+            return None
+        dtype = getattr(torch, source.dtype)
+        if not count:
+            return torch.empty((0, source.dim), dtype=dtype)
+        return torch.from_numpy(self.outputs.take(count * source.row_bytes)).view(dtype).view(count, source.dim)

@@ -1,4 +1,4 @@
-"""What each tier served: rows, bytes, seconds; for the ssd tier also reads."""
+"""What each tier served, rows and bytes, and how long copying and reading took."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ class TierCounters:
     """Rows served."""
     bytes: int = 0
     """Bytes of these rows."""
-    seconds: float = 0.0
-    """Wall time spent on them. The ssd tier's runs from submission to the last arrival and overlaps the others'."""
 
 
 def _empty_tiers() -> dict[str, TierCounters]:
@@ -42,8 +40,12 @@ class Counters:
     """Reads of SSD images; fewer than rows where rows share a page or come twice in one call."""
     ssd_read_bytes: int = 0
     """Bytes read from SSD images, including what alignment adds."""
-    ssd_direct_reads: int = 0
+    ssd_reads_in_place: int = 0
     """Reads that landed in the output without a copy."""
+    copy_seconds: float = 0.0
+    """Wall time of copying rows from memory."""
+    read_seconds: float = 0.0
+    """Wall time from the first read of a gather to its last arrival; copies go on beside it."""
     _lock: ForkLock = field(default_factory=ForkLock, repr=False)
 
     @property
@@ -56,36 +58,38 @@ class Counters:
         with self._lock:
             self.gathers += 1
             self._add_reads(stats)
-            for tier, rows, nbytes, nanoseconds in zip(TIERS, stats.rows, stats.bytes, stats.nanoseconds, strict=True):
-                self._add_rows(tier, rows, nbytes, nanoseconds * 1e-9)
+            self.copy_seconds += stats.copy_nanoseconds * 1e-9
+            for tier, rows, nbytes in zip(TIERS, stats.rows, stats.bytes, strict=True):
+                self._add_rows(tier, rows, nbytes)
 
     def add_tally(self, rows: Sequence[int], row_bytes: int, gathers: int) -> None:
         """Count gathers by a GPU: rows by tier. Their time is not known: one kernel serves all tiers."""
         with self._lock:
             self.gathers += gathers
             for tier, number in zip(TIERS, rows, strict=True):
-                self._add_rows(tier, int(number), int(number) * row_bytes, 0.0)
+                self._add_rows(tier, int(number), int(number) * row_bytes)
 
     def add_reads(self, stats: native.GatherStats) -> None:
         """Count reads of SSD images for rows that a tally has already."""
         with self._lock:
             self._add_reads(stats)
-            self._add_rows("ssd", 0, 0, stats.nanoseconds[TIERS.index("ssd")] * 1e-9)
 
-    def _add_rows(self, tier: str, rows: int, nbytes: int, seconds: float) -> None:
+    def _add_rows(self, tier: str, rows: int, nbytes: int) -> None:
         total = self.tiers[tier]
-        total.rows, total.bytes, total.seconds = total.rows + rows, total.bytes + nbytes, total.seconds + seconds
+        total.rows, total.bytes = total.rows + rows, total.bytes + nbytes
 
     def _add_reads(self, stats: native.GatherStats) -> None:
         self.ssd_reads += stats.reads
         self.ssd_read_bytes += stats.read_bytes
-        self.ssd_direct_reads += stats.direct_reads
+        self.ssd_reads_in_place += stats.direct_reads
+        self.read_seconds += stats.read_nanoseconds * 1e-9
 
     def reset(self) -> None:
         """Begin again at zero."""
         with self._lock:
             self.tiers = _empty_tiers()
-            self.gathers = self.ssd_reads = self.ssd_read_bytes = self.ssd_direct_reads = 0
+            self.gathers = self.ssd_reads = self.ssd_read_bytes = self.ssd_reads_in_place = 0
+            self.copy_seconds = self.read_seconds = 0.0
 
     def hit_rates(self) -> dict[str, float]:
         """Share of the rows that each tier served; zeros before the first gather."""
@@ -99,17 +103,20 @@ class Counters:
             "tiers": {name: asdict(tier) for name, tier in self.tiers.items()},
             "ssd_reads": self.ssd_reads,
             "ssd_read_bytes": self.ssd_read_bytes,
-            "ssd_direct_reads": self.ssd_direct_reads,
+            "ssd_reads_in_place": self.ssd_reads_in_place,
+            "copy_seconds": self.copy_seconds,
+            "read_seconds": self.read_seconds,
         }
 
     def table(self) -> str:
         """Table for people: one line per tier."""
-        lines = [f"{'tier':<6}{'rows':>14}{'share':>9}{'bytes':>12}{'seconds':>11}{'rate':>14}"]
+        lines = [f"{'tier':<6}{'rows':>14}{'share':>9}{'bytes':>12}"]
         for (name, tier), share in zip(self.tiers.items(), self.hit_rates().values(), strict=True):
-            rate = f"{format_bytes(tier.bytes / tier.seconds)}/s" if tier.seconds > 0 else "-"
+            lines.append(f"{name:<6}{format_count(tier.rows):>14}{share:>9.1%}{format_bytes(tier.bytes):>12}")
+        lines.append(f"copied from memory: {self.copy_seconds:.3f} s")
+        if self.ssd_reads:
             lines.append(
-                f"{name:<6}{format_count(tier.rows):>14}{share:>9.1%}{format_bytes(tier.bytes):>12}"
-                f"{tier.seconds:>11.3f}{rate:>14}"
+                f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)}), "
+                f"{self.read_seconds:.3f} s beside copying"
             )
-        lines.append(f"ssd reads: {format_count(self.ssd_reads)} ({format_bytes(self.ssd_read_bytes)})")
         return "\n".join(lines)

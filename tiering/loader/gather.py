@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
+from tiering.artifacts.storage import storage_errors
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError, TieringError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import ResidentRows, anonymous, load_rows
-from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
+from tiering.loader.resident import ResidentRows, anonymous, load_rows, made_rows
+from tiering.loader.ssd import MAX_READ, PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -167,6 +168,13 @@ class HostRows(FeatureRows):
         self._table: native.TieredTable | None = table
         self._threads, self._checks = parse_threads(threads), checks
 
+    @property
+    def table(self) -> native.TieredTable:
+        """The rows as the core gathers them."""
+        if self._table is None:
+            raise self._closed_error()
+        return self._table
+
     def gather(self, ids: Any, out: torch.Tensor | None = None, device: str | None = None) -> torch.Tensor:
         """Rows of `ids`, in request order, as a torch tensor.
 
@@ -240,9 +248,7 @@ class HostRows(FeatureRows):
         self._table = self._checks = None
 
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        table, checks = self._table, self._checks
-        if table is None:
-            raise self._closed_error()
+        table, checks = self.table, self._checks
         try:
             stats = table.gather(ids, out, self._threads)
         except TieringError:
@@ -255,7 +261,7 @@ class HostRows(FeatureRows):
             raise StorageError(error.errno, f"{error.strerror or error}") from error
         note_fallback(stats)
         if checks is not None:
-            checks.refuse(stats, self.node_type)
+            checks.refuse(stats.bad_page, self.node_type)
         self.counters.add(stats)
 
 
@@ -266,9 +272,9 @@ class TieredFeatures(HostRows):
     `TieredLayout.features`. On a GPU: `tiering.loader.gpu.gather.GpuFeatures`.
     """
 
-    def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT) -> None:
+    def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT, promoted: bool = False) -> None:
         entry = layout.type_layout(node_type)
-        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading)
+        self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, promoted)
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
         if reading.verify:
             layout.verify_tiers(node_type)
@@ -281,7 +287,13 @@ class TieredFeatures(HostRows):
         self._resident: list[ResidentRows] = [rows for rows in tiers if rows is not None]
         no_rows = np.empty(0, np.uint8)
         gpu, *shares, cpu = (no_rows if rows is None else rows.array for rows in tiers)
-        table = make_table(layout, entry, reader, checks, (gpu, shares, cpu))
+        self.promoted = promoted and reader is not None
+        """Whether the rows of the ssd tier were read into memory, too."""
+        ssd = None
+        if self.promoted:
+            self._resident.append(_load_ssd_rows(layout, entry, reading, checks))
+            ssd, reader = self._resident[-1].array, None
+        table = make_table(layout, entry, reader, None if self.promoted else checks, (gpu, shares, cpu), ssd)
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
         if entry.rows("gpu") + entry.rows("peer"):
             warn_once(
@@ -299,13 +311,48 @@ class TieredFeatures(HostRows):
         return _reopen, self._reopened_by
 
     def _place(self, tier: str) -> str:
+        if tier == "ssd" and self.promoted:
+            return "host memory (read from SSD)"
         if tier == "ssd":
             return describe(self.reader)
         return "host memory" if tier == "cpu" else "host memory (opened with device='cpu')"
 
 
-def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions) -> TieredFeatures:
-    return TieredFeatures(same_layout(path, digest), node_type, reading)
+def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promoted: bool) -> TieredFeatures:
+    return TieredFeatures(same_layout(path, digest), node_type, reading, promoted)
+
+
+def _load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None) -> ResidentRows:
+    """All rows of the ssd tier, in order, shared by all tables of this process. Cost: every page is read once."""
+    rows, ssd = entry.rows("ssd"), entry.ssd_rows
+    step = max(1, _LOAD_BYTES // entry.row_bytes)
+
+    def fill(array: npt.NDArray[np.uint8]) -> None:
+        buffer = native.RowBuffer(
+            [(rows, entry.row_bytes, ssd.first_page, ssd.stride, ssd.rows_per_page)], [0], layout.page_bytes,
+            [str(path) for path in layout.image_places], [(entry.row_bytes, rows)], array, reading.engine,
+            reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
+        )  # fmt: skip
+        # Empty slots are given out in order, to rows in order: the array ends up as the table.
+        try:
+            with storage_errors(layout.path):
+                buffer.begin(1, 0, 0)
+                for start in range(0, rows, step):
+                    buffer.add([np.arange(start, min(rows, start + step), dtype=np.int64)])
+                    if start:
+                        buffer.wait(start // step - 1)
+                buffer.end()
+                buffer.wait((rows - 1) // step)
+        except StorageError:
+            if checks is not None:
+                checks.refuse(buffer.bad_page, entry.node_type)
+            raise
+        finally:
+            buffer.cancel()
+
+    what = f"{layout.path}: rows of node type {entry.node_type!r} of the ssd tier"
+    key = (str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify)
+    return made_rows(what, key, rows * entry.row_bytes, fill, None)
 
 
 def same_layout(path: str, digest: str) -> Layout:

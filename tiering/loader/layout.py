@@ -106,10 +106,12 @@ class TieredLayout:
         """Ranks of a split's nodes, in the order of the source."""
         return self.graph.split(name, node_type)
 
-    def open_table(self, node_type: str, reading: ReadOptions, where: DeviceOptions) -> TieredFeatures | GpuFeatures:
-        """`features` by groups of options."""
+    def open_table(
+        self, node_type: str, reading: ReadOptions, where: DeviceOptions, promoted: bool = False
+    ) -> TieredFeatures | GpuFeatures:
+        """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too."""
         group, index = None, where.index
-        key: tuple[Any, ...] = (node_type, reading)
+        key: tuple[Any, ...] = (node_type, reading, promoted)
         if index is not None:
             group = find_group(where.peers)
             key = (*key, index, where.max_sms, group)
@@ -117,7 +119,7 @@ class TieredLayout:
             table = self._tables.get(key)
             if table is None or table.closed:
                 if index is None:
-                    table = TieredFeatures(self.artifact, node_type, reading)
+                    table = TieredFeatures(self.artifact, node_type, reading, promoted)
                 else:
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=where.max_sms, group=group)
@@ -173,6 +175,8 @@ class TieredLayout:
         device, max_sms, peers
             Where batches arrive; see `tiering.loader.options.DeviceOptions`. On a GPU, sampling and gathering run on
             streams of their own, ahead of training.
+        memory, window, ssd_model
+            Memory for rows of the ssd tier, and how far to look ahead; see `tiering.loader.options.MemoryOptions`.
         workers, prefetch, sample_on, peer_adjacency_cache
             How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
 

@@ -22,10 +22,12 @@ from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.peers import find_group
+from tiering.loader.lookahead import Lookahead, sample_bytes
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
+from tiering.memory import parse_memory
 from tiering.sampling import NeighborSampler, Sampler, make_sampler
-from tiering.units import format_count, parse_bytes
+from tiering.units import format_count, parse_bytes, parse_threads
 
 if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
@@ -38,7 +40,9 @@ class OpenLayout(Protocol):
 
     artifact: Layout
 
-    def open_table(self, node_type: str, reading: ReadOptions, where: DeviceOptions) -> Gatherable:
+    def open_table(
+        self, node_type: str, reading: ReadOptions, where: DeviceOptions, promoted: bool = False
+    ) -> Gatherable:
         """Rows of a node type by rank; the same arguments give the same table."""
 
 
@@ -60,7 +64,9 @@ class Loader:
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
-        self.features = _find_features(layout, options)
+        self.lookahead: Lookahead | None = None
+        """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory, and on a GPU."""
+        self.features = self._find_features()
         """Where each node type's rows come from; types without features are absent."""
         labels = graph.labels(self.node_type)
         if verify:
@@ -106,17 +112,18 @@ class Loader:
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
         plan, batches = self._plan(epoch), self._batches
-        first, *rest = batches.stages(plan, epoch)
-
-        def checked(index: int) -> Any:
-            _check_mapped(self._mapped)
-            return first.run(index)
-
-        stages = [replace(first, run=checked), *rest]
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
-        with closing(run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")) as ready:  # type: ignore[type-var]
-            for made in ready:
-                yield batches.receive(made)
+        with batches.stages(plan, epoch) as (first, *rest):
+
+            def checked(index: int) -> Any:
+                _check_mapped(self._mapped)
+                return first.run(index)
+
+            stages = [replace(first, run=checked), *rest]
+            ready = run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")
+            with closing(ready):  # type: ignore[type-var]
+                for made in ready:
+                    yield batches.receive(made)
 
     def reset_counters(self) -> None:
         """Begin counting rows, bytes and seconds at zero in every table."""
@@ -134,6 +141,39 @@ class Loader:
             {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=order.drop_last, shuffle=order.shuffle
         )
 
+    def _find_features(self) -> dict[str, Gatherable]:
+        """One source of rows for each node type that has features."""
+        features, artifact, reading = self.options.features, self.layout.artifact, self.options.reading
+        if features is None:
+            return {}
+        if features == "memory":
+            tables = {t: self.layout.open_table(t, reading, _HOST) for t in artifact.feature_types}
+            return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
+        if not isinstance(features, str) or features != "tiers":
+            return _given_features(features, artifact.graph.node_types)
+        found = {t: self.layout.open_table(t, reading, self.options.device) for t in artifact.feature_types}
+        cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
+        if not cold or self.options.device.index is not None or self.options.memory.memory == "tiers":
+            return found
+        return {**found, **self._above_ssd({t: cast("TieredFeatures", found[t]) for t in cold})}
+
+    def _above_ssd(self, cold: dict[str, TieredFeatures]) -> dict[str, Gatherable]:
+        """Tables of types with rows on SSD: all in memory where there is room, else read ahead of the batches."""
+        artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
+        budget = parse_memory(self.options.memory.memory)
+        sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
+        batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
+        outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
+        work = outputs + (2 * int(pipeline.workers) + 2) * 4 * sample_bytes(sample)
+        rows = sum(artifact.type_layout(t).rows("ssd") * artifact.type_layout(t).row_bytes for t in cold)
+        if rows + work <= budget.left():
+            return {t: self.layout.open_table(t, reading, _HOST, promoted=True) for t in cold}
+        threads = parse_threads(reading.threads)
+        self.lookahead = Lookahead(
+            artifact, cold, self.sampler, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads
+        )
+        return dict(cold)
+
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""
         where, pipeline, sampler = self.options.device, self.options.pipeline, self.sampler
@@ -143,7 +183,7 @@ class Loader:
             raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
         workers = int(pipeline.workers)
         if where.index is None:
-            return HostBatches(sampler, self.features, labels, self.node_type, workers)
+            return HostBatches(sampler, self.features, labels, self.node_type, workers, self.lookahead)
         device = gpu_device.open_device(where.index)
         drawn_by: Sampler | GpuSampler = sampler
         if isinstance(sampler, NeighborSampler) and pipeline.sample_on != "cpu":
@@ -186,18 +226,9 @@ def _find_seeds(graph: Graph, path: str, options: SeedOptions) -> tuple[str, np.
     return node_type, ids
 
 
-def _find_features(layout: OpenLayout, options: LoaderOptions) -> dict[str, Gatherable]:
-    """One source of rows for each node type that has features."""
-    features, artifact = options.features, layout.artifact
-    types = artifact.graph.node_types
-    if features is None:
-        return {}
+def _given_features(features: Any, types: list[str]) -> dict[str, Gatherable]:
+    """Sources of rows that the caller made, by node type."""
     if isinstance(features, str):
-        if features == "tiers":
-            return {t: layout.open_table(t, options.reading, options.device) for t in artifact.feature_types}
-        if features == "memory":
-            tables = {t: layout.open_table(t, options.reading, _HOST) for t in artifact.feature_types}
-            return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         raise InputError(f"features: expected 'tiers', 'memory', a table or a mapping, found {features!r}")
     if isinstance(features, Mapping):
         if unknown := [t for t in features if t not in types]:

@@ -109,6 +109,27 @@ class PipelineOptions:
 
 
 @dataclass(frozen=True)
+class MemoryOptions:
+    """Memory for rows of the ssd tier, and how far a loader looks ahead to use it well."""
+
+    memory: Any = "auto"
+    """What this process may hold (``8GiB``, ``50%``, ``auto``: most of what is free), tiers, batches and samplers
+    included. If all rows of the ssd tier fit, they are read once, in order; if not, a buffer is filled ahead of the
+    batches. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
+    window: int | str = "auto"
+    """Batches whose rows are read together, in the order of their pages; ``auto``: what simulation finds best."""
+    ssd_model: Any = None
+    """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as ``tiering doctor --json`` finds
+    them; measured unless told."""
+
+    def __post_init__(self) -> None:
+        if self.window == "auto":
+            return
+        if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:
+            raise InputError(f"window: expected auto or a whole number of at least 1, found {self.window!r}")
+
+
+@dataclass(frozen=True)
 class LoaderOptions:
     """All that a loader is asked for."""
 
@@ -119,12 +140,13 @@ class LoaderOptions:
     reading: ReadOptions
     device: DeviceOptions
     pipeline: PipelineOptions
+    memory: MemoryOptions
 
     @classmethod
     def of(cls, features: Any, keywords: dict[str, Any]) -> LoaderOptions:
         """From the keywords of `TieredLayout.loader`."""
         keywords = {**keywords, "fanouts": parse_fanouts(keywords.get("fanouts", (10, 10)))}
-        groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions)
+        groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
         return cls(features, *grouped("loader", groups, keywords))
 
 

@@ -24,6 +24,8 @@ from tiering.loader.process import warn_once
 from tiering.loader.resident import ResidentRows, load_rows
 
 ENGINES = ("auto", "io_uring", "threads", "mmap")
+MAX_READ = 256 << 10
+"""Bytes of the longest read ahead: enough for a disk's bandwidth."""
 DIRECT_MODES = ("auto", "on", "off")
 
 
@@ -106,11 +108,11 @@ class PageChecks:
         """Per image: uint32, shape (pages,)."""
         return [rows.array.view("<u4") for rows in self._loaded]
 
-    def refuse(self, stats: native.GatherStats, node_type: str) -> None:
-        """Raise `FormatError` if a gather met a damaged page."""
-        if stats.bad_page < 0:
+    def refuse(self, bad_page: int, node_type: str) -> None:
+        """Raise `FormatError` if a gather met a damaged page; below 0: it met none."""
+        if bad_page < 0:
             return
-        page, image = divmod(stats.bad_page, self._layout.num_images)
+        page, image = divmod(bad_page, self._layout.num_images)
         raise FormatError(
             f"{self._layout.images[image]}: page {page} (from byte {page * self._layout.page_bytes} on) of ssd image "
             f"{image} is damaged: its content is not what its checksum says; it holds rows of node type {node_type!r} "
@@ -124,16 +126,17 @@ def make_table(
     reader: native.SsdReader | None,
     checks: PageChecks | None,
     memory: tuple[Any, list[Any], Any] | None = None,
+    promoted: Any = None,
 ) -> native.TieredTable:
     """A node type's rows as the core gathers them.
 
     `memory`: bytes of the gpu tier, of each peer's share, of the cpu tier. ``None``: rows of the ssd tier alone, from 0
-    on.
+    on. `promoted`: bytes of all rows of the ssd tier, where they lie in memory.
     """
     ends = [entry.ranges[tier][1] for tier in TIERS] if memory else [0, 0, 0, entry.rows("ssd")]
     gpu, peers, cpu = memory or (None, [], None)
     ssd, checksums = entry.ssd_rows, [] if checks is None else checks.arrays
     return native.TieredTable(
         entry.row_bytes, ends, gpu, peers, cpu, reader,
-        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums,
+        ssd.first_page, ssd.stride, ssd.rows_per_page, layout.page_bytes, checksums, promoted,
     )  # fmt: skip

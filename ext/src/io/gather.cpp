@@ -9,6 +9,7 @@
 // engine. Parallelism: `threads` threads copy rows from memory; thread 0 polls. Each output row has one
 // writer.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -17,14 +18,17 @@
 #include <string>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
+#include <tiering/lookahead/row_buffer.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
+#include <vector>
 
 namespace tiering {
 namespace {
 
-constexpr int64_t kBlockRows = 128;          // ids per block of memory copies; the engine is polled after each
+constexpr int64_t kBlockRows = 512;          // ids per block of memory copies; the engine is polled after each
 constexpr int64_t kPrefetchRows = 8;         // rows looked ahead: enough to cover the latency of memory
+constexpr int64_t kPrefetchBytes = 1024;     // of a row; the processor goes on by itself
 constexpr int64_t kParallelBytes = 1 << 20;  // below this a team of threads costs more than it saves
 
 int64_t now() {
@@ -32,50 +36,46 @@ int64_t now() {
       .count();
 }
 
-/// Address of a row that lies in one of the memory tiers.
-template <Tier tier>
+/// Address of a row that lies in memory; null for one of the ssd tier that does not.
 const std::byte* memory_row(const TieredTable& table, int64_t rank) {
-  const int64_t local = rank - table.ranges.begin(tier);
-  if constexpr (tier == Tier::gpu) return table.memory.gpu + local * table.row_bytes;
-  if constexpr (tier == Tier::cpu) return table.memory.cpu + local * table.row_bytes;
-  const PeerSlot at = peer_slot(local, static_cast<int64_t>(table.memory.peers.size()));
+  const TierRanges& ranges = table.ranges;
+  if (rank < ranges.gpu_end) return table.memory.gpu + rank * table.row_bytes;
+  if (rank >= ranges.cpu_end)
+    return table.memory.ssd == nullptr ? nullptr : table.memory.ssd + (rank - ranges.cpu_end) * table.row_bytes;
+  if (rank >= ranges.peer_end) return table.memory.cpu + (rank - ranges.peer_end) * table.row_bytes;
+  const PeerSlot at = peer_slot(rank - ranges.gpu_end, static_cast<int64_t>(table.memory.peers.size()));
   return table.memory.peers[static_cast<size_t>(at.peer)] + at.slot * table.row_bytes;
 }
 
 void prefetch(const std::byte* row, int64_t bytes) {
-  for (int64_t at = 0; at < std::min<int64_t>(bytes, 512); at += 64) __builtin_prefetch(row + at);
+  for (int64_t at = 0; at < std::min<int64_t>(bytes, kPrefetchBytes); at += 64) __builtin_prefetch(row + at);
 }
 
-template <Tier tier>
-void copy_block(const TieredTable& table, std::span<const int64_t> ids, int64_t block, std::byte* out) {
-  const int64_t begin = block * kBlockRows;
-  const int64_t end = std::min<int64_t>(begin + kBlockRows, static_cast<int64_t>(ids.size()));
-  const int64_t first = table.ranges.begin(tier), past = table.ranges.end(tier);
-  auto inside = [&](int64_t i) { return ids[size_t(i)] >= first && ids[size_t(i)] < past; };
-  for (int64_t i = begin; i < end; ++i) {
-    const int64_t ahead = i + kPrefetchRows;
-    if (ahead < end && inside(ahead)) prefetch(memory_row<tier>(table, ids[size_t(ahead)]), table.row_bytes);
-    if (inside(i))
-      std::memcpy(out + i * table.row_bytes, memory_row<tier>(table, ids[size_t(i)]), size_t(table.row_bytes));
+/// Copies the rows of ids[begin, end), `row(i)` being where that of ids[i] lies, or null.
+template <typename Row>
+void copy_block(int64_t row_bytes, int64_t begin, int64_t end, std::byte* out, Row&& row) {
+  std::array<const std::byte*, kPrefetchRows> ahead{};
+  for (int64_t i = begin; i < end + kPrefetchRows; ++i) {
+    const std::byte*& place = ahead[static_cast<size_t>(i % kPrefetchRows)];
+    if (i >= begin + kPrefetchRows && place != nullptr)
+      std::memcpy(out + (i - kPrefetchRows) * row_bytes, place, static_cast<size_t>(row_bytes));
+    place = i < end ? row(i) : nullptr;
+    if (place != nullptr) prefetch(place, row_bytes);
   }
 }
 
-template <Tier tier>
-void copy_tier(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads, ReadEngine* engine,
-               GatherStats& stats) {
-  constexpr auto t = static_cast<size_t>(tier);
-  if (stats.rows[t] == 0) return;
-  const int64_t start = now();
-  const int64_t blocks = (static_cast<int64_t>(ids.size()) + kBlockRows - 1) / kBlockRows;
-  const int team = stats.bytes[t] >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
+/// Calls block(b) for the blocks of `rows` rows by as many threads as their bytes deserve; thread 0 calls poll() too.
+template <typename Block, typename Poll>
+void for_row_blocks(int64_t rows, int64_t bytes, int threads, Block&& block, Poll&& poll) {
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const int team = bytes >= kParallelBytes ? static_cast<int>(std::min<int64_t>(threads, blocks)) : 1;
   std::atomic<int64_t> next{0};
   run_team(team, [&](int member) {
     for (int64_t b = next.fetch_add(1); b < blocks; b = next.fetch_add(1)) {
-      copy_block<tier>(table, ids, b, out);
-      if (member == 0 && engine != nullptr) engine->poll();
+      block(b);
+      if (member == 0) poll();
     }
   });
-  stats.nanoseconds[t] = now() - start;
 }
 
 /// Checks every id and counts the tiers.
@@ -121,7 +121,7 @@ class Flight {
       fall_back(error);  // reads again what has arrived, too
       reader_.engine().finish();
     }
-    stats.nanoseconds[static_cast<size_t>(Tier::ssd)] = now() - start_;
+    stats.read_nanoseconds = now() - start_;
     stats.reads = static_cast<int64_t>(plan_.reads().size());
     stats.read_bytes = plan_.read_bytes();
     stats.direct_reads = plan_.direct_reads();
@@ -169,7 +169,7 @@ void SsdReader::fall_back(const RingError& error) {
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads) {
   GatherStats stats;
   classify(table, ids, stats);
-  const int64_t ssd_rows = stats.rows[static_cast<size_t>(Tier::ssd)];
+  const int64_t ssd_rows = table.memory.ssd == nullptr ? stats.rows[static_cast<size_t>(Tier::ssd)] : 0;
   std::optional<ReadPlan> plan;
   std::optional<Flight> flight;
   if (ssd_rows > 0 && table.row_bytes > 0) {
@@ -178,11 +178,46 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
     fill_plan(table, ids, ssd_rows, *plan);
     flight.emplace(*table.reader, *plan);
   }
-  ReadEngine* engine = flight ? flight->engine() : nullptr;
-  copy_tier<Tier::gpu>(table, ids, out, threads, engine, stats);
-  copy_tier<Tier::peer>(table, ids, out, threads, engine, stats);
-  copy_tier<Tier::cpu>(table, ids, out, threads, engine, stats);
+  const int64_t start = now(), rows = static_cast<int64_t>(ids.size());
+  if (const int64_t copied = rows - ssd_rows; copied > 0)
+    for_row_blocks(
+        rows, copied * table.row_bytes, threads,
+        [&](int64_t b) {
+          copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out,
+                     [&](int64_t i) { return memory_row(table, ids[size_t(i)]); });
+        },
+        [&] {
+          if (flight) flight->engine()->poll();
+        });
+  stats.copy_nanoseconds = now() - start;
   if (flight) flight->land(stats);
+  return stats;
+}
+
+GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
+                   const RowBuffer& buffer, std::byte* out, int threads) {
+  GatherStats stats;
+  classify(table, ids, stats);
+  TIERING_EXPECT(stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
+                 "ids: expected those that the batch was planned with");
+  const int64_t start = now(), rows = static_cast<int64_t>(ids.size());
+  // How many rows of the ssd tier come before each block.
+  std::vector<int64_t> before(static_cast<size_t>(rows / kBlockRows) + 1, 0);
+  for (int64_t i = 0, number = 0; i < rows; ++i) {
+    if (i % kBlockRows == 0) before[static_cast<size_t>(i / kBlockRows)] = number;
+    number += ids[size_t(i)] >= table.ranges.cpu_end;
+  }
+  for_row_blocks(
+      rows, rows * table.row_bytes, threads,
+      [&](int64_t b) {
+        auto slot = slots.begin() + before[static_cast<size_t>(b)];
+        copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
+          const std::byte* const row = memory_row(table, ids[size_t(i)]);
+          return row != nullptr ? row : buffer.slot(*slot++);
+        });
+      },
+      [] {});
+  stats.copy_nanoseconds = now() - start;
   return stats;
 }
 

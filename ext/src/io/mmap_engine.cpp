@@ -47,20 +47,29 @@ class MmapEngine final : public ReadEngine {
   }
 
   void finish() override {
-    const auto reads = std::exchange(reads_, {});
+    auto reads = std::exchange(reads_, {});
+    size_t base = 0;
+    do {
+      copy(reads, base);
+      base += reads.size();
+      reads = sink_->more(true);
+    } while (!reads.empty());
+  }
+
+  void abandon() noexcept override { reads_ = {}; }
+
+ private:
+  void copy(std::span<const Read> reads, size_t base) {
     bytes_now_.clear();
     for (const auto& image : images_.images) bytes_now_.push_back(image.bytes_now());
     for (size_t i = 0; i < reads.size(); ++i) {
       const Read& read = reads[i];
       const ImageFile& image = images_.images[read.image];
       if (read.offset + read.need > bytes_now_[read.image]) throw truncated_error(image, read);
-      sink_->ready(i, mappings_[read.image].data() + read.offset);
+      sink_->ready(base + i, mappings_[read.image].data() + read.offset);
     }
   }
 
-  void abandon() noexcept override { reads_ = {}; }
-
- private:
   const ImageSet& images_;
   std::vector<Mapping> mappings_;
   std::vector<int64_t> bytes_now_;

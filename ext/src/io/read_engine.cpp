@@ -8,7 +8,7 @@
 
 namespace tiering {
 
-AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
+AlignedBuffer::AlignedBuffer(size_t bytes, bool kept_from_forks) : data_(nullptr), bytes_(bytes) {
   if (bytes == 0) return;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
@@ -16,6 +16,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : data_(nullptr), bytes_(bytes) {
         errno, "cannot get " + std::to_string(bytes) + " bytes of buffer: " + std::generic_category().message(errno));
   data_ = static_cast<std::byte*>(mapped);
   if (bytes >= 2 * kHugePageBytes) madvise(mapped, bytes, MADV_HUGEPAGE);  // advice: failure is harmless
+  if (kept_from_forks) madvise(mapped, bytes, MADV_DONTFORK);
 }
 
 AlignedBuffer::~AlignedBuffer() {

@@ -71,26 +71,28 @@ class ThreadsEngine final : public ReadEngine {
       : images_(images),
         most_(std::min(static_cast<size_t>(options.depth), ReadPool::kMaxThreads)),
         max_read_(options.max_read),
-        buffers_(most_ * max_read_) {}
+        buffers_(most_ * max_read_, options.kept_from_forks) {}
 
   ~ThreadsEngine() override { abandon(); }
 
   const char* name() const noexcept override { return "threads"; }
 
   void start(std::span<const Read> reads, ReadSink& sink) override {
-    reads_ = reads;
     sink_ = &sink;
-    next_ = 0;
-    buffers_lent_ = 0;
+    base_ = 0;
     failed_ = false;
     error_ = nullptr;
     owner_ = getpid();
-    ReadPool::of_this_process().add(*this, std::min(reads.size(), most_));
+    begin(reads);
   }
 
   void finish() override {
     const bool inherited = !reads_.empty() && owner_ != getpid();
-    wait();
+    for (wait(); !failed_ && !inherited; wait()) {
+      const auto reads = sink_->more(true);
+      if (reads.empty()) break;
+      begin(reads);
+    }
     if (inherited) throw inherited_error();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
@@ -103,8 +105,16 @@ class ThreadsEngine final : public ReadEngine {
  private:
   friend class ReadPool;
 
+  void begin(std::span<const Read> reads) {
+    reads_ = reads;
+    next_ = 0;
+    buffers_lent_ = 0;
+    if (!reads.empty()) ReadPool::of_this_process().add(*this, std::min(reads.size(), most_));
+  }
+
   void wait() noexcept {
     if (!reads_.empty() && owner_ == getpid()) ReadPool::of_this_process().wait(*this);
+    base_ += reads_.size();
     reads_ = {};
   }
 
@@ -121,7 +131,7 @@ class ThreadsEngine final : public ReadEngine {
       std::byte* const target = read.into != nullptr ? read.into : buffer;
       try {
         read_extent(images_.images[read.image], read, target);
-        sink_->ready(i, target);
+        sink_->ready(base_ + i, target);
       } catch (...) {
         if (!failed_.exchange(true)) error_ = std::current_exception();
       }
@@ -135,6 +145,7 @@ class ThreadsEngine final : public ReadEngine {
   pid_t owner_ = 0;        ///< process whose pool has the batch: a forked child has nothing to wait for
   std::span<const Read> reads_;
   ReadSink* sink_ = nullptr;
+  size_t base_ = 0;  ///< reads of this batch that the sink gave before these
   std::atomic<size_t> next_{0};
   std::atomic<size_t> buffers_lent_{0};
   std::atomic<bool> failed_{false};

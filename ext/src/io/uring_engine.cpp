@@ -67,7 +67,7 @@ class UringEngine final : public ReadEngine {
  public:
   UringEngine(const ImageSet& images, const EngineOptions& options)
       : images_(images),
-        buffers_(static_cast<size_t>(options.depth) * options.max_read),
+        buffers_(static_cast<size_t>(options.depth) * options.max_read, options.kept_from_forks),
         max_read_(options.max_read),
         slots_(static_cast<size_t>(options.depth)) {
     free_.reserve(slots_.size());
@@ -95,7 +95,9 @@ class UringEngine final : public ReadEngine {
   void start(std::span<const Read> reads, ReadSink& sink) override {
     reads_ = reads;
     sink_ = &sink;
-    next_ = 0;
+    next_ = base_ = 0;
+    busy_ = true;
+    closed_ = false;
     error_ = nullptr;
     again_.clear();
     free_.clear();
@@ -112,24 +114,25 @@ class UringEngine final : public ReadEngine {
   }
 
   void finish() override {
-    const bool inherited = !reads_.empty() && owner_ != getpid();
+    const bool inherited = busy_ && owner_ != getpid();
     drain();
-    reads_ = {};
+    busy_ = false;
     if (inherited) throw inherited_error();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
   void abandon() noexcept override {
-    next_ = reads_.size();
+    closed_ = true;
     again_.clear();
     drain();
-    reads_ = {};
+    busy_ = false;
     error_ = nullptr;
   }
 
  private:
   struct Slot {
-    size_t read = 0;
+    Read read{};
+    size_t index = 0;
     uint32_t done = 0;
   };
 
@@ -145,7 +148,11 @@ class UringEngine final : public ReadEngine {
   }
 
   void drain() noexcept {
-    if (!ours()) in_flight_ = 0;  // the parent's
+    if (!ours()) {
+      in_flight_ = 0;  // the parent's
+      return;
+    }
+    fill();
     while (in_flight_ > 0 && submit(1)) {
       reap();
       fill();
@@ -156,7 +163,7 @@ class UringEngine final : public ReadEngine {
   /// is what it refuses. What it has not taken never begins.
   void give_up(int code) noexcept {
     error_ = std::make_exception_ptr(RingError(code, explain(code)));
-    next_ = reads_.size();
+    closed_ = true;
     while (in_flight_ > again_.size() + io_uring_sq_ready(ring_->get())) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       reap();
@@ -166,7 +173,7 @@ class UringEngine final : public ReadEngine {
   }
 
   std::byte* target(uint32_t s) const noexcept {
-    const Read& read = reads_[slots_[s].read];
+    const Read& read = slots_[s].read;
     return read.into != nullptr ? read.into : buffers_.data() + size_t{s} * max_read_;
   }
 
@@ -178,10 +185,17 @@ class UringEngine final : public ReadEngine {
       again_.pop_back();
       ++prepared;
     }
-    while (next_ < reads_.size() && !free_.empty()) {
+    while (!closed_ && !free_.empty()) {
+      if (next_ == reads_.size()) {
+        base_ += next_;
+        next_ = 0;
+        reads_ = sink_->more(in_flight_ == 0);
+        if (reads_.empty()) break;
+      }
       const uint32_t s = free_.back();
       free_.pop_back();
-      slots_[s] = Slot{next_++, 0};
+      slots_[s] = Slot{reads_[next_], base_ + next_, 0};
+      ++next_;
       prepare(s);
       ++in_flight_;
       ++prepared;
@@ -191,7 +205,7 @@ class UringEngine final : public ReadEngine {
 
   void prepare(uint32_t s) noexcept {
     const Slot& slot = slots_[s];
-    const Read& read = reads_[slot.read];
+    const Read& read = slot.read;
     // Never null: the ring has as many entries as there are slots, and every fill is followed by a submit.
     io_uring_sqe* sqe = io_uring_get_sqe(ring_->get());
     const int fd = images_.images[read.image].fd();
@@ -238,17 +252,17 @@ class UringEngine final : public ReadEngine {
 
   void complete(uint32_t s, int result) noexcept {
     Slot& slot = slots_[s];
-    const Read& read = reads_[slot.read];
+    const Read& read = slot.read;
     const ImageFile& image = images_.images[read.image];
     try {
       if (result == -EINTR || result == -EAGAIN) return retry(s);
       if (result < 0) throw read_error(image, read, slot.done, -result);
       slot.done = advance_read(image, read, slot.done, static_cast<uint32_t>(result));
       if (slot.done < read.need) return retry(s);
-      sink_->ready(slot.read, target(s));
+      sink_->ready(slot.index, target(s));
     } catch (...) {
       if (!error_) error_ = std::current_exception();
-      next_ = reads_.size();  // nothing new after an error
+      closed_ = true;  // nothing new after an error
     }
     release(s);
   }
@@ -276,7 +290,10 @@ class UringEngine final : public ReadEngine {
   std::vector<uint32_t> again_;  ///< slots whose read must be submitted again
   std::span<const Read> reads_;
   ReadSink* sink_ = nullptr;
-  size_t next_ = 0;       ///< first read not yet begun
+  size_t next_ = 0;       ///< first of them not yet begun
+  size_t base_ = 0;       ///< reads that the sink gave before them
+  bool busy_ = false;     ///< from start() to the end of finish() or abandon()
+  bool closed_ = true;    ///< nothing new is begun
   size_t in_flight_ = 0;  ///< reads begun and not ended
   std::exception_ptr error_;
 };

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -159,7 +160,8 @@ class GpuBatches:
         self._stream = cuda.Stream(device.index)
         self._process = os.getpid()
 
-    def stages(self, plan: EpochPlan, epoch: int) -> list[Stage]:
+    @contextmanager
+    def stages(self, plan: EpochPlan, epoch: int) -> Iterator[list[Stage]]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         sampler = self.sampler
@@ -169,7 +171,7 @@ class GpuBatches:
             return seeds, sampler.sample(seeds, epoch=epoch, batch=index)
 
         workers = 1 if isinstance(sampler, GpuSampler) else self._workers
-        return [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
+        yield [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
 
     def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
         """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""

@@ -149,7 +149,7 @@ class StagedRows:
             stats.append(self._table.gather(ids, rows, self._threads))
             note_fallback(stats[-1])
             if self._checks is not None:
-                self._checks.refuse(stats[-1], self._entry.node_type)
+                self._checks.refuse(stats[-1].bad_page, self._entry.node_type)
             self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, max_sms=max_sms)
             self._copied[turn].record(stream)
         return stats

@@ -22,6 +22,7 @@ struct MemoryTiers {
   const std::byte* gpu = nullptr;
   std::vector<const std::byte*> peers;
   const std::byte* cpu = nullptr;
+  const std::byte* ssd = nullptr;  ///< rows of the ssd tier, where they were all read into memory
 };
 
 /// An open engine over the images of the ssd tier; one batch of reads at a time (callers queue on the mutex). fork()
@@ -62,15 +63,15 @@ struct TieredTable {
 /// What one gather did. Arrays are indexed by Tier.
 struct GatherStats {
   std::array<int64_t, kNumTiers> rows{};
-  std::array<int64_t, kNumTiers> bytes{};        ///< rows * row_bytes
-  std::array<int64_t, kNumTiers> nanoseconds{};  ///< wall time; ssd runs from first submission to last
-                                                 ///< arrival and overlaps the others
-  int64_t reads = 0;                             ///< reads of SSD images
-  int64_t read_bytes = 0;                        ///< bytes asked of the SSD images, alignment included
-  int64_t direct_reads = 0;                      ///< reads that landed in `out` without a copy
-  int64_t bad_page = kNoPage;                    ///< logical page that differs from its checksum: `out` is then
-                                                 ///< unspecified
-  std::string fallback;                          ///< why the reader left io_uring, if it did in this gather
+  std::array<int64_t, kNumTiers> bytes{};  ///< rows * row_bytes
+  int64_t copy_nanoseconds = 0;            ///< wall time of copies from memory
+  int64_t read_nanoseconds = 0;            ///< from the first read's submission to the last arrival, beside copies
+  int64_t reads = 0;                       ///< reads of SSD images
+  int64_t read_bytes = 0;                  ///< bytes asked of the SSD images, alignment included
+  int64_t direct_reads = 0;                ///< reads that landed in `out` without a copy
+  int64_t bad_page = kNoPage;              ///< logical page that differs from its checksum: `out` is then
+                                           ///< unspecified
+  std::string fallback;  ///< why the reader left io_uring, if it did in this gather
 };
 
 /// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.
@@ -78,5 +79,11 @@ struct GatherStats {
 /// Throws InputError naming position, id and range when an id is outside [0, num_rows), before anything is
 /// written; IoError when a read fails (the contents of `out` are then unspecified).
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
+
+class RowBuffer;
+
+/// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids.
+GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
+                   const RowBuffer& buffer, std::byte* out, int threads);
 
 }  // namespace tiering

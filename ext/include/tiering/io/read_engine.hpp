@@ -33,11 +33,16 @@ class ReadSink {
   /// Called once per read that succeeded, in any order and possibly from several threads at once. `data` holds the
   /// read's first `need` bytes; it equals Read::into where that was given and the engine copies at all.
   virtual void ready(size_t index, const std::byte* data) noexcept = 0;
+  /// Called when the engine has begun all reads it was given and could take more: reads that follow, whose indices go
+  /// on where those before ended; none: there are no more for now. `wait`: nothing is in flight, so that the engine has
+  /// nothing to do until there are more; none then ends the batch. The reads must live until the next call.
+  virtual std::span<const Read> more([[maybe_unused]] bool wait) noexcept { return {}; }
 };
 
 struct EngineOptions {
   int depth = 128;               ///< reads in flight at most
   uint32_t max_read = 64 << 10;  ///< bytes of the longest read; size of a lent buffer
+  bool kept_from_forks = false;  ///< forked children get no copy of lent buffers, and must not use the engine
 };
 
 /// Runs one batch of reads at a time. Not thread-safe: callers take turns. In a forked child it forgets the batch of its
@@ -75,7 +80,8 @@ std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet&
 /// Page-aligned anonymous memory.
 class AlignedBuffer {
  public:
-  explicit AlignedBuffer(size_t bytes);
+  /// `kept_from_forks`: children do not have it, so that a fork while it is written to loses nothing.
+  explicit AlignedBuffer(size_t bytes, bool kept_from_forks = false);
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
   ~AlignedBuffer();

@@ -1,0 +1,199 @@
+// Bindings of ext/src/lookahead: the buffer in front of the ssd tier, and the price of its plans.
+#include <nanobind/stl/unique_ptr.h>
+
+#include <memory>
+#include <tiering/lookahead/row_buffer.hpp>
+
+#include "bound_table.hpp"
+#include "ndarray_types.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace tiering;
+using namespace tiering::bind;
+
+namespace {
+
+/// rows, bytes of a row, first page, stride, rows per page
+using Tables = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t>>;
+/// bytes of a row, slots
+using Pools = std::vector<std::pair<int64_t, int64_t>>;
+using RowLists = std::vector<Values<const uint32_t, "batches">>;
+using IdLists = std::vector<Values<const int64_t, "ids">>;
+
+SsdRows ssd_rows(const Tables& tables, int64_t page_bytes, int64_t num_images) {
+  std::vector<SsdTable> made;
+  for (const auto& [rows, row_bytes, first_page, stride, rows_per_page] : tables)
+    made.push_back({rows, row_bytes, {first_page, stride, rows_per_page, page_bytes, num_images}});
+  return SsdRows(std::move(made));
+}
+
+std::vector<SlotPool> slot_pools(const Pools& pools) {
+  std::vector<SlotPool> made;
+  for (const auto& [row_bytes, slots] : pools) made.push_back({row_bytes, slots});
+  return made;
+}
+
+/// The rows of the ssd tier among the ids of each table; those from `begins` on lie there.
+std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::span<const int64_t>>& ids,
+                                 const std::vector<int64_t>& begins) {
+  TIERING_EXPECT(ids.size() == rows.tables().size() && begins.size() == ids.size(), "ids: expected some of each table");
+  std::vector<uint32_t> found;
+  for (size_t t = 0; t < ids.size(); ++t) {
+    const int64_t past = begins[t] + rows.tables()[t].rows;
+    for (const int64_t id : ids[t]) {
+      TIERING_EXPECT(id >= 0 && id < past,
+                     "ids: expected ranks of 0.." + std::to_string(past - 1) + ", found " + std::to_string(id));
+      if (id >= begins[t]) found.push_back(rows.first(t) + static_cast<uint32_t>(id - begins[t]));
+    }
+  }
+  return found;
+}
+
+/// A buffer together with the arrays it points to.
+struct BoundBuffer {
+  Values<std::byte, "arena"> arena;
+  std::vector<Values<const uint32_t, "checksums">> checksums;
+  std::vector<int64_t> begins;
+  std::unique_ptr<RowBuffer> buffer;
+
+  bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
+
+  /// Rows of batch `batch`, table by table, as add() got it.
+  std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                  const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
+    const std::vector<uint32_t> slots = buffer->wait(batch);
+    std::vector<GatherStats> stats;
+    for (size_t t = 0, at = 0; t < tables.size(); ++t) {
+      const TieredTable& table = tables[t]->table;
+      const std::span<const int64_t> wanted = ids[t];
+      const RowsTarget out = checked_target(table, wanted, outs[t]);
+      const auto cold = static_cast<size_t>(
+          std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; }));
+      TIERING_EXPECT(at + cold <= slots.size(), "ids: expected those that the batch was planned with");
+      stats.push_back(tiering::gather(table, wanted, std::span(slots).subspan(at, cold), *buffer, out.data, threads));
+      at += cold;
+    }
+    buffer->release(batch);
+    return stats;
+  }
+};
+
+void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int64_t>& begins, int64_t page_bytes,
+                 const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& arena,
+                 const std::string& engine, const std::string& direct, int depth, int64_t max_read,
+                 const std::vector<Values<const uint32_t, "checksums">>& checksums) {
+  const std::span<std::byte> memory = arena;
+  auto buffer =
+      std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
+                                  images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
+                                  BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->plan().arena_bytes(),
+                 "arena: expected " + std::to_string(buffer->plan().arena_bytes()) + " bytes, found " +
+                     std::to_string(memory.size()));
+  new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
+}
+
+/// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
+Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_bytes, int64_t num_images,
+                                           const Pools& pools, int64_t window, int64_t horizon, const RowLists& batches,
+                                           const std::vector<int64_t>& gaps, int64_t align, int64_t max_read) {
+  const SsdRows rows = ssd_rows(tables, page_bytes, num_images);
+  LookaheadPlan plan(rows, slot_pools(pools));
+  plan.set_window(window, horizon);
+  std::vector<int64_t> found;
+  auto take = [&] {
+    while (plan.ready()) {
+      const Round round = plan.next();
+      found.insert(found.end(), {round.first, round.last, round.needed, static_cast<int64_t>(round.rows.size())});
+      for (const int64_t gap : gaps) {
+        const ReadCount count =
+            count_reads(rows, round.rows, num_images, {.align = align, .gap = gap, .max_read = max_read});
+        found.insert(found.end(), {count.reads, count.bytes});
+      }
+    }
+  };
+  for (const auto& batch : batches) {
+    const std::span<const uint32_t> given = batch;
+    plan.add({given.begin(), given.end()});
+    take();
+  }
+  plan.end();
+  take();
+  Buffer<int64_t> table(static_cast<int64_t>(found.size()));
+  std::copy(found.begin(), found.end(), table.data());
+  const size_t columns = 4 + 2 * gaps.size();
+  return {std::move(table), {found.size() / columns, columns}};
+}
+
+Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
+                                const IdLists& ids) {
+  const auto found = rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins);
+  Buffer<uint32_t> rows(static_cast<int64_t>(found.size()));
+  std::copy(found.begin(), found.end(), rows.data());
+  return rows;
+}
+
+}  // namespace
+
+void bind_lookahead(nb::module_& m) {
+  m.def(
+      "buffer_staging_bytes",
+      [](int64_t images, int depth, int64_t max_read) {
+        return RowBuffer::staging_bytes(images, {.depth = depth, .max_read = max_read});
+      },
+      "images"_a, "depth"_a, "max_read"_a);
+  m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
+  m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
+  m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
+        "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
+
+  nb::class_<BufferCounters>(m, "BufferCounters")
+      .def_ro("batches", &BufferCounters::batches)
+      .def_ro("rounds", &BufferCounters::rounds)
+      .def_ro("rows", &BufferCounters::rows)
+      .def_ro("needed", &BufferCounters::needed)
+      .def_ro("missed", &BufferCounters::missed)
+      .def_ro("reads", &BufferCounters::reads)
+      .def_ro("read_bytes", &BufferCounters::read_bytes)
+      .def_ro("used_bytes", &BufferCounters::used_bytes)
+      .def_ro("wait_nanoseconds", &BufferCounters::wait_nanoseconds)
+      .def_ro("idle_nanoseconds", &BufferCounters::idle_nanoseconds);
+
+  nb::class_<BoundBuffer>(m, "RowBuffer")
+      .def("__init__", &init_buffer, "tables"_a, "begins"_a, "page_bytes"_a, "images"_a, "pools"_a, "arena"_a,
+           "engine"_a = "auto", "direct"_a = "auto", "depth"_a = BufferOptions{}.depth,
+           "max_read"_a = BufferOptions{}.max_read, "checksums"_a = nb::make_tuple())
+      .def(
+          "begin",
+          [](BoundBuffer& self, int64_t window, int64_t horizon, int64_t gap) {
+            self.buffer->begin(window, horizon, gap);
+          },
+          "window"_a, "horizon"_a, "gap"_a, Release())
+      .def("add", &BoundBuffer::add, "ids"_a, Release())
+      .def(
+          "end", [](BoundBuffer& self) { return self.buffer->end(); }, Release())
+      .def(
+          "stop", [](BoundBuffer& self) { self.buffer->stop(); }, Release())
+      .def(
+          "cancel", [](BoundBuffer& self) { self.buffer->cancel(); }, Release())
+      .def(
+          "wait",
+          [](BoundBuffer& self, int64_t batch) {
+            self.buffer->wait(batch);
+            self.buffer->release(batch);
+          },
+          "batch"_a, Release())
+      .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
+      .def(
+          "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())
+      .def_prop_ro(
+          "counters", [](const BoundBuffer& self) { return self.buffer->counters(); }, Release())
+      .def_prop_ro(
+          "engine", [](const BoundBuffer& self) { return self.buffer->engine_name(); }, Release())
+      .def_prop_ro(
+          "fallback", [](const BoundBuffer& self) { return self.buffer->fallback(); }, Release())
+      .def_prop_ro("direct", [](const BoundBuffer& self) { return self.buffer->direct(); })
+      .def_prop_ro("note", [](const BoundBuffer& self) { return self.buffer->note(); })
+      .def_prop_ro("bad_page", [](const BoundBuffer& self) { return self.buffer->bad_page(); }, Release());
+}

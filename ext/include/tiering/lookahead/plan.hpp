@@ -1,0 +1,113 @@
+// Which rows of the ssd tier are read when, into which slots of a buffer, and which rows make room for them.
+//
+// Batches come in order, each with the rows that it needs. Consecutive batches form rounds: what a round needs and the
+// buffer lacks is read at once, in page order. A row stays until its slot is needed; the row that gives way is the one
+// whose next use is farthest, or not known, and among those of unknown use the last in rank (Belady's rule for what is
+// known). Nothing here reads: the same plan is carried out by RowBuffer and priced by simulations.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <tiering/buffer.hpp>
+#include <tiering/lookahead/ssd_rows.hpp>
+#include <vector>
+
+namespace tiering {
+
+inline constexpr uint32_t kNoSlot = ~uint32_t{0};
+
+/// Batches [first, last), numbered from the begin of the plan, and what has to be read for them.
+struct Round {
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t needed = 0;             ///< different rows that the batches use
+  std::vector<uint32_t> rows{};   ///< rows to read, ascending
+  std::vector<uint32_t> slots{};  ///< where each goes
+  std::vector<int64_t> after{};   ///< batches that must be done with the slot before: all before this number
+  std::vector<std::vector<uint32_t>> batch_slots{};  ///< per batch: the slot of each row, in the order they were given
+};
+
+/// Slots of one size: those of all tables with rows of so many bytes.
+struct SlotPool {
+  int64_t row_bytes = 0;
+  int64_t slots = 0;
+};
+
+class LookaheadPlan {
+ public:
+  /// `pools`: one for each size of row among the tables.
+  LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools);
+
+  /// `window`: batches of a round at most. `horizon`: batches behind a round whose rows are to be known before it is
+  /// planned, as far as there are any. No batch may wait.
+  void set_window(int64_t window, int64_t horizon);
+
+  /// Bytes that a plan holds for so many rows and slots, beside the rows of batches to come.
+  static int64_t state_bytes(int64_t rows, int64_t slots) { return 8 * rows + rows / 4 + 8 * slots; }
+
+  /// Takes the rows of the next batch, each once. Throws InputError where they are more than a pool has slots.
+  void add(std::vector<uint32_t> rows);
+  /// No batch follows those added: rounds need not wait for any. Undone by the next add().
+  void end() noexcept { ended_ = true; }
+  /// Whether a round can be planned.
+  bool ready() const noexcept;
+  /// Plans the next round; ready() must hold.
+  Round next();
+  /// Batches added and not planned.
+  int64_t waiting() const noexcept { return static_cast<int64_t>(future_.size()); }
+  /// Number of the first batch that is not planned.
+  int64_t first() const noexcept { return first_; }
+  /// Forgets batches that were added and not planned.
+  void drop_waiting();
+  /// The rows of a round did not arrive: their slots are empty.
+  void forget(const Round& round);
+
+  /// Whether a row is in the buffer, or will be when all rounds planned so far have been read.
+  bool holds(uint32_t row) const noexcept { return slot_of_[row] != kNoSlot; }
+  /// Address of a slot in the memory of all slots; its size is that of its pool's rows.
+  int64_t slot_offset(uint32_t slot) const noexcept;
+  /// Bytes of all slots.
+  int64_t arena_bytes() const noexcept;
+
+ private:
+  struct Pool {
+    int64_t row_bytes;
+    uint32_t begin, end;
+    int64_t offset;              ///< of slot `begin` in the arena
+    std::vector<uint32_t> free;  ///< the next to be given out last
+    int64_t needed;              ///< rows of the open round
+  };
+
+  bool extend();
+  void open_round();
+  void note_next_uses(int64_t from);
+  void make_room(Pool& pool, int64_t slots, int64_t past, std::vector<uint32_t>& given);
+  size_t pool_of(uint32_t row) noexcept;
+
+  const SsdRows& rows_;
+  int64_t window_ = 1, horizon_ = 0;
+  std::vector<Pool> pools_;
+  std::vector<size_t> pool_of_table_;
+  size_t table_ = 0;           ///< of the row that was looked up last
+  Buffer<uint32_t> slot_of_;   ///< per row
+  Buffer<uint32_t> next_use_;  ///< per row: the batch of its next use behind the open round, if it is one that waits
+  Buffer<uint64_t> wanted_;    ///< bit per row: the open round uses it
+  Buffer<uint64_t> resident_;  ///< bit per row: slot_of_ says where
+  Buffer<uint32_t> row_in_;    ///< per slot; kNoRow
+  Buffer<uint32_t> last_use_;  ///< per slot: one more than the number of the last batch that used it
+  std::deque<std::vector<uint32_t>> future_;  ///< batches from first_ on
+  int64_t first_ = 0;                         ///< the first batch of the open round
+  int64_t open_ = 0;                          ///< batches in it so far
+  bool full_ = false;                         ///< the next batch does not fit into it
+  bool ended_ = false;
+};
+
+/// What a round costs a disk, by reads that begin at rows and read through gaps of `gap` bytes at the most.
+struct ReadCount {
+  int64_t reads = 0;
+  int64_t bytes = 0;
+};
+ReadCount count_reads(const SsdRows& rows, std::span<const uint32_t> list, int64_t num_images, const ReadRules& rules);
+
+}  // namespace tiering

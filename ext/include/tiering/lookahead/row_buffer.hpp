@@ -1,0 +1,121 @@
+// A buffer in front of the ssd tier: what a plan says is read ahead, in page order, by threads of its own, and batches
+// are copied from memory tiers and slots.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <tiering/io/read_plan.hpp>
+#include <tiering/lookahead/plan.hpp>
+#include <vector>
+
+namespace tiering {
+
+struct BufferOptions {
+  std::string engine = "auto";   ///< io_uring, threads, mmap, or auto
+  int depth = 128;               ///< reads in flight for each image
+  int64_t max_read = 256 << 10;  ///< bytes of the longest read
+};
+
+/// What a buffer did since it was made, or since its counters were reset.
+struct BufferCounters {
+  int64_t batches = 0;
+  int64_t rounds = 0;
+  int64_t rows = 0;              ///< rows of the ssd tier that batches took
+  int64_t needed = 0;            ///< different rows per round
+  int64_t missed = 0;            ///< of these, read from the images
+  int64_t reads = 0;             ///< requests
+  int64_t read_bytes = 0;        ///< bytes of these requests
+  int64_t used_bytes = 0;        ///< bytes of the missed rows
+  int64_t wait_nanoseconds = 0;  ///< gathers that waited for reads
+  int64_t idle_nanoseconds = 0;  ///< readers with nothing in flight that waited for slots, over all images
+};
+
+/// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
+/// by one thread, wait() and release() for each batch in order by another, and cancel() when both have come to an end.
+class RowBuffer {
+ public:
+  /// `arena`: page-aligned memory of LookaheadPlan::arena_bytes(), which outlives this.
+  RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images, DirectMode direct,
+            BufferOptions options, PageChecksums checksums, std::byte* arena);
+  ~RowBuffer();
+  RowBuffer(const RowBuffer&) = delete;
+  RowBuffer& operator=(const RowBuffer&) = delete;
+
+  /// Bytes of buffers that the readers of so many images hold beside the arena.
+  static int64_t staging_bytes(int64_t images, const BufferOptions& options);
+
+  /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon` see
+  /// LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
+  void begin(int64_t window, int64_t horizon, int64_t gap);
+  /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
+  bool add(std::vector<uint32_t> rows);
+  /// No batch follows: plans the rest. False: cancelled.
+  bool end();
+  /// Lets add(), end() and wait() return, and readers begin nothing new. By anybody.
+  void stop() noexcept;
+  /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
+  void cancel() noexcept;
+
+  /// Waits until the rows of batch `batch` are there, and says where: an offset in the arena for each, in the order in
+  /// which they were given. The caller copies them, then calls release(). Throws what readers met.
+  std::vector<uint32_t> wait(int64_t batch);
+  /// Batch `batch` needs its slots no more; batches are released in order.
+  void release(int64_t batch);
+
+  const SsdRows& rows() const noexcept { return rows_; }
+  const std::byte* slot(uint32_t slot) const noexcept { return arena_ + plan_.slot_offset(slot); }
+  const LookaheadPlan& plan() const noexcept { return plan_; }
+  BufferCounters counters() const;
+  void reset_counters();
+  std::string engine_name() const;
+  std::string fallback() const;
+  bool direct() const noexcept { return images_.direct(); }
+  std::string note() const { return images_.note(); }
+  /// The first logical page that is not what its checksum says; kNoPage if there is none.
+  int64_t bad_page() const;
+
+ private:
+  struct Flight;
+  class Reader;
+
+  void run(uint32_t image);
+  void touch_arena();
+  void plan_rounds();
+  template <typename Enough>
+  bool plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough);
+  void finish_part(Flight& flight, const std::unique_lock<std::mutex>& lock);
+  void mark_done(Flight& flight);
+
+  SsdRows rows_;
+  ImageSet images_;
+  BufferOptions options_;
+  PageChecksums checksums_;
+  std::byte* arena_;
+  std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
+  LookaheadPlan plan_;
+  mutable std::mutex mutex_;  ///< guards the rest
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
+  int64_t base_ = 0;                             ///< the plan's number of batch 0
+  int64_t added_ = 0, released_ = 0;             ///< batches of this epoch
+  int64_t most_waiting_ = 0;                     ///< batches added and not planned
+  int64_t gap_ = 0;
+  int64_t changes_ = 0;  ///< counts what may let another round be planned
+  bool running_ = false;
+  bool touched_ = false;
+  int64_t bad_page_ = kNoPage;
+  std::string engine_name_, fallback_;
+  std::exception_ptr error_;
+  BufferCounters counters_;
+  std::vector<std::thread> readers_;
+  pid_t owner_ = 0;
+};
+
+}  // namespace tiering

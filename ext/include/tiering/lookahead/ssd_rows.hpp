@@ -1,0 +1,84 @@
+// Rows of the ssd tier of all node types as one sequence, in the order of their pages, and the reads that cover a set.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <tiering/io/read_engine.hpp>
+#include <tiering/io/tiers.hpp>
+#include <vector>
+
+namespace tiering {
+
+/// The rows of one node type that lie on SSD.
+struct SsdTable {
+  int64_t rows = 0;
+  int64_t row_bytes = 0;
+  SsdGeometry geometry;
+};
+
+/// Numbers the rows of several tables: a table's rows follow those of the tables before it, whose pages come first.
+class SsdRows {
+ public:
+  /// Throws InputError where pages of a table begin before those of the one before, or there are 2^32 - 1 rows or more.
+  explicit SsdRows(std::vector<SsdTable> tables);
+
+  const std::vector<SsdTable>& tables() const noexcept { return tables_; }
+  uint32_t count() const noexcept { return first_.back(); }
+  uint32_t first(size_t table) const noexcept { return first_[table]; }
+  /// The table of a row, beginning the search at `hint`: rows are mostly looked up in ascending order.
+  size_t table_of(uint32_t row, size_t hint = 0) const noexcept {
+    while (row < first_[hint]) --hint;
+    while (row >= first_[hint + 1]) ++hint;
+    return hint;
+  }
+
+ private:
+  std::vector<SsdTable> tables_;
+  std::vector<uint32_t> first_;  ///< per table, and behind the last
+};
+
+/// Reads begin and end at multiples of this, or of more where the disk wants it: its own unit, mostly.
+inline constexpr int64_t kReadAlignment = 4096;
+
+/// What reads of images have to keep to.
+struct ReadRules {
+  int64_t align = kReadAlignment;  ///< offsets and lengths are multiples of this
+  int64_t unit = 1;                ///< bytes that are needed whole: a page where checksums are compared
+  int64_t gap = 0;                 ///< bytes between two rows that one read reads through
+  int64_t max_read = 256 << 10;    ///< bytes of the longest read
+};
+
+/// One read and the rows, by place in the ascending list, of which it brings a part; others among them lie elsewhere.
+struct RowRead {
+  Read read{};
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+/// Cuts an ascending list of rows into reads of one image, in page order. Throws nothing, allocates nothing.
+class RowReads {
+ public:
+  RowReads(const SsdRows& rows, uint32_t image, const ReadRules& rules) : rows_(rows), image_(image), rules_(rules) {}
+
+  /// The next read from place `at` of the list on, with rows before `limit`; `at` moves past its rows. False: no row
+  /// before `limit` has bytes on this image.
+  bool next(std::span<const uint32_t> list, size_t& at, size_t limit, RowRead& found);
+
+  /// Bytes [begin, end) of the image that hold bytes of the row; empty where it has none here.
+  struct Extent {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  Extent extent(uint32_t row) noexcept;
+
+  /// Copies the part of a row that lies in bytes [offset, offset + data.size()) of the image.
+  void copy(uint32_t row, int64_t offset, std::span<const std::byte> data, std::byte* into) noexcept;
+
+ private:
+  const SsdRows& rows_;
+  uint32_t image_;
+  ReadRules rules_;
+  size_t table_ = 0;  ///< of the row that was looked at last
+};
+
+}  // namespace tiering

@@ -1,0 +1,405 @@
+// How a buffer is filled.
+//
+// One thread per image reads, with an engine of its own that is never drained between rounds: it takes the rounds in the
+// order of their planning, each in the order of its pages, and waits only for slots that batches still use. The thread
+// that adds batches plans; a round is done when all images are done with it.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <tiering/io/page_hash.hpp>
+#include <tiering/lookahead/row_buffer.hpp>
+#include <utility>
+
+namespace tiering {
+namespace {
+
+constexpr size_t kReadsAtOnce = 64;     // handed to an engine before the state is looked at again
+constexpr int64_t kRoundsAhead = 2;     // planned and not yet read
+constexpr int64_t kStaging = 64 << 20;  // bytes of buffers of an engine at the most
+constexpr int64_t kMinDepth = 8;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int fitting_depth(const BufferOptions& options) {
+  const int64_t most = std::max(kMinDepth, kStaging / options.max_read);
+  return static_cast<int>(std::min<int64_t>(options.depth, most));
+}
+
+}  // namespace
+
+struct RowBuffer::Flight {
+  Round round;
+  std::atomic<int64_t> parts;  ///< images that have not come to its end, and reads under way
+  bool done = false;           ///< guarded by the buffer's mutex
+};
+
+/// What one image is asked for, and what arrives from it.
+class RowBuffer::Reader final : public ReadSink {
+ public:
+  Reader(RowBuffer& buffer, const RowReads& reads, uint32_t image) : buffer_(buffer), reads_(reads), image_(image) {}
+
+  std::span<const Read> more(bool wait) noexcept override;
+  void ready(size_t index, const std::byte* data) noexcept override;
+  /// Another engine begins: what has not arrived is asked for again.
+  void restart() noexcept { again_ = true; }
+
+ private:
+  struct Pending {
+    std::shared_ptr<Flight> flight;
+    RowRead rows;
+    bool arrived = false;
+  };
+
+  bool intact(const Read& read, const std::byte* data) noexcept;
+  bool take_round() noexcept;
+
+  RowBuffer& buffer_;
+  RowReads reads_;
+  uint32_t image_;
+  std::shared_ptr<Flight> flight_;  ///< the round that is read
+  int64_t begun_ = -1;              ///< first batch of the round that was begun last
+  size_t at_ = 0, open_ = 0;        ///< rows of the round that were asked for, and that may be
+  std::deque<Pending> pending_;
+  size_t first_ = 0;  ///< index of the first that is pending
+  std::vector<Read> batch_;
+  bool again_ = false;
+};
+
+/// Begins the next round. The buffer's mutex is held.
+bool RowBuffer::Reader::take_round() noexcept {
+  for (const auto& flight : buffer_.flights_)
+    if (flight->round.first > begun_) {
+      flight_ = flight;
+      begun_ = flight->round.first;
+      at_ = open_ = 0;
+      return true;
+    }
+  return false;
+}
+
+std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
+  batch_.clear();
+  if (std::exchange(again_, false)) {
+    std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
+    first_ = 0;
+    for (const Pending& p : pending_) batch_.push_back(p.rows.read);
+    if (!batch_.empty()) return batch_;
+  }
+  while (!pending_.empty() && pending_.front().arrived) {
+    pending_.pop_front();
+    ++first_;
+  }
+  std::unique_lock lock(buffer_.mutex_);
+  while (buffer_.running_ && !buffer_.error_ && batch_.size() < kReadsAtOnce) {
+    if (flight_ || take_round()) {
+      const auto& rows = flight_->round.rows;
+      const auto& after = flight_->round.after;
+      while (open_ < rows.size() && after[open_] <= buffer_.base_ + buffer_.released_) ++open_;
+      if (RowRead found; reads_.next(rows, at_, open_, found)) {
+        ++flight_->parts;
+        pending_.push_back({flight_, found});
+        batch_.push_back(found.read);
+        buffer_.counters_.read_bytes += found.read.bytes;
+        continue;
+      }
+      if (open_ == rows.size()) {
+        buffer_.finish_part(*std::exchange(flight_, nullptr), lock);
+        continue;
+      }
+    }
+    if (!wait || !batch_.empty()) break;
+    const int64_t start = now();
+    buffer_.changed_.wait(lock);
+    buffer_.counters_.idle_nanoseconds += now() - start;
+  }
+  buffer_.counters_.reads += static_cast<int64_t>(batch_.size());
+  return batch_;
+}
+
+bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept {
+  if (buffer_.checksums_.empty()) return true;
+  const SsdGeometry& at = buffer_.rows_.tables().front().geometry;
+  for (int64_t from = 0; from < read.need; from += at.page_bytes) {
+    const int64_t page = (read.offset + from) / at.page_bytes;
+    if (page_hash(data + from, static_cast<size_t>(at.page_bytes)) == buffer_.checksums_[image_][size_t(page)])
+      continue;
+    const std::lock_guard lock(buffer_.mutex_);
+    const int64_t logical = page * at.num_images + image_;
+    if (buffer_.bad_page_ == kNoPage || logical < buffer_.bad_page_) buffer_.bad_page_ = logical;
+    if (!buffer_.error_)
+      buffer_.error_ = std::make_exception_ptr(IoError(EIO, "page " + std::to_string(logical) + " is damaged"));
+    buffer_.changed_.notify_all();
+    return false;
+  }
+  return true;
+}
+
+void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {
+  Pending& pending = pending_[index - first_];
+  const Round& round = pending.flight->round;
+  const Read& read = pending.rows.read;
+  if (intact(read, data)) {
+    RowReads reads = reads_;  // several threads may be here
+    for (size_t i = pending.rows.begin; i < pending.rows.end; ++i)
+      reads.copy(round.rows[i], read.offset, {data, read.need},
+                 buffer_.arena_ + buffer_.plan_.slot_offset(round.slots[i]));
+  }
+  pending.arrived = true;
+  if (--pending.flight->parts == 0) {
+    std::unique_lock lock(buffer_.mutex_);
+    buffer_.mark_done(*pending.flight);
+  }
+}
+
+RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images,
+                     DirectMode direct, BufferOptions options, PageChecksums checksums, std::byte* arena)
+    : rows_(std::move(rows)),
+      images_(ImageSet::open(images, direct)),
+      options_(std::move(options)),
+      checksums_(std::move(checksums)),
+      arena_(arena),
+      plan_(rows_, pools) {
+  if (options_.engine == "auto") {
+    fallback_ = uring_unavailable();
+    engine_name_ = fallback_.empty() ? "io_uring" : "threads";
+  } else {
+    engine_name_ = options_.engine;
+  }
+  for (const SsdTable& table : rows_.tables())  // the longest extent of a row on one image, with alignment at both ends
+    options_.max_read =
+        std::max(options_.max_read, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes +
+                                        2 * images_.offset_alignment);
+}
+
+RowBuffer::~RowBuffer() { cancel(); }
+
+int64_t RowBuffer::staging_bytes(int64_t images, const BufferOptions& options) {
+  return images * fitting_depth(options) * options.max_read;
+}
+
+void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
+  TIERING_EXPECT(readers_.empty(), "an epoch is under way");
+  plan_.set_window(window, horizon);
+  most_waiting_ = window + horizon + 1;
+  gap_ = gap;
+  {
+    const std::lock_guard lock(mutex_);
+    running_ = true;
+    error_ = nullptr;
+    bad_page_ = kNoPage;
+    added_ = released_ = 0;
+    owner_ = getpid();
+  }
+  for (uint32_t image = 0; image < images_.images.size(); ++image) readers_.emplace_back([this, image] { run(image); });
+  if (!std::exchange(touched_, true)) readers_.emplace_back([this] { touch_arena(); });
+}
+
+/// Lets the kernel give the arena its pages ahead of the readers, who come to its slots in order at first: the first
+/// touch takes as long as the copy into them.
+void RowBuffer::touch_arena() {
+  constexpr int64_t kStep = 4 << 20;
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of kernel 5.14; by value, because headers may be older
+  for (int64_t at = 0; at < plan_.arena_bytes(); at += kStep) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!running_) return;
+    }
+    const auto bytes = static_cast<size_t>(std::min(kStep, plan_.arena_bytes() - at));
+    if (madvise(arena_ + at, bytes, kPopulateWrite) != 0) return;  // then readers do it
+  }
+}
+
+void RowBuffer::run(uint32_t image) {
+  try {
+    const SsdGeometry& at = rows_.tables().front().geometry;
+    const ReadRules rules{.align = std::max(images_.offset_alignment, kReadAlignment),
+                          .unit = checksums_.empty() ? 1 : at.page_bytes,
+                          .gap = gap_,
+                          .max_read = options_.max_read};
+    Reader reader(*this, RowReads(rows_, image, rules), image);
+    const EngineOptions engine{.depth = fitting_depth(options_),
+                               .max_read = static_cast<uint32_t>(options_.max_read),
+                               .kept_from_forks = true};
+    auto read_all = [&](const std::string& name) {
+      const auto made = make_engine(name, images_, engine);
+      made->start({}, reader);
+      made->finish();
+    };
+    try {
+      read_all(engine_name());
+    } catch (const RingError& error) {
+      if (options_.engine != "auto") throw;
+      {
+        const std::lock_guard lock(mutex_);
+        fallback_ = error.what();
+        engine_name_ = "threads";
+      }
+      reader.restart();
+      read_all("threads");
+    }
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+    changed_.notify_all();
+  }
+}
+
+/// An image has come to the end of a round. The mutex is held.
+void RowBuffer::finish_part(Flight& flight, const std::unique_lock<std::mutex>&) {
+  if (--flight.parts == 0) mark_done(flight);
+}
+
+/// The mutex is held.
+void RowBuffer::mark_done(Flight& flight) {
+  flight.done = true;
+  ++changes_;
+  changed_.notify_all();
+}
+
+/// Plans what can be planned. `planning_` is held.
+void RowBuffer::plan_rounds() {
+  while (plan_.ready()) {
+    {
+      std::unique_lock lock(mutex_);
+      auto unread = [&] { return std::count_if(flights_.begin(), flights_.end(), [](auto& f) { return !f->done; }); };
+      if (!running_ || error_ || unread() >= kRoundsAhead) return;
+    }
+    auto flight = std::make_shared<Flight>();
+    flight->round = plan_.next();
+    flight->parts = static_cast<int64_t>(images_.images.size());
+    const std::lock_guard lock(mutex_);
+    ++counters_.rounds;
+    counters_.needed += flight->round.needed;
+    counters_.missed += static_cast<int64_t>(flight->round.rows.size());
+    size_t table = 0;
+    for (const uint32_t row : flight->round.rows) {
+      table = rows_.table_of(row, table);
+      counters_.used_bytes += rows_.tables()[table].row_bytes;
+    }
+    flights_.push_back(std::move(flight));
+    changed_.notify_all();
+  }
+}
+
+/// Plans until `enough()`, waiting for readers. False: cancelled, or readers met an error.
+template <typename Enough>
+bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough) {
+  for (;;) {
+    int64_t seen;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!running_ || error_) return false;
+      seen = changes_;
+    }
+    plan_rounds();
+    if (enough()) return true;
+    planning.unlock();
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !running_ || error_ || changes_ != seen; });
+    }
+    planning.lock();
+  }
+}
+
+bool RowBuffer::add(std::vector<uint32_t> rows) {
+  std::unique_lock planning(planning_);
+  if (!plan_until(planning, [&] { return plan_.waiting() < most_waiting_; })) return false;
+  const auto taken = static_cast<int64_t>(rows.size());
+  plan_.add(std::move(rows));
+  plan_rounds();
+  const std::lock_guard lock(mutex_);
+  ++added_;
+  counters_.rows += taken;
+  return true;
+}
+
+bool RowBuffer::end() {
+  std::unique_lock planning(planning_);
+  plan_.end();
+  return plan_until(planning, [&] { return plan_.waiting() == 0; });
+}
+
+std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
+  std::unique_lock lock(mutex_);
+  const int64_t number = base_ + batch, start = now();
+  for (;;) {
+    if (error_) std::rethrow_exception(error_);
+    TIERING_EXPECT(running_, "the epoch was ended");
+    for (const auto& flight : flights_)
+      if (number >= flight->round.first && number < flight->round.last && flight->done) {
+        counters_.wait_nanoseconds += now() - start;
+        ++counters_.batches;
+        return std::move(flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)]);
+      }
+    changed_.wait(lock);
+  }
+}
+
+void RowBuffer::release(int64_t batch) {
+  const std::lock_guard lock(mutex_);
+  released_ = batch + 1;
+  while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= base_ + released_)
+    flights_.pop_front();
+  ++changes_;
+  changed_.notify_all();
+}
+
+void RowBuffer::stop() noexcept {
+  if (readers_.empty() || owner_ != getpid()) return;
+  const std::lock_guard lock(mutex_);
+  running_ = false;
+  changed_.notify_all();
+}
+
+void RowBuffer::cancel() noexcept {
+  if (readers_.empty()) return;
+  if (owner_ != getpid()) {  // a fork, in which the readers do not exist
+    for (std::thread& reader : readers_) reader.detach();
+    readers_.clear();
+    return;
+  }
+  stop();
+  for (std::thread& reader : readers_) reader.join();
+  readers_.clear();
+  const std::lock_guard planning(planning_);
+  const std::lock_guard lock(mutex_);
+  for (; !flights_.empty(); flights_.pop_back())
+    if (!flights_.back()->done || error_) plan_.forget(flights_.back()->round);
+  plan_.drop_waiting();
+  base_ = plan_.first();
+}
+
+BufferCounters RowBuffer::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+void RowBuffer::reset_counters() {
+  const std::lock_guard lock(mutex_);
+  counters_ = {};
+}
+
+std::string RowBuffer::engine_name() const {
+  const std::lock_guard lock(mutex_);
+  return engine_name_;
+}
+
+std::string RowBuffer::fallback() const {
+  const std::lock_guard lock(mutex_);
+  return fallback_;
+}
+
+int64_t RowBuffer::bad_page() const {
+  const std::lock_guard lock(mutex_);
+  return bad_page_;
+}
+
+}  // namespace tiering

@@ -1,0 +1,144 @@
+"""How fast the disks of an ssd tier are read: the only two figures that plans of reading go by."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering import native
+from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import FormatError, InputError
+from tiering.units import format_bytes
+
+MEASURED = "measured"
+"""In the place of a file: measure the disks, or take what was measured before."""
+DEPTH = 128
+"""Random reads in flight, as the loader keeps them."""
+CACHE = ".tiering-disks.json"
+"""Beside a layout: what was measured, by device."""
+_PIECE = 1 << 20
+"""Bytes of a read in sequence."""
+_STREAMS = 8
+"""Reads in sequence side by side."""
+_SECONDS = 0.3
+"""A measurement of each figure, where a loader has to make it."""
+
+
+@dataclass(frozen=True)
+class DiskSpeed:
+    """A plain model of one or more disks: reads take as long as their requests or their bytes, whichever is more."""
+
+    reads_per_second: float
+    """Random reads of 4 KiB, many in flight."""
+    bytes_per_second: float
+    """In sequence, large reads."""
+
+    def seconds(self, reads: float, nbytes: float) -> float:
+        """Time of so many requests of so many bytes in all."""
+        return max(reads / self.reads_per_second, nbytes / self.bytes_per_second)
+
+    @property
+    def gap(self) -> int:
+        """Bytes that take as long as one request: so many are read through rather than skipped."""
+        return int(self.bytes_per_second / self.reads_per_second)
+
+    def __str__(self) -> str:
+        return f"{self.reads_per_second:,.0f} random reads/s, {format_bytes(self.bytes_per_second)}/s in sequence"
+
+
+def read_speed(path: Path) -> DiskSpeed:
+    """The model that a JSON file gives: ``reads_per_second`` and ``bytes_per_second``, as ``tiering doctor --json``."""
+    with storage_errors(path):
+        text = path.read_text()
+    try:
+        given = json.loads(text)
+        speed = DiskSpeed(float(given["reads_per_second"]), float(given["bytes_per_second"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{path}: expected a JSON object with numbers reads_per_second and bytes_per_second ({error!r})"
+        ) from None
+    if not (speed.reads_per_second > 0 and speed.bytes_per_second > 0):
+        raise InputError(f"{path}: reads_per_second and bytes_per_second: expected more than 0, found {speed}")
+    return speed
+
+
+def speed_of(images: Sequence[Path], page_bytes: int, model: str | Path, beside: Path) -> DiskSpeed:
+    """The model that `model` says: a file, or ``measured``: what was found before of these devices, else measured now.
+
+    What is measured is kept in `beside`, where that can be written.
+    """
+    if str(model) != MEASURED:
+        return read_speed(Path(model))
+    cache, key = beside / CACHE, "+".join(sorted({_device(image) for image in images}))
+    known: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = dict(json.loads(cache.read_text()))
+    with contextlib.suppress(KeyError, TypeError):
+        return DiskSpeed(**known[key])
+    speed = measure(images, page_bytes)
+    with contextlib.suppress(OSError):  # nobody needs the cache
+        with tempfile.NamedTemporaryFile("w", dir=beside, prefix=CACHE, delete=False) as file:
+            json.dump({**known, key: asdict(speed)}, file, indent=1)
+        Path(file.name).replace(cache)
+    return speed
+
+
+def _device(image: Path) -> str:
+    with storage_errors(image):
+        number = image.stat().st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def measure(images: Sequence[Path], page_bytes: int, seconds: float = _SECONDS) -> DiskSpeed:
+    """Read images at random and in sequence, all side by side. Cost: `seconds` twice."""
+    with storage_errors(images[0]):
+        reader = native.SsdReader([str(image) for image in images], page_bytes, "auto", DEPTH, "auto")
+    size = min(image.stat().st_size for image in images)
+    reads = random_reads(reader, size * len(images), seconds)
+    return DiskSpeed(reads, sequential_bytes([str(image) for image in images], size, reader.direct, seconds))
+
+
+def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
+    """Pages of 4 KiB per second, by the gather that training uses; `size`: bytes of the reader's files."""
+    pages = max(1, size // ALIGNMENT)
+    table = native.TieredTable(ALIGNMENT, [0, 0, 0, pages], None, [], None, reader, 0, ALIGNMENT, 1, ALIGNMENT)
+    batch = min(20_000, pages)
+    out = aligned_bytes(batch * ALIGNMENT).reshape(batch, ALIGNMENT)
+    rng, reads, start = np.random.default_rng(1), 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or not reads:
+        reads += table.gather(rng.integers(0, pages, batch), out).reads
+    return reads / elapsed
+
+
+def sequential_bytes(paths: Sequence[str], size: int, direct: bool, seconds: float = 60.0) -> float:
+    """Bytes per second of the first `size` bytes of each file, several pieces side by side, for `seconds` at most."""
+    files = [os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0)) for path in paths]
+    buffers = [aligned_bytes(_PIECE) for _ in range(_STREAMS * len(files))]
+    start = time.perf_counter()
+
+    def stream(k: int) -> int:
+        got = 0
+        for at in range(k // len(files) * _PIECE, size, _STREAMS * _PIECE):
+            got += os.preadv(files[k % len(files)], [buffers[k].data], at)
+            if time.perf_counter() - start > seconds:
+                break
+        return got
+
+    try:
+        with ThreadPoolExecutor(len(buffers)) as pool:
+            nbytes = sum(pool.map(stream, range(len(buffers))))
+        return nbytes / (time.perf_counter() - start)
+    finally:
+        for file in files:
+            os.close(file)

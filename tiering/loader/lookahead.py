@@ -1,0 +1,280 @@
+"""Batches sampled ahead of the consumer, so that what they need of the ssd tier is read before they need it.
+
+A batch is a pure function of ``(seed, epoch, index)``: it is sampled for its ids far ahead, kept while there is room,
+and else sampled again when its turn comes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import BudgetError, InputError
+from tiering.formats.layout import Layout
+from tiering.loader.disk_speed import MEASURED, DiskSpeed, speed_of
+from tiering.loader.gather import TieredFeatures
+from tiering.loader.lookahead_plan import UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
+from tiering.loader.options import MemoryOptions, ReadOptions
+from tiering.loader.process import ForkLock
+from tiering.loader.ssd import MAX_READ
+from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.memory import Budget
+from tiering.sampling import EpochPlan, SampledBatch, Sampler
+from tiering.units import format_bytes, format_count
+
+_log = logging.getLogger("tiering.loader")
+Ids = npt.NDArray[np.int64]
+
+_KNOWN_SHARE = 0.05
+"""Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
+_SLACK = 1.25
+"""A batch may need so many times what the largest of those sampled needs."""
+_TRIAL_SECONDS = 1.5
+"""Sampling before the first epoch, to choose the window by."""
+_TRIAL_BATCHES = 4096
+
+
+class Lookahead:
+    """How one loader looks ahead, and the buffer that it reads into.
+
+    Made by `Loader`. The first epoch samples some batches, chooses the window by simulated reading (see
+    `tiering.loader.lookahead_plan`) and makes the buffer; later ones go on with both.
+
+    Parameters
+    ----------
+    features
+        Tables whose ssd tier is read from disk.
+    budget
+        Memory, less what is held, outputs and samplers included.
+    output_bytes
+        Memory of batches that are ready or in the consumer's hands.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        features: Mapping[str, TieredFeatures],
+        sampler: Sampler,
+        reading: ReadOptions,
+        memory: MemoryOptions,
+        budget: Budget,
+        output_bytes: int,
+        workers: int,
+        threads: int,
+    ) -> None:
+        self.tables = SsdTables.of(layout, list(features))
+        self._layout, self._features, self._sampler = layout, dict(features), sampler
+        self._reading, self._memory, self._budget = reading, memory, budget
+        self._outputs, self._workers, self._threads = output_bytes, workers, threads
+        self.choice: Choice | None = None
+        """What was chosen; ``None`` before the first epoch."""
+        self.speed: DiskSpeed | None = None
+        """The model of the disks; ``None`` before the first epoch."""
+        self.buffer: SsdBuffer | None = None
+        """The buffer; ``None`` before the first epoch."""
+        self._kept_bytes = 0
+        self._lock = ForkLock()
+
+    @contextmanager
+    def epoch(self, plan: EpochPlan, epoch: int) -> Iterator[Epoch | None]:
+        """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does."""
+        with self._lock:
+            trial = self._prepare(plan, epoch) if self.choice is None else {}
+        assert self.choice is not None and self.buffer is not None
+        with self.buffer.epoch(self.choice) as reading:
+            if reading is None:
+                _log.warning("another epoch of this loader is under way: this one reads each batch by itself")
+                yield None
+                return
+            run = Epoch(self, reading, plan, epoch, trial)
+            try:
+                yield run
+            finally:
+                run.stop()
+
+    def sample(self, plan: EpochPlan, epoch: int, batch: int) -> SampledBatch:
+        """One batch."""
+        return self._sampler.sample(plan[batch], epoch=epoch, batch=batch)
+
+    @property
+    def workers(self) -> int:
+        """Threads that sample ahead."""
+        return self._workers
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory for what was sampled ahead, beside the rows' numbers."""
+        return self._kept_bytes
+
+    def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
+        """Rows of a batch; see `SsdBuffer.gather`."""
+        assert self.buffer is not None
+        self.buffer.gather(batch, ids, outs, self._threads)
+
+    def _prepare(self, plan: EpochPlan, epoch: int) -> dict[int, SampledBatch]:
+        """Sample some batches, choose, and make the buffer. Returns the samples."""
+        layout, tables = self._layout, self.tables
+        self.speed = speed_of(
+            layout.image_places, layout.page_bytes, self._memory.ssd_model or MEASURED, layout.path.absolute().parent
+        )
+        samples, rows = self._trial(plan, epoch)
+        largest: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        for batch in rows:
+            for row_bytes, count in tables.row_bytes_of(batch).items():
+                largest[row_bytes] = max(largest.get(row_bytes, 0), count)
+                sizes[row_bytes] = sizes.get(row_bytes, 0) + count
+        nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
+        edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
+        known = int(_KNOWN_SHARE * self._budget.left())
+        overhead = {
+            "outputs": self._outputs,
+            "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
+            "reads": native.buffer_staging_bytes(tables.images, int(self._reading.depth), MAX_READ),
+            "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
+            "batches to come": 2 * known,
+        }
+        fixed = sum(overhead.values())
+        least = sum(int(_SLACK * count) * (row_bytes + 8) for row_bytes, count in largest.items())
+        self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
+        pools = slots_for(tables, self._budget.left() - fixed, sizes)
+        for row_bytes, slots in pools:
+            if slots < largest.get(row_bytes, 0):
+                raise BudgetError(
+                    f"memory: a batch needs {format_count(largest[row_bytes])} rows of {row_bytes} bytes of the "
+                    f"ssd tier at once, and the buffer has room for {format_count(slots)}; give more memory, or use "
+                    "smaller batches"
+                )
+        self._kept_bytes = known
+        mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
+        most = max(2, int(known / (4 * mean)))
+        windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
+        self.choice = choose(tables, pools, rows, self.speed, windows, most)
+        self.buffer = SsdBuffer(layout, self._features, tables, pools, self._reading)
+        _log.info(
+            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %.4f s of reading a batch foreseen",
+            layout.path, format_bytes(self.buffer.arena.size),
+            ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
+            self.choice, self.speed, self.choice.seconds,
+        )  # fmt: skip
+        return samples
+
+    def _trial(self, plan: EpochPlan, epoch: int) -> tuple[dict[int, SampledBatch], list[Rows]]:
+        """The first batches of an epoch: as many as choosing may take, twice what memory could hold at the most."""
+        tables = self.tables
+        row_bytes = min(size for _, size, *_ in tables.rows)
+        enough = 2 * min(tables.num_rows, self._budget.left() // row_bytes)
+        samples: dict[int, SampledBatch] = {}
+        rows: list[Rows] = []
+        start, total, held = time.perf_counter(), 0, 0
+        for batch in range(min(len(plan), _TRIAL_BATCHES)):
+            sample = self.sample(plan, epoch, batch)
+            rows.append(tables.among(sample.nodes))
+            total += len(rows[-1])
+            held += sample_bytes(sample)
+            if held < _KNOWN_SHARE * self._budget.left() or not samples:
+                samples[batch] = sample
+            if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
+                break
+        return samples, rows
+
+
+class Epoch:
+    """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it."""
+
+    def __init__(
+        self, ahead: Lookahead, buffer: native.RowBuffer, plan: EpochPlan, epoch: int, trial: dict[int, SampledBatch]
+    ) -> None:
+        self._ahead, self._buffer, self._plan, self._epoch = ahead, buffer, plan, epoch
+        self._kept = dict(trial)
+        self._kept_bytes = sum(map(sample_bytes, self._kept.values()))
+        self._fed, self._stopped = 0, False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
+        self._thread.start()
+
+    def sample(self, batch: int) -> SampledBatch:
+        """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
+        with self._changed:
+            self._changed.wait_for(lambda: batch < self._fed or self._stopped or self._error is not None)
+            self._check()
+            kept = self._kept.pop(batch, None)
+            if kept is not None:
+                self._kept_bytes -= sample_bytes(kept)
+        return kept if kept is not None else self._ahead.sample(self._plan, self._epoch, batch)
+
+    def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
+        """Rows of the ssd tier's types for the batch; waits until they were read."""
+        try:
+            self._ahead.gather(batch, ids, outs)
+        except InputError:
+            self._check()
+            raise
+
+    def stop(self) -> None:
+        """End sampling and reading ahead. The thread has ended when this returns."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._buffer.stop()
+        self._thread.join()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _feed(self) -> None:
+        try:
+            self._feed_all()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+            self._buffer.stop()
+
+    def _feed_all(self) -> None:
+        ahead, count = self._ahead, len(self._plan)
+        waiting: deque[Future[SampledBatch]] = deque()
+        with ThreadPoolExecutor(ahead.workers, thread_name_prefix="tiering-look-ahead") as pool:
+            started = 0
+            for batch in range(count):
+                while started < count and len(waiting) <= ahead.workers:
+                    waiting.append(pool.submit(self._sample_or_take, started))
+                    started += 1
+                sample = waiting.popleft().result()
+                if not self._buffer.add([sample.nodes[t] for t in ahead.tables.types]):
+                    for future in waiting:
+                        future.cancel()
+                    return
+                self._keep(batch, sample)
+        self._buffer.end()
+
+    def _sample_or_take(self, batch: int) -> SampledBatch:
+        known = self._kept.get(batch)
+        return known if known is not None else self._ahead.sample(self._plan, self._epoch, batch)
+
+    def _keep(self, batch: int, sample: SampledBatch) -> None:
+        with self._changed:
+            self._fed = batch + 1
+            size = sample_bytes(sample)
+            if batch not in self._kept and self._kept_bytes + size <= self._ahead.kept_bytes:
+                self._kept[batch] = sample
+                self._kept_bytes += size
+            self._changed.notify_all()
+
+
+def sample_bytes(sample: SampledBatch) -> int:
+    """Memory of a sampled batch's arrays."""
+    edges = (e for hop in sample.hops for e in hop.values())
+    weights = sum(0 if e.weights is None else e.weights.nbytes for hop in sample.hops for e in hop.values())
+    return sum(ids.nbytes for ids in sample.nodes.values()) + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights

@@ -1,0 +1,147 @@
+"""How far to look ahead: the window, the horizon and the gap that make reading the ssd tier cheapest, by simulation.
+
+The simulation is the plan itself (`native.simulate_rounds`, see ``ext/include/tiering/lookahead/plan.hpp``) on batches
+that were sampled, priced by a `DiskSpeed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.formats.layout import Layout
+from tiering.loader.disk_speed import DiskSpeed
+
+Ids = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+UNLIMITED = 1 << 30
+"""A window of as many batches as the buffer has room for."""
+_HORIZON = 8
+"""Batches known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
+
+
+@dataclass(frozen=True)
+class SsdTables:
+    """The rows of the ssd tier of some node types, in the order of their pages."""
+
+    types: list[str]
+    rows: list[tuple[int, int, int, int, int]]
+    """Per type: rows, bytes of a row, first page, stride, rows per page."""
+    begins: list[int]
+    """Per type: the first rank that lies on SSD."""
+    page_bytes: int
+    images: int
+
+    @classmethod
+    def of(cls, layout: Layout, types: Sequence[str]) -> SsdTables:
+        """Those of a layout."""
+        entries = sorted((layout.type_layout(t) for t in types), key=lambda entry: entry.ssd_rows.first_page)
+        rows = [
+            (e.rows("ssd"), e.row_bytes, e.ssd_rows.first_page, e.ssd_rows.stride, e.ssd_rows.rows_per_page)
+            for e in entries
+        ]
+        begins = [entry.ranges["ssd"][0] for entry in entries]
+        return cls([e.node_type for e in entries], rows, begins, layout.page_bytes, layout.num_images)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all types."""
+        return sum(rows for rows, *_ in self.rows)
+
+    def among(self, nodes: Mapping[str, Ids]) -> Rows:
+        """The rows of a batch that lie on SSD, as the core numbers them."""
+        return native.ssd_rows_among(self.rows, self.page_bytes, self.begins, [nodes[t] for t in self.types])
+
+    def row_bytes_of(self, rows: Rows) -> dict[int, int]:
+        """How many of `rows` have so many bytes, by bytes of a row."""
+        ends = np.cumsum([count for count, *_ in self.rows])
+        found = np.bincount(np.searchsorted(ends, rows, "right"), minlength=len(self.rows))
+        sizes: dict[int, int] = {}
+        for (_, row_bytes, *_), count in zip(self.rows, found, strict=True):
+            sizes[row_bytes] = sizes.get(row_bytes, 0) + int(count)
+        return sizes
+
+    def type_of_page(self, page: int) -> str:
+        """The node type whose rows lie in a logical page."""
+        firsts = [first for _, _, first, _, _ in self.rows]
+        return self.types[max(0, int(np.searchsorted(firsts, page, "right")) - 1)]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How an epoch is read."""
+
+    window: int
+    """Batches whose missing rows are read together, at most; the buffer's room bounds them too."""
+    horizon: int
+    """Batches known behind a window before it is planned."""
+    gap: int
+    """Bytes between two rows that one read reads through."""
+    seconds: float = 0.0
+    """Reading per batch that the plan foresees."""
+    reads: float = 0.0
+    """Requests per batch."""
+    read_bytes: float = 0.0
+    """Bytes per batch."""
+
+    def __str__(self) -> str:
+        window = "as many as fit" if self.window == UNLIMITED else f"{self.window:,}"
+        return f"window {window} batches, horizon {self.horizon:,}, gap {self.gap:,} bytes"
+
+
+def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Slots by bytes of a row that `nbytes` hold; shares go by the bytes that batches use of each size (`sizes`)."""
+    total = {row_bytes: 0 for _, row_bytes, *_ in tables.rows}
+    for rows, row_bytes, *_ in tables.rows:
+        total[row_bytes] += rows
+    used = {row_bytes: row_bytes * max(1, sizes.get(row_bytes, 0)) for row_bytes in total}
+    left, shares = nbytes, sum(used.values())
+    pools = []
+    for row_bytes in sorted(total, key=lambda size: total[size] * size / used[size]):  # those that need least, first
+        slots = min(total[row_bytes], int(left * used[row_bytes] / shares) // (row_bytes + 8))
+        pools.append((row_bytes, slots))
+        left, shares = left - slots * (row_bytes + 8), shares - used[row_bytes]
+    return pools
+
+
+def choose(
+    tables: SsdTables,
+    pools: Sequence[tuple[int, int]],
+    batches: Sequence[Rows],
+    speed: DiskSpeed,
+    windows: Sequence[int] | None = None,
+    most_known: int = UNLIMITED,
+) -> Choice:
+    """The cheapest of `windows` (1, 2, 4, .. as far as `batches` tell; more than one) by simulated reading per batch.
+
+    `most_known`: batches whose rows may be held at once. What the first third of the batches needs fills the buffer and
+    is not counted.
+    """
+    rows = max(1.0, float(np.mean([len(batch) for batch in batches])))
+    reach = -(-2 * sum(slots for _, slots in pools) // int(rows) or 1)
+    if windows is None:
+        windows = [1 << k for k in range(max(1, len(batches)).bit_length()) if 1 << k <= max(1, len(batches) // 2)]
+        windows = [w for w in windows if w <= reach]
+    found = []
+    for window in windows:
+        horizon = max(1, min(max(window, reach), _HORIZON * window, most_known - window - 1))
+        gaps = [0, speed.gap]
+        table = native.simulate_rounds(
+            tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(batches), gaps
+        )
+        late = table[table[:, 0] >= len(batches) // 3] if len(table) > 1 else table
+        late = late if len(late) else table[-1:]
+        number = max(1, int((late[:, 1] - late[:, 0]).sum()))
+        for k, gap in enumerate(gaps):
+            reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
+            seconds = sum(speed.seconds(*each) for each in zip(reads, nbytes, strict=True))
+            found.append(
+                Choice(
+                    window, horizon, gap, seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
+                )
+            )
+    return min(found, key=lambda choice: (choice.seconds, choice.window))

@@ -1,0 +1,136 @@
+"""The buffer in front of a layout's ssd tier: one memory for rows of all node types, filled ahead of the batches."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import InputError, StorageError, TieringError
+from tiering.formats.layout import Layout
+from tiering.loader.gather import TieredFeatures
+from tiering.loader.lookahead_plan import Choice, SsdTables
+from tiering.loader.options import ReadOptions
+from tiering.loader.process import ForkLock, warn_once
+from tiering.loader.resident import anonymous
+from tiering.loader.ssd import MAX_READ, PageChecks
+
+Ids = npt.NDArray[np.int64]
+
+
+class SsdBuffer:
+    """Slots for rows of the ssd tier, of every node type that `features` has; one epoch at a time uses them.
+
+    Rows stay from epoch to epoch. `pools`: slots by bytes of a row, of `SsdTables.pools`.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        features: Mapping[str, TieredFeatures],
+        tables: SsdTables,
+        pools: Sequence[tuple[int, int]],
+        reading: ReadOptions,
+    ) -> None:
+        self.tables, self.pools, self._features = tables, list(pools), dict(features)
+        self._checks = PageChecks(layout) if reading.verify else None
+        self._layout, self._reading = layout, reading
+        self.arena = anonymous(max(1, sum(row_bytes * slots for row_bytes, slots in pools)))
+        self._busy, self._lock, self._process = False, ForkLock(), 0
+        self._native: native.RowBuffer | None = None
+
+    @property
+    def core(self) -> native.RowBuffer:
+        """The core's buffer, of this process: a fork begins with an empty one."""
+        if self._native is None or self._process != os.getpid():
+            if self._native is not None:
+                self.arena = anonymous(self.arena.size)
+            with suppress(AttributeError, OSError):  # a child must not copy what is being read into
+                _mapping(self.arena).madvise(mmap.MADV_DONTFORK)
+            self._native, self._process = self._open(), os.getpid()
+            self._busy = False
+        return self._native
+
+    def _open(self) -> native.RowBuffer:
+        reading, tables = self._reading, self.tables
+        buffer = native.RowBuffer(
+            tables.rows, tables.begins, tables.page_bytes, [str(path) for path in self._layout.image_places],
+            self.pools, self.arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
+            [] if self._checks is None else self._checks.arrays,
+        )  # fmt: skip
+        if buffer.note:
+            warn_once(f"ssd rows are read through the page cache: {buffer.note}")
+        return buffer
+
+    @contextmanager
+    def epoch(self, choice: Choice) -> Iterator[native.RowBuffer | None]:
+        """The core's buffer for one epoch; ``None`` where another epoch has it."""
+        buffer = self.core
+        with self._lock:
+            free, self._busy = not self._busy, True
+        if not free:
+            yield None
+            return
+        try:
+            with self.errors():
+                buffer.begin(choice.window, choice.horizon, choice.gap)
+            yield buffer
+        finally:
+            if self._process == os.getpid():
+                buffer.cancel()
+            self._busy = False
+
+    def gather(
+        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
+    ) -> None:
+        """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they are there."""
+        types = self.tables.types
+        buffer, features = self.core, [self._features[t] for t in types]
+        with self.errors():
+            stats = buffer.gather(
+                batch, [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads
+            )
+        for table, found in zip(features, stats, strict=True):
+            table.counters.add(found)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn the core's errors into those of the loader."""
+        try:
+            yield
+        except TieringError:
+            raise
+        except OSError as error:
+            page = self.core.bad_page
+            if page >= 0 and self._checks is not None:
+                self._checks.refuse(page, self.tables.type_of_page(page))
+            raise StorageError(error.errno, f"{error.strerror or error}") from error
+        except ValueError as error:
+            raise InputError(f"{self._layout.path}: {error}") from None
+        if self.core.fallback:
+            warn_once(
+                f"ssd rows are read by a pool of threads, because io_uring is not available: {self.core.fallback}"
+            )
+
+    def counters(self) -> dict[str, Any]:
+        """What the buffer did, JSON types only."""
+        found = self.core.counters
+        return {
+            "batches": found.batches, "rounds": found.rounds, "rows": found.rows, "rows_needed": found.needed,
+            "rows_read": found.missed, "reads": found.reads, "read_bytes": found.read_bytes,
+            "used_bytes": found.used_bytes, "wait_seconds": found.wait_nanoseconds * 1e-9,
+            "idle_seconds": found.idle_nanoseconds * 1e-9,
+        }  # fmt: skip
+
+
+def _mapping(array: npt.NDArray[np.uint8]) -> mmap.mmap:
+    base: Any = array
+    while not isinstance(base, mmap.mmap):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return base
