@@ -6,7 +6,7 @@ that were sampled, priced by a `DiskSpeed`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,8 @@ UNLIMITED = 1 << 30
 """A window of as many batches as the buffer has room for."""
 _HORIZON = 8
 """Batches known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
+_WORSE = 1.1
+"""Smaller windows are not tried where one is so many times worse than the best."""
 
 
 @dataclass(frozen=True)
@@ -116,32 +118,51 @@ def choose(
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
 ) -> Choice:
-    """The cheapest of `windows` (1, 2, 4, .. as far as `batches` tell; more than one) by simulated reading per batch.
+    """The cheapest of `windows` (unless given: .., 4, 2, 1 from what fits the buffer on) by simulated reading per batch.
 
-    `most_known`: batches whose rows may be held at once. What the first third of the batches needs fills the buffer and
-    is not counted.
+    Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
+    that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the batches
+    needs fills the buffer and is not counted.
     """
-    rows = max(1.0, float(np.mean([len(batch) for batch in batches])))
-    reach = -(-2 * sum(slots for _, slots in pools) // int(rows) or 1)
+    rows = max(1, int(np.mean([len(batch) for batch in batches])))
+    reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
-        windows = [1 << k for k in range(max(1, len(batches)).bit_length()) if 1 << k <= max(1, len(batches) // 2)]
-        windows = [w for w in windows if w <= reach]
-    found = []
+        most = max(1, min(reach, len(batches) // 2, most_known // 2))
+        windows = [1 << k for k in reversed(range(most.bit_length()))]
+    best: Choice | None = None
     for window in windows:
-        horizon = max(1, min(max(window, reach), _HORIZON * window, most_known - window - 1))
-        gaps = [0, speed.gap]
-        table = native.simulate_rounds(
-            tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(batches), gaps
+        horizons = {0, max(0, min(max(window, reach), _HORIZON * window, most_known - window - 1))}
+        found = min(
+            (choice for h in horizons for choice in _priced(tables, pools, batches, speed, window, h)), key=_cost
         )
-        late = table[table[:, 0] >= len(batches) // 3] if len(table) > 1 else table
-        late = late if len(late) else table[-1:]
-        number = max(1, int((late[:, 1] - late[:, 0]).sum()))
-        for k, gap in enumerate(gaps):
-            reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
-            seconds = sum(speed.seconds(*each) for each in zip(reads, nbytes, strict=True))
-            found.append(
-                Choice(
-                    window, horizon, gap, seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
-                )
-            )
-    return min(found, key=lambda choice: (choice.seconds, choice.window))
+        if best is not None and found.seconds > _WORSE * best.seconds:
+            break
+        best = found if best is None else min(best, found, key=_cost)
+    assert best is not None
+    return best
+
+
+def _cost(choice: Choice) -> tuple[float, int, int]:
+    return choice.seconds, choice.horizon, choice.window
+
+
+def _priced(
+    tables: SsdTables,
+    pools: Sequence[tuple[int, int]],
+    batches: Sequence[Rows],
+    speed: DiskSpeed,
+    window: int,
+    horizon: int,
+) -> Iterator[Choice]:
+    """What reading costs per batch, without and with reading through gaps."""
+    gaps = [0, speed.gap]
+    table = native.simulate_rounds(
+        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(batches), gaps
+    )
+    late = table[table[:, 0] >= len(batches) // 3]
+    late = late if len(late) else table[-1:]
+    number = max(1, int((late[:, 1] - late[:, 0]).sum()))
+    for k, gap in enumerate(gaps):
+        reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
+        seconds = float(np.maximum(reads / speed.reads_per_second, nbytes / speed.bytes_per_second).sum())
+        yield Choice(window, horizon, gap, seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number)
