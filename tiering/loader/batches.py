@@ -184,30 +184,36 @@ class HostBatches:
     """Memory for features."""
 
     @contextmanager
-    def stages(self, plan: EpochPlan, epoch: int) -> Iterator[list[Stage]]:
-        """Steps in the background, for batch numbers: sampling, several batches side by side, then extraction."""
+    def stages(self, plan: EpochPlan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
+        """Steps in the background, for places in `order`, the batches of the plan that are made: sampling, several
+        batches side by side, then extraction.
+        """
 
-        def sample(batch: int) -> SampledBatch:
-            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
+        def sample(place: int) -> SampledBatch:
+            return self.sampler.sample(plan[order[place]], epoch=epoch, batch=order[place])
 
-        with nullcontext() if self.lookahead is None else self.lookahead.epoch(plan, epoch) as ahead:
-            yield [
-                Stage("sampling", sample if ahead is None else ahead.sample, self.workers),
-                Stage("extraction", lambda sampled: self._extract(sampled, ahead)),
-            ]
+        with nullcontext() if self.lookahead is None else self.lookahead.epoch(len(order), sample) as ahead:
+            if ahead is None:
+                steps = [Stage("sampling", sample, self.workers), Stage("extraction", self._extract)]
+            else:
+                steps = [
+                    Stage("sampling", lambda place: (place, ahead.sample(place)), self.workers),
+                    Stage("extraction", lambda given: self._extract(given[1], ahead, given[0])),
+                ]
+            yield steps
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, sampled: SampledBatch, ahead: Epoch | None) -> Batch:
+    def _extract(self, sampled: SampledBatch, ahead: Epoch | None = None, place: int = 0) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}
         together: list[str] = [] if self.lookahead is None or ahead is None else self.lookahead.tables.types
         if ahead is not None:
             outs = {t: rows[t].view(torch.uint8).numpy() for t in together}
-            ahead.gather(sampled.batch, {t: sampled.nodes[t] for t in together}, outs)
+            ahead.gather(place, {t: sampled.nodes[t] for t in together}, outs)
         for t, source in self.features.items():
             if t not in together:
                 rows[t] = source.gather(sampled.nodes[t], **({} if rows[t] is None else {"out": rows[t]}))

@@ -25,6 +25,7 @@ from tiering.loader.gpu.peers import find_group
 from tiering.loader.lookahead import Lookahead, sample_bytes
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
+from tiering.loader.ranks import find_rank
 from tiering.memory import parse_memory
 from tiering.sampling import NeighborSampler, Sampler, make_sampler
 from tiering.units import format_count, parse_bytes, parse_threads
@@ -62,6 +63,8 @@ class Loader:
             graph.verify_reads()
         self.node_type, self.seeds = _find_seeds(graph, str(layout.artifact.path), options.seeds)
         """Type of the seeds; their ids (ranks), int64, in the order of the source."""
+        self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
+        """This process among those that train together."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
         self.lookahead: Lookahead | None = None
@@ -74,7 +77,11 @@ class Loader:
         self._batches = self._find_source(labels)
         self._mapped = list(_mapped_files(graph))
         self._next_epoch = 0
-        self._plan(0)  # nonsense shows now, not in the first epoch
+        if not self._share(len(self._plan(0))):  # nonsense shows now, not in the first epoch
+            raise InputError(
+                f"drop_last: {format_count(len(self.seeds))} seeds make fewer batches of {self.batch_size} than there "
+                f"are processes ({self.rank.world_size}); use smaller batches"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.options.device.index is not None:
@@ -95,16 +102,20 @@ class Loader:
         return list(self.sampler.edge_relations)
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """Batches per epoch, of this process."""
         full, rest = divmod(len(self.seeds), self.batch_size)
-        return full if self.options.seeds.drop_last or not rest else full + 1
+        return len(self._share(full if self.options.seeds.drop_last or not rest else full + 1))
+
+    def _share(self, count: int) -> list[int]:
+        """Numbers of this process's batches among those of an epoch."""
+        return self.rank.batches(count, self.options.seeds.drop_last)
 
     def __iter__(self) -> Iterator[Batch]:
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         return self.epoch(epoch)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of one epoch, in order.
+        """Batches of one epoch, in order: those of this process, where several train together (`Loader.rank`).
 
         Raises
         ------
@@ -112,15 +123,16 @@ class Loader:
             In the consumer's loop, if sampling or extraction fails in the background; its cause is the error itself.
         """
         plan, batches = self._plan(epoch), self._batches
+        order = self._share(len(plan))
         ahead = int(self.options.pipeline.workers + self.options.pipeline.prefetch)
-        with batches.stages(plan, epoch) as (first, *rest):
+        with batches.stages(plan, epoch, order) as (first, *rest):
 
-            def checked(index: int) -> Any:
+            def checked(place: int) -> Any:
                 _check_mapped(self._mapped)
-                return first.run(index)
+                return first.run(place)
 
             stages = [replace(first, run=checked), *rest]
-            ready = run_stages(len(plan), stages, ahead, f"epoch {epoch}, batch")
+            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch")
             with closing(ready):  # type: ignore[type-var]
                 for made in ready:
                     yield batches.receive(made)
@@ -170,7 +182,7 @@ class Loader:
             return {t: self.layout.open_table(t, reading, _HOST, promoted=True) for t in cold}
         threads = parse_threads(reading.threads)
         self.lookahead = Lookahead(
-            artifact, cold, self.sampler, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads
+            artifact, cold, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads
         )
         return dict(cold)
 

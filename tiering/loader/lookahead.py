@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -28,11 +28,12 @@ from tiering.loader.process import ForkLock
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.memory import Budget
-from tiering.sampling import EpochPlan, SampledBatch, Sampler
+from tiering.sampling import SampledBatch
 from tiering.units import format_bytes, format_count
 
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
+Sample = Callable[[int], SampledBatch]
 
 _KNOWN_SHARE = 0.05
 """Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
@@ -63,7 +64,6 @@ class Lookahead:
         self,
         layout: Layout,
         features: Mapping[str, TieredFeatures],
-        sampler: Sampler,
         reading: ReadOptions,
         memory: MemoryOptions,
         budget: Budget,
@@ -72,7 +72,7 @@ class Lookahead:
         threads: int,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
-        self._layout, self._features, self._sampler = layout, dict(features), sampler
+        self._layout, self._features = layout, dict(features)
         self._reading, self._memory, self._budget = reading, memory, budget
         self._outputs, self._workers, self._threads = output_bytes, workers, threads
         self.choice: Choice | None = None
@@ -85,25 +85,24 @@ class Lookahead:
         self._lock = ForkLock()
 
     @contextmanager
-    def epoch(self, plan: EpochPlan, epoch: int) -> Iterator[Epoch | None]:
-        """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does."""
+    def epoch(self, count: int, sample: Sample) -> Iterator[Epoch | None]:
+        """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
+
+        `sample` makes batch 0, 1, .. below `count`.
+        """
         with self._lock:
-            trial = self._prepare(plan, epoch) if self.choice is None else {}
+            trial = self._prepare(count, sample) if self.choice is None else {}
         assert self.choice is not None and self.buffer is not None
         with self.buffer.epoch(self.choice) as reading:
             if reading is None:
                 _log.warning("another epoch of this loader is under way: this one reads each batch by itself")
                 yield None
                 return
-            run = Epoch(self, reading, plan, epoch, trial)
+            run = Epoch(self, reading, count, sample, trial)
             try:
                 yield run
             finally:
                 run.stop()
-
-    def sample(self, plan: EpochPlan, epoch: int, batch: int) -> SampledBatch:
-        """One batch."""
-        return self._sampler.sample(plan[batch], epoch=epoch, batch=batch)
 
     @property
     def workers(self) -> int:
@@ -120,13 +119,13 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
-    def _prepare(self, plan: EpochPlan, epoch: int) -> dict[int, SampledBatch]:
+    def _prepare(self, count: int, sample: Sample) -> dict[int, SampledBatch]:
         """Sample some batches, choose, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
         self.speed = speed_of(
             layout.image_places, layout.page_bytes, self._memory.ssd_model or MEASURED, layout.path.absolute().parent
         )
-        samples, rows = self._trial(plan, epoch)
+        samples, rows = self._trial(count, sample)
         largest: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for batch in rows:
@@ -168,7 +167,7 @@ class Lookahead:
         )  # fmt: skip
         return samples
 
-    def _trial(self, plan: EpochPlan, epoch: int) -> tuple[dict[int, SampledBatch], list[Rows]]:
+    def _trial(self, count: int, draw: Sample) -> tuple[dict[int, SampledBatch], list[Rows]]:
         """The first batches of an epoch: as many as choosing may take, twice what memory could hold at the most."""
         tables = self.tables
         row_bytes = min(size for _, size, *_ in tables.rows)
@@ -176,8 +175,8 @@ class Lookahead:
         samples: dict[int, SampledBatch] = {}
         rows: list[Rows] = []
         start, total, held = time.perf_counter(), 0, 0
-        for batch in range(min(len(plan), _TRIAL_BATCHES)):
-            sample = self.sample(plan, epoch, batch)
+        for batch in range(min(count, _TRIAL_BATCHES)):
+            sample = draw(batch)
             rows.append(tables.among(sample.nodes))
             total += len(rows[-1])
             held += sample_bytes(sample)
@@ -192,9 +191,9 @@ class Epoch:
     """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it."""
 
     def __init__(
-        self, ahead: Lookahead, buffer: native.RowBuffer, plan: EpochPlan, epoch: int, trial: dict[int, SampledBatch]
+        self, ahead: Lookahead, buffer: native.RowBuffer, count: int, sample: Sample, trial: dict[int, SampledBatch]
     ) -> None:
-        self._ahead, self._buffer, self._plan, self._epoch = ahead, buffer, plan, epoch
+        self._ahead, self._buffer, self._count, self._draw = ahead, buffer, count, sample
         self._kept = dict(trial)
         self._kept_bytes = sum(map(sample_bytes, self._kept.values()))
         self._fed, self._stopped = 0, False
@@ -211,7 +210,7 @@ class Epoch:
             kept = self._kept.pop(batch, None)
             if kept is not None:
                 self._kept_bytes -= sample_bytes(kept)
-        return kept if kept is not None else self._ahead.sample(self._plan, self._epoch, batch)
+        return kept if kept is not None else self._draw(batch)
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Rows of the ssd tier's types for the batch; waits until they were read."""
@@ -243,7 +242,7 @@ class Epoch:
             self._buffer.stop()
 
     def _feed_all(self) -> None:
-        ahead, count = self._ahead, len(self._plan)
+        ahead, count = self._ahead, self._count
         waiting: deque[Future[SampledBatch]] = deque()
         with ThreadPoolExecutor(ahead.workers, thread_name_prefix="tiering-look-ahead") as pool:
             started = 0
@@ -261,7 +260,7 @@ class Epoch:
 
     def _sample_or_take(self, batch: int) -> SampledBatch:
         known = self._kept.get(batch)
-        return known if known is not None else self._ahead.sample(self._plan, self._epoch, batch)
+        return known if known is not None else self._draw(batch)
 
     def _keep(self, batch: int, sample: SampledBatch) -> None:
         with self._changed:

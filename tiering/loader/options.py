@@ -81,7 +81,13 @@ class SeedOptions:
     shuffle: bool = True
     """``False``: seeds in the order given, for validation."""
     drop_last: bool = False
-    """Leave out a last batch that is short."""
+    """Leave out a last batch that is short; with several processes, batches that not all of them would get."""
+    rank: int | None = None
+    """Number of this process among those that train together. Each gets batches of its own, equally many, which are
+    together those of one process alone. Unless told: of torch's default process group, or of ``torchrun``'s
+    environment."""
+    world_size: int | None = None
+    """How many processes train together; 1: this process gets all batches."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -161,12 +161,13 @@ class GpuBatches:
         self._process = os.getpid()
 
     @contextmanager
-    def stages(self, plan: EpochPlan, epoch: int) -> Iterator[list[Stage]]:
+    def stages(self, plan: EpochPlan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         sampler = self.sampler
 
-        def sample(index: int) -> tuple[dict[str, Ids], Any]:
+        def sample(place: int) -> tuple[dict[str, Ids], Any]:
+            index = order[place]
             seeds = plan[index]
             return seeds, sampler.sample(seeds, epoch=epoch, batch=index)
 

@@ -1,0 +1,100 @@
+"""Epochs of the loader, by one way to get feature rows, in a process of its own: prints a JSON line of seconds.
+
+``python epoch.py SIDE LAYOUT JSON``: the options are keywords of `TieredLayout.loader`, and ``batches`` (of an epoch,
+at most), ``epochs``, ``table`` (the rows in one file, by rank) and ``threads`` of the memory maps.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import tiering
+from tiering.artifacts.manifest import storage_dtype
+from tiering.memory import own_memory
+
+
+class MappedRows:
+    """Rows of a file through a memory map: as people write it, or with random access announced and many threads."""
+
+    def __init__(self, path: Path, dtype: str, shape: tuple[int, int], threads: int) -> None:
+        self._rows = np.memmap(path, storage_dtype(dtype), "r", shape=shape)
+        self._dtype = getattr(torch, dtype)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = threads
+        if threads > 1:
+            self._rows._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+
+    def gather(self, ids: Any) -> torch.Tensor:
+        """Rows of `ids`."""
+        wanted: npt.NDArray[np.int64] = np.asarray(ids)
+        if self._pool is None:
+            rows = self._rows[wanted]
+        else:
+            rows = np.empty((wanted.size, self._rows.shape[1]), self._rows.dtype)
+            cuts = np.linspace(0, wanted.size, 8 * self._threads + 1).astype(int)
+
+            def part(k: int) -> None:
+                first, last = cuts[k], cuts[k + 1]
+                np.take(self._rows, wanted[first:last], axis=0, out=rows[first:last], mode="clip")
+
+            list(self._pool.map(part, range(len(cuts) - 1)))
+        return torch.from_numpy(rows.view(np.uint8)).view(self._dtype)
+
+
+def main() -> None:
+    """Run the epochs that the arguments ask for."""
+    side, path, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    most, epochs, table = options.pop("batches"), options.pop("epochs"), options.pop("table")
+    threads, memory = options.pop("threads"), options.pop("memory")
+    layout = tiering.open(path)
+    node_type = layout.feature_types[0]
+    features: Any = "tiers"
+    if side in ("memmap", "memmap, 16 threads"):
+        entry = layout.artifact.type_layout(node_type)
+        features = MappedRows(Path(table), entry.dtype, (entry.num_nodes, entry.dim), threads if "16" in side else 1)
+    elif side == "memory":
+        memory = "auto"
+    elif side == "tiers":
+        memory = "tiers"
+    torch.zeros(1)
+    start = time.perf_counter()
+    loader = layout.loader(features=features, memory=memory, **options)
+    times = {"made": time.perf_counter() - start, "epochs": [], "first": []}
+    for epoch in range(epochs):
+        start, count, rows = time.perf_counter(), 0, 0
+        for batch in loader.epoch(epoch):
+            if not count:
+                times["first"].append(time.perf_counter() - start)
+            count, rows = count + 1, rows + len(batch.x)
+            if count == most:
+                break
+        times["epochs"].append(time.perf_counter() - start)
+    ahead = getattr(loader, "lookahead", None)
+    print(
+        json.dumps(
+            {
+                **times, "batches": count, "rows": rows, "own": own_memory(),
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "pid": os.getpid(),
+                "choice": str(ahead.choice) if ahead else None,
+                "foreseen": ahead.choice.seconds if ahead else None,
+                "speed": str(ahead.speed) if ahead else None,
+                "buffer": ahead.buffer.counters() if ahead else None,
+            }
+        )
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Several processes that train together: together they get the batches of one process alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiering.errors import InputError
+from tiering.loader import open_layout
+from tiering.loader.ranks import Rank, find_rank
+
+
+@given(st.integers(1, 60), st.integers(1, 8), st.booleans())
+def test_shares_are_equal_and_cover_the_epoch(count: int, world_size: int, drop_last: bool) -> None:
+    shares = [Rank(rank, world_size).batches(count, drop_last) for rank in range(world_size)]
+    assert len({len(share) for share in shares}) == 1
+    turns = [batch for turn in zip(*shares, strict=True) for batch in turn]
+    if drop_last:
+        assert turns == list(range(count // world_size * world_size))
+    else:
+        assert turns == [batch % count for batch in range(-(-count // world_size) * world_size)]
+
+
+def run(path: str, rank: int, size: int, way: str, folder: str, answers: Any) -> None:
+    import torch.distributed as dist
+
+    torchrun = {"RANK": str(rank), "WORLD_SIZE": str(size)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in torchrun.items() if way == "environment" else ():
+            patch.setenv(name, value)
+        if way == "gloo":
+            dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
+        told = {"rank": rank, "world_size": size} if way == "told" else {}
+        loader = open_layout(path).loader(batch_size=16, fanouts=(3, 2), seed=5, **told)
+        epoch = [(batch.index, batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(1)]
+        assert len(epoch) == len(loader)
+        answers.put((rank, epoch))
+        if way == "gloo":
+            dist.barrier()
+            dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "size"), [("gloo", 2), ("gloo", 4), ("environment", 2), ("told", 3)])
+def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, way: str, size: int) -> None:
+    layout = build(kit.small_graph())
+    alone = {b.index: b for b in layout.loader(batch_size=16, fanouts=(3, 2), seed=5, rank=0, world_size=1).epoch(1)}
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    arguments = (str(layout.path), size, way, str(tmp_path))
+    ranks = [
+        context.Process(target=run, args=(arguments[0], rank, *arguments[1:], answers), daemon=True)
+        for rank in range(size)
+    ]
+    for process in ranks:
+        process.start()
+    shares = dict(answers.get(timeout=120) for _ in ranks)
+    for process in ranks:
+        process.join(60)
+        assert process.exitcode == 0
+    assert sorted(shares) == list(range(size))
+    seen = set()
+    for rank, share in shares.items():
+        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
+        for index, seeds, rows in share:
+            np.testing.assert_array_equal(seeds, alone[index].seeds.numpy())
+            np.testing.assert_array_equal(rows, alone[index].x.numpy())
+            seen.add(index)
+    assert seen == set(alone)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "words"),
+    [
+        (1, None, "give both or none, found rank=1, world_size=None"),
+        (2, 2, r"rank: expected 0\.\.1 of world_size=2, found 2"),
+        (-1, 2, "found -1"),
+        ("0", 2, "rank: expected a whole number, found '0'"),
+        (0, True, "world_size: expected a whole number, found True"),
+    ],
+)
+def test_ranks_that_there_are_not(rank: Any, world_size: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        find_rank(rank, world_size)
+
+
+def test_fewer_batches_than_processes(kit: Any, build: Any) -> None:
+    layout = build(kit.small_graph())
+    with pytest.raises(InputError, match="make fewer batches of 128 than there are processes"):
+        layout.loader(batch_size=128, fanouts=(3,), drop_last=True, rank=0, world_size=400)
+    assert len(layout.loader(batch_size=128, fanouts=(3,), rank=399, world_size=400)) == 1
