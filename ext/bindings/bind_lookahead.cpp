@@ -115,6 +115,9 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
   };
   for (const auto& batch : batches) {
     const std::span<const uint32_t> given = batch;
+    for (const uint32_t row : given)
+      TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
+                                             ", found " + std::to_string(row));
     plan.add({given.begin(), given.end()});
     take();
   }
