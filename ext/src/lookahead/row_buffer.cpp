@@ -28,8 +28,26 @@ int64_t now() {
 }
 
 int fitting_depth(const BufferOptions& options) {
+  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
+                 "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
+  TIERING_EXPECT(options.max_read >= 1, "max_read: expected at least 1, found " + std::to_string(options.max_read));
   const int64_t most = std::max(kMinDepth, kStaging / options.max_read);
   return static_cast<int>(std::min<int64_t>(options.depth, most));
+}
+
+/// Every page that holds rows has a checksum, where there are any.
+void expect_checksums(const SsdRows& rows, const PageChecksums& checksums) {
+  if (checksums.empty()) return;
+  const int64_t images = rows.tables().front().geometry.num_images;
+  TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of " +
+                                                                       std::to_string(images) + " images, found " +
+                                                                       std::to_string(checksums.size()));
+  for (int64_t image = 0; image < images; ++image) {
+    const int64_t pages = (rows.pages() - image + images - 1) / images;
+    const auto given = static_cast<int64_t>(checksums[size_t(image)].size());
+    TIERING_EXPECT(given >= pages, "checksums: expected " + std::to_string(pages) + " for image " +
+                                       std::to_string(image) + ", found " + std::to_string(given));
+  }
 }
 
 }  // namespace
@@ -166,6 +184,13 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       checksums_(std::move(checksums)),
       arena_(arena),
       plan_(rows_, pools) {
+  TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
+                 "images: expected as many as rows are striped over");
+  expect_checksums(rows_, checksums_);
+  const auto& engine = options_.engine;
+  TIERING_EXPECT(engine == "auto" || engine == "io_uring" || engine == "threads" || engine == "mmap",
+                 "engine: expected io_uring, threads, mmap or auto, found '" + engine + "'");
+  fitting_depth(options_);  // checks the rest
   if (options_.engine == "auto") {
     fallback_ = uring_unavailable();
     engine_name_ = fallback_.empty() ? "io_uring" : "threads";
@@ -175,7 +200,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
   for (const SsdTable& table : rows_.tables())  // the longest extent of a row on one image, with alignment at both ends
     options_.max_read =
         std::max(options_.max_read, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes +
-                                        2 * images_.offset_alignment);
+                                        2 * std::max(images_.offset_alignment, kReadAlignment));
 }
 
 RowBuffer::~RowBuffer() { cancel(); }
