@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/lookahead/row_buffer.hpp>
 #include <utility>
@@ -134,7 +135,7 @@ std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
     }
     if (!wait || !batch_.empty()) break;
     const int64_t start = now();
-    buffer_.changed_.wait(lock);
+    buffer_.changed_->wait(lock);
     buffer_.counters_.idle_nanoseconds += now() - start;
   }
   buffer_.counters_.reads += static_cast<int64_t>(batch_.size());
@@ -153,7 +154,7 @@ bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept
     if (buffer_.bad_page_ == kNoPage || logical < buffer_.bad_page_) buffer_.bad_page_ = logical;
     if (!buffer_.error_)
       buffer_.error_ = std::make_exception_ptr(IoError(EIO, "page " + std::to_string(logical) + " is damaged"));
-    buffer_.changed_.notify_all();
+    buffer_.changed_->notify_all();
     return false;
   }
   return true;
@@ -209,7 +210,12 @@ int64_t RowBuffer::staging_bytes(int64_t images, const BufferOptions& options) {
   return images * fitting_depth(options) * options.max_read;
 }
 
+void RowBuffer::expect_own() const {
+  if (owner_ != 0 && owner_ != getpid()) throw inherited_error();
+}
+
 void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
+  expect_own();
   TIERING_EXPECT(readers_.empty(), "an epoch is under way");
   plan_.set_window(window, horizon);
   most_waiting_ = window + horizon + 1;
@@ -272,7 +278,7 @@ void RowBuffer::run(uint32_t image) {
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
-    changed_.notify_all();
+    changed_->notify_all();
   }
 }
 
@@ -285,7 +291,7 @@ void RowBuffer::finish_part(Flight& flight, const std::unique_lock<std::mutex>&)
 void RowBuffer::mark_done(Flight& flight) {
   flight.done = true;
   ++changes_;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 /// Plans what can be planned. `planning_` is held.
@@ -309,7 +315,7 @@ void RowBuffer::plan_rounds() {
       counters_.used_bytes += rows_.tables()[table].row_bytes;
     }
     flights_.push_back(std::move(flight));
-    changed_.notify_all();
+    changed_->notify_all();
   }
 }
 
@@ -328,13 +334,14 @@ bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enou
     planning.unlock();
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !running_ || error_ || changes_ != seen; });
+      changed_->wait(lock, [&] { return !running_ || error_ || changes_ != seen; });
     }
     planning.lock();
   }
 }
 
 bool RowBuffer::add(std::vector<uint32_t> rows) {
+  expect_own();
   std::unique_lock planning(planning_);
   if (!plan_until(planning, [&] { return plan_.waiting() < most_waiting_; })) return false;
   const auto taken = static_cast<int64_t>(rows.size());
@@ -347,12 +354,14 @@ bool RowBuffer::add(std::vector<uint32_t> rows) {
 }
 
 bool RowBuffer::end() {
+  expect_own();
   std::unique_lock planning(planning_);
   plan_.end();
   return plan_until(planning, [&] { return plan_.waiting() == 0; });
 }
 
 std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
+  expect_own();
   std::unique_lock lock(mutex_);
   const int64_t number = base_ + batch, start = now();
   for (;;) {
@@ -364,7 +373,7 @@ std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
         ++counters_.batches;
         return std::move(flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)]);
       }
-    changed_.wait(lock);
+    changed_->wait(lock);
   }
 }
 
@@ -374,21 +383,23 @@ void RowBuffer::release(int64_t batch) {
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= base_ + released_)
     flights_.pop_front();
   ++changes_;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void RowBuffer::stop() noexcept {
-  if (readers_.empty() || owner_ != getpid()) return;
+  if (owner_ != getpid()) return;  // no epoch, or a fork, in which somebody may hold the mutex for ever
   const std::lock_guard lock(mutex_);
   running_ = false;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void RowBuffer::cancel() noexcept {
   if (readers_.empty()) return;
-  if (owner_ != getpid()) {  // a fork, in which the readers do not exist
-    for (std::thread& reader : readers_) reader.detach();
-    readers_.clear();
+  if (owner_ != getpid()) {
+    // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
+    // they wait for would be to wait for them.
+    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(readers_)));
+    static_cast<void>(changed_.release());
     return;
   }
   stop();

@@ -2,6 +2,7 @@
 // are copied from memory tiers and slots.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,7 @@ struct BufferCounters {
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
 /// by one thread, wait() and release() for each batch in order by another, and cancel() when both have come to an end.
+/// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
   /// `arena`: page-aligned memory of LookaheadPlan::arena_bytes(), which outlives this.
@@ -85,6 +87,7 @@ class RowBuffer {
   struct Flight;
   class Reader;
 
+  void expect_own() const;
   void run(uint32_t image);
   void touch_arena();
   void plan_rounds();
@@ -101,7 +104,7 @@ class RowBuffer {
   std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
   LookaheadPlan plan_;
   mutable std::mutex mutex_;  ///< guards the rest
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
   int64_t base_ = 0;                             ///< the plan's number of batch 0
   int64_t added_ = 0, released_ = 0;             ///< batches of this epoch
@@ -115,7 +118,7 @@ class RowBuffer {
   std::exception_ptr error_;
   BufferCounters counters_;
   std::vector<std::thread> readers_;
-  pid_t owner_ = 0;
+  std::atomic<pid_t> owner_ = 0;  ///< process of the readers; 0 before the first epoch
 };
 
 }  // namespace tiering
