@@ -76,6 +76,7 @@ class RowBuffer::Reader final : public ReadSink {
     bool arrived = false;
   };
 
+  std::span<const Read> next_reads(bool wait);
   bool intact(const Read& read, const std::byte* data) noexcept;
   bool take_round() noexcept;
 
@@ -104,6 +105,15 @@ bool RowBuffer::Reader::take_round() noexcept {
 }
 
 std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
+  try {
+    return next_reads(wait);
+  } catch (...) {  // no memory
+    buffer_.fail(std::current_exception());
+    return {};
+  }
+}
+
+std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
   batch_.clear();
   if (std::exchange(again_, false)) {
     std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
@@ -226,6 +236,7 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
     error_ = nullptr;
     bad_page_ = kNoPage;
     added_ = released_ = 0;
+    ended_ = false;
     owner_ = getpid();
   }
   for (uint32_t image = 0; image < images_.images.size(); ++image) readers_.emplace_back([this, image] { run(image); });
@@ -276,10 +287,15 @@ void RowBuffer::run(uint32_t image) {
       read_all("threads");
     }
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-    changed_->notify_all();
+    fail(std::current_exception());
   }
+}
+
+/// Tells everybody of an error; the first one counts.
+void RowBuffer::fail(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  changed_->notify_all();
 }
 
 /// An image has come to the end of a round. The mutex is held.
@@ -357,21 +373,28 @@ bool RowBuffer::end() {
   expect_own();
   std::unique_lock planning(planning_);
   plan_.end();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_->notify_all();
+  }
   return plan_until(planning, [&] { return plan_.waiting() == 0; });
 }
 
-std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
+std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
   expect_own();
   std::unique_lock lock(mutex_);
   const int64_t number = base_ + batch, start = now();
   for (;;) {
     if (error_) std::rethrow_exception(error_);
     TIERING_EXPECT(running_, "the epoch was ended");
+    TIERING_EXPECT(batch >= released_ && !(ended_ && batch >= added_),
+                   "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
+                       std::to_string(added_ - 1));
     for (const auto& flight : flights_)
       if (number >= flight->round.first && number < flight->round.last && flight->done) {
         counters_.wait_nanoseconds += now() - start;
-        ++counters_.batches;
-        return std::move(flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)]);
+        return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
       }
     changed_->wait(lock);
   }
@@ -380,8 +403,12 @@ std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
 void RowBuffer::release(int64_t batch) {
   const std::lock_guard lock(mutex_);
   released_ = batch + 1;
+  for (const auto& flight : flights_)
+    if (const int64_t at = base_ + batch - flight->round.first; at >= 0 && base_ + batch < flight->round.last)
+      flight->round.batch_slots[static_cast<size_t>(at)] = {};
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= base_ + released_)
     flights_.pop_front();
+  ++counters_.batches;
   ++changes_;
   changed_->notify_all();
 }

@@ -65,9 +65,9 @@ class RowBuffer {
   /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
   void cancel() noexcept;
 
-  /// Waits until the rows of batch `batch` are there, and says where: an offset in the arena for each, in the order in
-  /// which they were given. The caller copies them, then calls release(). Throws what readers met.
-  std::vector<uint32_t> wait(int64_t batch);
+  /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
+  /// given. The caller copies them, then calls release(), which ends the list too. Throws what readers met.
+  std::span<const uint32_t> wait(int64_t batch);
   /// Batch `batch` needs its slots no more; batches are released in order.
   void release(int64_t batch);
 
@@ -95,6 +95,7 @@ class RowBuffer {
   bool plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough);
   void finish_part(Flight& flight, const std::unique_lock<std::mutex>& lock);
   void mark_done(Flight& flight);
+  void fail(std::exception_ptr error) noexcept;
 
   SsdRows rows_;
   ImageSet images_;
@@ -112,6 +113,7 @@ class RowBuffer {
   int64_t gap_ = 0;
   int64_t changes_ = 0;  ///< counts what may let another round be planned
   bool running_ = false;
+  bool ended_ = false;  ///< no batch follows those added
   bool touched_ = false;
   int64_t bad_page_ = kNoPage;
   std::string engine_name_, fallback_;
