@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace tiering {
+namespace tiering::test {
 
 using Random = std::mt19937_64;
 using Bytes = std::vector<std::byte>;
@@ -91,4 +91,4 @@ struct Disk {
   std::vector<Bytes> truth;  ///< per row
 };
 
-}  // namespace tiering
+}  // namespace tiering::test

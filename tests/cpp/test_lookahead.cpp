@@ -9,6 +9,7 @@
 #include "ssd_tables.hpp"
 
 using namespace tiering;
+using namespace tiering::test;
 
 namespace {
 

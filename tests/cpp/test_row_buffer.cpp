@@ -17,6 +17,7 @@
 
 namespace fs = std::filesystem;
 using namespace tiering;
+using namespace tiering::test;
 
 namespace {
 
