@@ -1,7 +1,9 @@
 // Bindings of ext/src/lookahead: the buffer in front of the ssd tier, and the price of its plans.
 #include <nanobind/stl/unique_ptr.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <tiering/lookahead/row_buffer.hpp>
 
 #include "bound_table.hpp"
@@ -59,20 +61,40 @@ struct BoundBuffer {
 
   bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
 
+  /// Throws InputError where tables or targets are not those of the rows. Returns how many rows of each lie on SSD.
+  std::vector<size_t> check(const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                            const std::vector<Argument<RowsTarget, "out">>& outs) const {
+    const auto& known = buffer->rows().tables();
+    TIERING_EXPECT(tables.size() == known.size() && ids.size() == known.size() && outs.size() == known.size(),
+                   "tables, ids, outs: expected " + std::to_string(known.size()) + " of each");
+    std::vector<size_t> cold;
+    for (size_t t = 0; t < known.size(); ++t) {
+      const TieredTable& table = tables[t]->table;
+      TIERING_EXPECT(table.row_bytes == known[t].row_bytes && table.ranges.cpu_end == begins[t] &&
+                         table.ranges.num_rows - begins[t] == known[t].rows,
+                     "tables: expected those that the buffer was made for, in their order");
+      const std::span<const int64_t> wanted = ids[t];
+      checked_target(table, wanted, outs[t]);
+      cold.push_back(static_cast<size_t>(
+          std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; })));
+    }
+    return cold;
+  }
+
   /// Rows of batch `batch`, table by table, as add() got it.
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-    const std::vector<uint32_t> slots = buffer->wait(batch);
+    const std::vector<size_t> cold = check(tables, ids, outs);
+    const std::span<const uint32_t> slots = buffer->wait(batch);
+    TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == slots.size(),
+                   "ids: expected those that the batch was planned with");
     std::vector<GatherStats> stats;
     for (size_t t = 0, at = 0; t < tables.size(); ++t) {
       const TieredTable& table = tables[t]->table;
       const std::span<const int64_t> wanted = ids[t];
       const RowsTarget out = checked_target(table, wanted, outs[t]);
-      const auto cold = static_cast<size_t>(
-          std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; }));
-      TIERING_EXPECT(at + cold <= slots.size(), "ids: expected those that the batch was planned with");
-      stats.push_back(tiering::gather(table, wanted, std::span(slots).subspan(at, cold), *buffer, out.data, threads));
-      at += cold;
+      stats.push_back(tiering::gather(table, wanted, slots.subspan(at, cold[t]), *buffer, out.data, threads));
+      at += cold[t];
     }
     buffer->release(batch);
     return stats;
@@ -83,6 +105,7 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
                  const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& arena,
                  const std::string& engine, const std::string& direct, int depth, int64_t max_read,
                  const std::vector<Values<const uint32_t, "checksums">>& checksums) {
+  TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
   const std::span<std::byte> memory = arena;
   auto buffer =
       std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
@@ -115,6 +138,9 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
   };
   for (const auto& batch : batches) {
     const std::span<const uint32_t> given = batch;
+    for (const uint32_t row : given)
+      TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
+                                             ", found " + std::to_string(row));
     plan.add({given.begin(), given.end()});
     take();
   }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -16,42 +14,14 @@ from tiering.errors import CapabilityError, StorageError
 from tiering.loader import ssd
 from tiering.loader.options import ReadOptions
 
-FORBID = """
-    # Seccomp filters as container runtimes install them: a system call fails with an error of choice.
-    import ctypes, struct
-    SETUP, ENTER, EPERM, EINVAL, ENOMEM = 425, 426, 1, 22, 12
-    libc = ctypes.CDLL(None, use_errno=True)
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
-    def forbid(call, error, waiting=False):
-        # io_uring_enter that waits: its third argument, the completions to wait for, is not 0.
-        steps = [(0x20, 0, 0, 0), (0x15, 0, 3 if waiting else 1, call)]
-        steps += [(0x20, 0, 0, 32), (0x15, 1, 0, 0)] if waiting else []
-        steps += [(0x06, 0, 0, 0x00050000 | error), (0x06, 0, 0, 0x7FFF0000)]
-        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-        program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
-        libc.prctl(38, 1, 0, 0, 0)
-        if libc.prctl(22, 2, program, 0, 0) != 0:
-            print("no seccomp here")
-            raise SystemExit(0)
-"""
+from forbidden_calls import FORBID, run_script
+
 EXHAUST = """
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 4096))
 """
-
-
-def run_script(*parts: str, argument: object = "") -> str:
-    """Run pieces of Python code, one after the other, in a process of its own; return what it printed."""
-    code = "\n".join(textwrap.dedent(part) for part in ("from tiering import native", *parts))
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(argument)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 needs_uring = pytest.mark.skipif(bool(native.uring_unavailable()), reason=native.uring_unavailable())

@@ -36,11 +36,8 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
                    "slots: expected less than 2^32 - 1 of them, found " + std::to_string(slots + pool.slots));
     const auto begin = static_cast<uint32_t>(slots);
     slots += pool.slots;
-    pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), offset, {}, 0});
+    pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), offset, begin, {}, 0});
     offset += pool.slots * pool.row_bytes;
-    auto& free = pools_.back().free;
-    free.resize(static_cast<size_t>(pool.slots));
-    for (size_t i = 0; i < free.size(); ++i) free[i] = static_cast<uint32_t>(slots - 1) - static_cast<uint32_t>(i);
   }
   for (const SsdTable& table : rows.tables()) {
     const auto pool = std::find_if(pools.begin(), pools.end(),
@@ -141,6 +138,7 @@ void LookaheadPlan::make_room(Pool& pool, int64_t slots, int64_t past, std::vect
     given.push_back(pool.free.back());
     pool.free.pop_back();
   }
+  while (static_cast<int64_t>(given.size()) < slots && pool.fresh < pool.end) given.push_back(pool.fresh++);
   const int64_t missing = slots - static_cast<int64_t>(given.size());
   if (missing > 0) {
     // By next use: batches behind the round, then those of unknown use.

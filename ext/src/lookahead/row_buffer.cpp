@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <tiering/io/page_hash.hpp>
 #include <tiering/lookahead/row_buffer.hpp>
 #include <utility>
@@ -28,8 +29,26 @@ int64_t now() {
 }
 
 int fitting_depth(const BufferOptions& options) {
+  TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
+                 "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
+  TIERING_EXPECT(options.max_read >= 1, "max_read: expected at least 1, found " + std::to_string(options.max_read));
   const int64_t most = std::max(kMinDepth, kStaging / options.max_read);
   return static_cast<int>(std::min<int64_t>(options.depth, most));
+}
+
+/// Every page that holds rows has a checksum, where there are any.
+void expect_checksums(const SsdRows& rows, const PageChecksums& checksums) {
+  if (checksums.empty()) return;
+  const int64_t images = rows.tables().front().geometry.num_images;
+  TIERING_EXPECT(static_cast<int64_t>(checksums.size()) == images, "checksums: expected an array for each of " +
+                                                                       std::to_string(images) + " images, found " +
+                                                                       std::to_string(checksums.size()));
+  for (int64_t image = 0; image < images; ++image) {
+    const int64_t pages = (rows.pages() - image + images - 1) / images;
+    const auto given = static_cast<int64_t>(checksums[size_t(image)].size());
+    TIERING_EXPECT(given >= pages, "checksums: expected " + std::to_string(pages) + " for image " +
+                                       std::to_string(image) + ", found " + std::to_string(given));
+  }
 }
 
 }  // namespace
@@ -57,6 +76,7 @@ class RowBuffer::Reader final : public ReadSink {
     bool arrived = false;
   };
 
+  std::span<const Read> next_reads(bool wait);
   bool intact(const Read& read, const std::byte* data) noexcept;
   bool take_round() noexcept;
 
@@ -85,6 +105,15 @@ bool RowBuffer::Reader::take_round() noexcept {
 }
 
 std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
+  try {
+    return next_reads(wait);
+  } catch (...) {  // no memory
+    buffer_.fail(std::current_exception());
+    return {};
+  }
+}
+
+std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
   batch_.clear();
   if (std::exchange(again_, false)) {
     std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
@@ -116,7 +145,7 @@ std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
     }
     if (!wait || !batch_.empty()) break;
     const int64_t start = now();
-    buffer_.changed_.wait(lock);
+    buffer_.changed_->wait(lock);
     buffer_.counters_.idle_nanoseconds += now() - start;
   }
   buffer_.counters_.reads += static_cast<int64_t>(batch_.size());
@@ -135,7 +164,7 @@ bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept
     if (buffer_.bad_page_ == kNoPage || logical < buffer_.bad_page_) buffer_.bad_page_ = logical;
     if (!buffer_.error_)
       buffer_.error_ = std::make_exception_ptr(IoError(EIO, "page " + std::to_string(logical) + " is damaged"));
-    buffer_.changed_.notify_all();
+    buffer_.changed_->notify_all();
     return false;
   }
   return true;
@@ -166,6 +195,13 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       checksums_(std::move(checksums)),
       arena_(arena),
       plan_(rows_, pools) {
+  TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
+                 "images: expected as many as rows are striped over");
+  expect_checksums(rows_, checksums_);
+  const auto& engine = options_.engine;
+  TIERING_EXPECT(engine == "auto" || engine == "io_uring" || engine == "threads" || engine == "mmap",
+                 "engine: expected io_uring, threads, mmap or auto, found '" + engine + "'");
+  fitting_depth(options_);  // checks the rest
   if (options_.engine == "auto") {
     fallback_ = uring_unavailable();
     engine_name_ = fallback_.empty() ? "io_uring" : "threads";
@@ -175,7 +211,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
   for (const SsdTable& table : rows_.tables())  // the longest extent of a row on one image, with alignment at both ends
     options_.max_read =
         std::max(options_.max_read, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes +
-                                        2 * images_.offset_alignment);
+                                        2 * std::max(images_.offset_alignment, kReadAlignment));
 }
 
 RowBuffer::~RowBuffer() { cancel(); }
@@ -184,7 +220,12 @@ int64_t RowBuffer::staging_bytes(int64_t images, const BufferOptions& options) {
   return images * fitting_depth(options) * options.max_read;
 }
 
+void RowBuffer::expect_own() const {
+  if (owner_ != 0 && owner_ != getpid()) throw inherited_error();
+}
+
 void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
+  expect_own();
   TIERING_EXPECT(readers_.empty(), "an epoch is under way");
   plan_.set_window(window, horizon);
   most_waiting_ = window + horizon + 1;
@@ -195,6 +236,7 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
     error_ = nullptr;
     bad_page_ = kNoPage;
     added_ = released_ = 0;
+    ended_ = false;
     owner_ = getpid();
   }
   for (uint32_t image = 0; image < images_.images.size(); ++image) readers_.emplace_back([this, image] { run(image); });
@@ -245,10 +287,15 @@ void RowBuffer::run(uint32_t image) {
       read_all("threads");
     }
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::current_exception();
-    changed_.notify_all();
+    fail(std::current_exception());
   }
+}
+
+/// Tells everybody of an error; the first one counts.
+void RowBuffer::fail(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!error_) error_ = std::move(error);
+  changed_->notify_all();
 }
 
 /// An image has come to the end of a round. The mutex is held.
@@ -260,7 +307,7 @@ void RowBuffer::finish_part(Flight& flight, const std::unique_lock<std::mutex>&)
 void RowBuffer::mark_done(Flight& flight) {
   flight.done = true;
   ++changes_;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 /// Plans what can be planned. `planning_` is held.
@@ -284,7 +331,7 @@ void RowBuffer::plan_rounds() {
       counters_.used_bytes += rows_.tables()[table].row_bytes;
     }
     flights_.push_back(std::move(flight));
-    changed_.notify_all();
+    changed_->notify_all();
   }
 }
 
@@ -303,13 +350,14 @@ bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enou
     planning.unlock();
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !running_ || error_ || changes_ != seen; });
+      changed_->wait(lock, [&] { return !running_ || error_ || changes_ != seen; });
     }
     planning.lock();
   }
 }
 
 bool RowBuffer::add(std::vector<uint32_t> rows) {
+  expect_own();
   std::unique_lock planning(planning_);
   if (!plan_until(planning, [&] { return plan_.waiting() < most_waiting_; })) return false;
   const auto taken = static_cast<int64_t>(rows.size());
@@ -322,48 +370,63 @@ bool RowBuffer::add(std::vector<uint32_t> rows) {
 }
 
 bool RowBuffer::end() {
+  expect_own();
   std::unique_lock planning(planning_);
   plan_.end();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_->notify_all();
+  }
   return plan_until(planning, [&] { return plan_.waiting() == 0; });
 }
 
-std::vector<uint32_t> RowBuffer::wait(int64_t batch) {
+std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
+  expect_own();
   std::unique_lock lock(mutex_);
   const int64_t number = base_ + batch, start = now();
   for (;;) {
     if (error_) std::rethrow_exception(error_);
     TIERING_EXPECT(running_, "the epoch was ended");
+    TIERING_EXPECT(batch >= released_ && !(ended_ && batch >= added_),
+                   "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
+                       std::to_string(added_ - 1));
     for (const auto& flight : flights_)
       if (number >= flight->round.first && number < flight->round.last && flight->done) {
         counters_.wait_nanoseconds += now() - start;
-        ++counters_.batches;
-        return std::move(flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)]);
+        return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
       }
-    changed_.wait(lock);
+    changed_->wait(lock);
   }
 }
 
 void RowBuffer::release(int64_t batch) {
   const std::lock_guard lock(mutex_);
   released_ = batch + 1;
+  for (const auto& flight : flights_)
+    if (const int64_t at = base_ + batch - flight->round.first; at >= 0 && base_ + batch < flight->round.last)
+      flight->round.batch_slots[static_cast<size_t>(at)] = {};
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= base_ + released_)
     flights_.pop_front();
+  ++counters_.batches;
   ++changes_;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void RowBuffer::stop() noexcept {
-  if (readers_.empty() || owner_ != getpid()) return;
+  if (owner_ != getpid()) return;  // no epoch, or a fork, in which somebody may hold the mutex for ever
   const std::lock_guard lock(mutex_);
   running_ = false;
-  changed_.notify_all();
+  changed_->notify_all();
 }
 
 void RowBuffer::cancel() noexcept {
   if (readers_.empty()) return;
-  if (owner_ != getpid()) {  // a fork, in which the readers do not exist
-    for (std::thread& reader : readers_) reader.detach();
-    readers_.clear();
+  if (owner_ != getpid()) {
+    // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
+    // they wait for would be to wait for them.
+    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(readers_)));
+    static_cast<void>(changed_.release());
     return;
   }
   stop();

@@ -15,14 +15,22 @@ constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) 
 
 SsdRows::SsdRows(std::vector<SsdTable> tables) : tables_(std::move(tables)), first_{0} {
   TIERING_EXPECT(!tables_.empty(), "tables: expected at least one");
-  int64_t rows = 0, page = 0;
+  const int64_t page_bytes = tables_.front().geometry.page_bytes, images = tables_.front().geometry.num_images;
+  TIERING_EXPECT(page_bytes >= 1, "page_bytes: expected at least 1, found " + std::to_string(page_bytes));
+  TIERING_EXPECT(images >= 1, "images: expected at least one");
+  int64_t rows = 0;
   for (const SsdTable& table : tables_) {
-    TIERING_EXPECT(table.rows >= 0 && table.row_bytes > 0 && table.geometry.first_page >= page,
-                   "tables: expected them in the order of their pages");
-    page = table.geometry.first_page;
+    const SsdGeometry& at = table.geometry;
+    TIERING_EXPECT(table.rows >= 0 && table.row_bytes > 0 && at.stride >= table.row_bytes && at.rows_per_page >= 0 &&
+                       at.rows_per_page <= page_bytes / at.stride && at.page_bytes == page_bytes &&
+                       at.num_images == images,
+                   "tables: rows, stride, rows per page and page size do not fit together");
+    TIERING_EXPECT(at.first_page >= pages_,
+                   "tables: expected them in the order of their pages, each with pages of its own");
     rows += table.rows;
     TIERING_EXPECT(rows < std::numeric_limits<uint32_t>::max(),
                    "the ssd tier has " + std::to_string(rows) + " rows, and look-ahead takes less than 2^32 - 1");
+    if (table.rows > 0) pages_ = (at.address(table.rows - 1) + table.row_bytes - 1) / page_bytes + 1;
     first_.push_back(static_cast<uint32_t>(rows));
   }
 }

@@ -75,7 +75,8 @@ class LookaheadPlan {
     int64_t row_bytes;
     uint32_t begin, end;
     int64_t offset;              ///< of slot `begin` in the arena
-    std::vector<uint32_t> free;  ///< the next to be given out last
+    uint32_t fresh;              ///< slots from here on were never given out
+    std::vector<uint32_t> free;  ///< of those before, the ones that hold nothing
     int64_t needed;              ///< rows of the open round
   };
 

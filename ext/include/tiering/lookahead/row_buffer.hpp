@@ -2,6 +2,7 @@
 // are copied from memory tiers and slots.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,7 @@ struct BufferCounters {
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
 /// by one thread, wait() and release() for each batch in order by another, and cancel() when both have come to an end.
+/// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
   /// `arena`: page-aligned memory of LookaheadPlan::arena_bytes(), which outlives this.
@@ -63,9 +65,9 @@ class RowBuffer {
   /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
   void cancel() noexcept;
 
-  /// Waits until the rows of batch `batch` are there, and says where: an offset in the arena for each, in the order in
-  /// which they were given. The caller copies them, then calls release(). Throws what readers met.
-  std::vector<uint32_t> wait(int64_t batch);
+  /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
+  /// given. The caller copies them, then calls release(), which ends the list too. Throws what readers met.
+  std::span<const uint32_t> wait(int64_t batch);
   /// Batch `batch` needs its slots no more; batches are released in order.
   void release(int64_t batch);
 
@@ -85,6 +87,7 @@ class RowBuffer {
   struct Flight;
   class Reader;
 
+  void expect_own() const;
   void run(uint32_t image);
   void touch_arena();
   void plan_rounds();
@@ -92,6 +95,7 @@ class RowBuffer {
   bool plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough);
   void finish_part(Flight& flight, const std::unique_lock<std::mutex>& lock);
   void mark_done(Flight& flight);
+  void fail(std::exception_ptr error) noexcept;
 
   SsdRows rows_;
   ImageSet images_;
@@ -101,7 +105,7 @@ class RowBuffer {
   std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
   LookaheadPlan plan_;
   mutable std::mutex mutex_;  ///< guards the rest
-  std::condition_variable changed_;
+  std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
   int64_t base_ = 0;                             ///< the plan's number of batch 0
   int64_t added_ = 0, released_ = 0;             ///< batches of this epoch
@@ -109,13 +113,14 @@ class RowBuffer {
   int64_t gap_ = 0;
   int64_t changes_ = 0;  ///< counts what may let another round be planned
   bool running_ = false;
+  bool ended_ = false;  ///< no batch follows those added
   bool touched_ = false;
   int64_t bad_page_ = kNoPage;
   std::string engine_name_, fallback_;
   std::exception_ptr error_;
   BufferCounters counters_;
   std::vector<std::thread> readers_;
-  pid_t owner_ = 0;
+  std::atomic<pid_t> owner_ = 0;  ///< process of the readers; 0 before the first epoch
 };
 
 }  // namespace tiering

@@ -19,12 +19,15 @@ struct SsdTable {
 /// Numbers the rows of several tables: a table's rows follow those of the tables before it, whose pages come first.
 class SsdRows {
  public:
-  /// Throws InputError where pages of a table begin before those of the one before, or there are 2^32 - 1 rows or more.
+  /// Throws InputError where pages of a table begin before those of the one before end, the tables' pages or images are
+  /// not the same, a geometry contradicts itself, or there are 2^32 - 1 rows or more.
   explicit SsdRows(std::vector<SsdTable> tables);
 
   const std::vector<SsdTable>& tables() const noexcept { return tables_; }
   uint32_t count() const noexcept { return first_.back(); }
   uint32_t first(size_t table) const noexcept { return first_[table]; }
+  /// Logical pages up to the last that holds a row.
+  int64_t pages() const noexcept { return pages_; }
   /// The table of a row, beginning the search at `hint`: rows are mostly looked up in ascending order.
   size_t table_of(uint32_t row, size_t hint = 0) const noexcept {
     while (row < first_[hint]) --hint;
@@ -35,6 +38,7 @@ class SsdRows {
  private:
   std::vector<SsdTable> tables_;
   std::vector<uint32_t> first_;  ///< per table, and behind the last
+  int64_t pages_ = 0;
 };
 
 /// Reads begin and end at multiples of this, or of more where the disk wants it: its own unit, mostly.

@@ -1,0 +1,167 @@
+// The buffer in front of the ssd tier, whose feeder, gatherer and readers run at once. Run under ASan/UBSan and TSan.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tiering/io/page_hash.hpp>
+#include <tiering/lookahead/row_buffer.hpp>
+#include <vector>
+
+#include "check.hpp"
+#include "ssd_tables.hpp"
+
+namespace fs = std::filesystem;
+using namespace tiering;
+using namespace tiering::test;
+
+namespace {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (fs::temp_directory_path() / "tiering-lookahead-XXXXXX").string();
+    CHECK(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~TempDir() { fs::remove_all(path_); }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// A buffer over images in files.
+class Fixture {
+ public:
+  Fixture(const SsdRows& rows, const std::vector<SlotPool>& pools, const BufferOptions& options, bool checked)
+      : disk_(rows, 7), arena_(arena_bytes(pools)) {
+    const auto page_bytes = static_cast<size_t>(rows.tables().front().geometry.page_bytes);
+    for (size_t k = 0; k < disk_.image.size(); ++k) {
+      paths.push_back((dir_.path() / ("image-" + std::to_string(k))).string());
+      restore(k);
+      sums_.emplace_back(disk_.image[k].size() / page_bytes);
+      page_hashes(disk_.image[k], page_bytes, sums_.back());
+    }
+    const DirectMode mode = options.engine == "mmap" ? DirectMode::off : DirectMode::automatic;
+    const PageChecksums sums = checked ? PageChecksums(sums_.begin(), sums_.end()) : PageChecksums();
+    buffer.emplace(rows, pools, paths, mode, options, sums, arena_.data());
+  }
+
+  /// Writes an image as it was, into the same file.
+  void restore(size_t image) const {
+    std::fstream file(paths[image], std::ios::binary | std::ios::in | std::ios::out);
+    if (!file) file.open(paths[image], std::ios::binary | std::ios::out);
+    file.write(reinterpret_cast<const char*>(disk_.image[image].data()),
+               static_cast<std::streamsize>(disk_.image[image].size()));
+    CHECK(file.good());
+  }
+
+  /// An epoch with a thread that feeds; this one gathers up to batch `upto`, or until an error, which it returns.
+  std::string run(const std::vector<Batch>& batches, size_t upto, int64_t window, int64_t horizon, int64_t gap) {
+    buffer->begin(window, horizon, gap);
+    std::thread feeder([&] {
+      for (const Batch& batch : batches)
+        if (!buffer->add(batch)) return;
+      buffer->end();
+    });
+    std::string error;
+    try {
+      for (size_t b = 0; b < std::min(upto, batches.size()); ++b) {
+        const auto slots = buffer->wait(static_cast<int64_t>(b));
+        CHECK(slots.size() == batches[b].size());
+        for (size_t i = 0; i < slots.size(); ++i) {
+          const Bytes& row = disk_.truth[batches[b][i]];
+          CHECK(std::memcmp(buffer->slot(slots[i]), row.data(), row.size()) == 0);
+        }
+        buffer->release(static_cast<int64_t>(b));
+      }
+    } catch (const IoError& found) {
+      error = found.what();
+    }
+    std::thread other([&] { buffer->stop(); });  // anybody may
+    buffer->stop();
+    feeder.join();
+    buffer->cancel();
+    other.join();
+    return error;
+  }
+
+  std::optional<RowBuffer> buffer;
+  std::vector<std::string> paths;
+
+ private:
+  static size_t arena_bytes(const std::vector<SlotPool>& pools) {
+    int64_t bytes = 1;
+    for (const SlotPool& pool : pools) bytes += pool.row_bytes * pool.slots;
+    return static_cast<size_t>(bytes);
+  }
+
+  TempDir dir_;
+  Disk disk_;
+  AlignedBuffer arena_;
+  std::vector<std::vector<uint32_t>> sums_;
+};
+
+void test_buffers(const std::string& engine) {
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    Random random(seed);
+    const SsdRows rows = random_rows(random);
+    std::vector<Batch> batches(static_cast<size_t>(1 + below(random, 20)));
+    for (Batch& batch : batches) batch = random_batch(random, rows, 40);
+    const auto pools = fitting_pools(random, rows, batches, 20);
+    const BufferOptions options{
+        .engine = engine, .depth = static_cast<int>(1 + below(random, 8)), .max_read = random() % 2 ? 1 : 65536};
+    Fixture fixture(rows, pools, options, random() % 2 == 0);
+    int64_t taken = 0;
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      const size_t upto = epoch % 2 == 0 ? batches.size() : static_cast<size_t>(below(random, 21));
+      CHECK(fixture.run(batches, upto, 1 + below(random, 4), below(random, 5), below(random, 3) * 5000).empty());
+      taken += static_cast<int64_t>(std::min(upto, batches.size()));
+    }
+    const BufferCounters counters = fixture.buffer->counters();
+    CHECK(counters.batches == taken && counters.missed <= counters.needed);
+    CHECK(fixture.buffer->engine_name() == engine);
+  }
+}
+
+/// An image that ends too early, a page that is damaged: an error in the loop, and the next epoch is right.
+void test_faults(const std::string& engine) {
+  const SsdRows rows = make_rows({{200, 512}, {40, 5732}}, 4096, 2, 1);
+  Random random(3);
+  std::vector<Batch> batches(10);
+  for (Batch& batch : batches) batch = random_batch(random, rows, 60);
+  const auto pools = fitting_pools(random, rows, batches, 5);
+  Fixture fixture(rows, pools, {.engine = engine, .depth = 3}, true);
+  for (int round = 0; round < 5; ++round) {
+    fs::resize_file(fixture.paths[1], 5000);
+    CHECK(fixture.run(batches, 10, 2, 2, 0).find("ends at byte 5000") != std::string::npos);
+    fixture.restore(1);
+    {
+      std::fstream file(fixture.paths[0], std::ios::binary | std::ios::in | std::ios::out);
+      for (int64_t page = 1; page < 20; ++page) file.seekp(page * 4096 + 7).put('!').put('?');
+    }
+    CHECK(fixture.run(batches, 10, 2, 2, 0).find("is damaged") != std::string::npos);
+    CHECK(fixture.buffer->bad_page() > 0 && fixture.buffer->bad_page() % 2 == 0);
+    fixture.restore(0);
+    CHECK(fixture.run(batches, 10, 2, 2, 0).empty());
+    CHECK(fixture.buffer->bad_page() == kNoPage);
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::vector<std::string> engines{"threads", "mmap"};
+  if (uring_unavailable().empty()) engines.push_back("io_uring");
+  for (const auto& engine : engines) {
+    test_buffers(engine);
+    test_faults(engine);
+  }
+  std::cout << "test_row_buffer: ok\n";
+  return 0;
+}

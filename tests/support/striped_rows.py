@@ -1,0 +1,193 @@
+"""Rows of several tables striped over images, and reading ahead of batches, in plain Python: judges of the core.
+
+Row numbers go through the tables in order, as the core numbers them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+UNKNOWN = math.inf
+"""When a row is used next of which no known batch makes use."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one table and where they lie in the logical pages that all images share."""
+
+    rows: int
+    row_bytes: int
+    first_page: int
+    stride: int
+    rows_per_page: int
+
+    def place(self, row: int, page_bytes: int) -> int:
+        """The first byte of a row, counted through the logical pages."""
+        if self.rows_per_page == 0:
+            return self.first_page * page_bytes + row * self.stride
+        page, slot = divmod(row, self.rows_per_page)
+        return (self.first_page + page) * page_bytes + slot * self.stride
+
+
+class Striped:
+    """Tables one behind the other in pages, of which page p lies in image p mod `images`."""
+
+    def __init__(self, sizes: Sequence[tuple[int, int]], page_bytes: int, images: int, first_page: int = 0) -> None:
+        self.page_bytes, self.images = page_bytes, images
+        self.tables: list[Table] = []
+        self.pages = first_page
+        for rows, row_bytes in sizes:
+            stride = row_bytes if row_bytes <= 512 else -(-row_bytes // 512) * 512
+            per_page = page_bytes // stride
+            self.tables.append(Table(rows, row_bytes, self.pages, stride, per_page))
+            self.pages += -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
+        self.firsts = [0, *accumulate(table.rows for table in self.tables)]
+
+    @property
+    def core(self) -> list[tuple[int, int, int, int, int]]:
+        """The tables as the core takes them."""
+        return [(t.rows, t.row_bytes, t.first_page, t.stride, t.rows_per_page) for t in self.tables]
+
+    @property
+    def count(self) -> int:
+        """Rows of all tables."""
+        return self.firsts[-1]
+
+    def table_of(self, row: int) -> int:
+        """The number of the table that a row belongs to."""
+        return next(t for t, end in enumerate(self.firsts[1:]) if row < end)
+
+    def row_bytes(self, row: int) -> int:
+        """Bytes of a row."""
+        return self.tables[self.table_of(row)].row_bytes
+
+    def pieces(self, row: int) -> Iterator[tuple[int, int, int, int]]:
+        """Image, begin and end there, and begin in the row, for the part of a row in each page."""
+        table = self.tables[self.table_of(row)]
+        at = table.place(row - self.firsts[self.table_of(row)], self.page_bytes)
+        done = 0
+        while done < table.row_bytes:
+            page, offset = divmod(at + done, self.page_bytes)
+            size = min(self.page_bytes - offset, table.row_bytes - done)
+            begin = page // self.images * self.page_bytes + offset
+            yield page % self.images, begin, begin + size, done
+            done += size
+
+    def write(self, folder: Path, rows: Sequence[np.ndarray[Any, Any]]) -> list[Path]:
+        """Write the images; `rows` by table: uint8, shape (rows, bytes of a row)."""
+        images = [bytearray(-(-self.pages // self.images) * self.page_bytes) for _ in range(self.images)]
+        for row in range(self.count):
+            table = self.table_of(row)
+            content = rows[table][row - self.firsts[table]].tobytes()
+            for image, begin, end, done in self.pieces(row):
+                images[image][begin:end] = content[done : done + end - begin]
+        paths = [folder / f"image-{k}" for k in range(self.images)]
+        for path, content in zip(paths, images, strict=True):
+            path.write_bytes(content)
+        return paths
+
+    def reads(self, rows: Sequence[int], gap: int, align: int, max_read: int) -> tuple[int, int]:
+        """Reads, and their bytes, for ascending rows: whole blocks, through gaps, cut where a read is full."""
+        reads = nbytes = 0
+        for image in range(self.images):
+            begin = end = -1
+            for row in rows:
+                blocks = {
+                    block
+                    for k, first, last, _ in self.pieces(row)
+                    if k == image
+                    for block in range(first // align, (last - 1) // align + 1)
+                }
+                if not blocks:
+                    continue
+                low, high = min(blocks) * align, (max(blocks) + 1) * align
+                if begin >= 0 and low <= end + gap and max(end, high) - begin <= max_read:
+                    nbytes += max(end, high) - end
+                    end = max(end, high)
+                else:
+                    reads, nbytes, begin, end = reads + 1, nbytes + high - low, low, high
+        return reads, nbytes
+
+
+@dataclass(frozen=True)
+class PlainRound:
+    """Batches that are read for together."""
+
+    first: int
+    last: int
+    needed: set[int]
+    read: list[int]
+
+
+def round_ends(
+    space: Striped, slots: dict[int, int], window: int, batches: Sequence[set[int]]
+) -> list[tuple[int, bool]]:
+    """Where rounds end that are as long as can be, and whether because the next batch did not fit."""
+    ends, open_, needed = [], 0, set()
+    for number, batch in enumerate(batches):
+        union = needed | batch
+        fits = all(sum(space.row_bytes(r) == size for r in union) <= room for size, room in slots.items())
+        if number > open_ and (number - open_ == window or not fits):
+            ends.append((number, number - open_ < window))
+            open_, union = number, batch
+        needed = union
+    return [*ends, (len(batches), False)] if batches else []
+
+
+def plain_rounds(
+    space: Striped, slots: dict[int, int], window: int, horizon: int, batches: Sequence[set[int]]
+) -> list[PlainRound]:
+    """Rounds, and the rows that each reads, where the row goes whose next known use is farthest, then the last.
+
+    `slots`: by bytes of a row. Batches become known one by one; a round is planned once it is complete and `horizon`
+    batches behind it are known, or no other follows.
+    """
+    found, resident, first, known = [], set[int](), 0, 0
+    for last, crowded in round_ends(space, slots, window, batches):
+        complete = last - first == window
+        ahead = max(horizon, 1 if crowded else 0)
+        known = len(batches) if not (complete or crowded) else max(known, min(len(batches), last + ahead))
+        if last + ahead > len(batches):
+            known = len(batches)
+        needed = set().union(*batches[first:last])
+        read = sorted(needed - resident)
+
+        def next_use(row: int, last: int = last, known: int = known) -> float:
+            return next((b for b in range(last, known) if row in batches[b]), UNKNOWN)
+
+        for size, room in slots.items():
+            of_size = {row for row in resident if space.row_bytes(row) == size}
+            wanted = sum(space.row_bytes(row) == size for row in read)
+            idle = sorted(of_size - needed, key=lambda row: (next_use(row), row), reverse=True)
+            resident -= set(idle[: max(0, len(of_size) + wanted - room)])
+        resident |= needed
+        found.append(PlainRound(first, last, needed, read))
+        first = last
+    return found
+
+
+def fewest_misses(slots: int, batches: Sequence[set[int]]) -> int:
+    """The fewest rows that have to be read, over every choice of rows to keep; all rows of one size."""
+    costs = {frozenset[int](): 0}
+    for batch in batches:
+        after: dict[frozenset[int], int] = {}
+        for resident, cost in costs.items():
+            cost += len(batch - resident)
+            for kept in _subsets(sorted(resident - batch), slots - len(batch)):
+                state = frozenset(batch | kept)
+                after[state] = min(cost, after.get(state, cost))
+        costs = after
+    return min(costs.values())
+
+
+def _subsets(items: list[int], most: int) -> Iterator[set[int]]:
+    for chosen in range(1 << len(items)):
+        if chosen.bit_count() <= most:
+            yield {item for k, item in enumerate(items) if chosen >> k & 1}
