@@ -9,7 +9,7 @@ import typer
 
 from tiering.version import __version__
 
-from . import check, doctor, evaluate, info, layout, reorder, run_config, score, source, transpose
+from . import check, doctor, evaluate, info, layout, reorder, run_config, score, source, trace, transpose
 from .options import GRAPHS, INSPECT, TIERS
 
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
@@ -58,6 +58,7 @@ app.command("run", rich_help_panel=TIERS)(run_config.run_command)
 app.command("check", rich_help_panel=INSPECT)(check.check_command)
 app.command("info", rich_help_panel=INSPECT)(info.info_command)
 app.command("doctor", rich_help_panel=INSPECT)(doctor.doctor_command)
+app.command("trace", rich_help_panel=INSPECT)(trace.trace_command)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Progress(Protocol):
@@ -16,11 +16,15 @@ class Progress(Protocol):
 
 
 @contextmanager
-def progress(total: int | None, desc: str, unit: str = "it", *, scale: bool = False) -> Iterator[Progress]:
-    """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges)."""
+def progress(
+    total: int | None, desc: str, unit: str = "it", *, scale: bool = False, watched: bool = True
+) -> Iterator[Any]:
+    """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges);
+    `watched`: whether anybody wants it.
+    """
     from tqdm import tqdm
 
-    quiet = not sys.stderr.isatty()
+    quiet = not (watched and sys.stderr.isatty())
     with tqdm(
         total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, disable=quiet, dynamic_ncols=True
     ) as bar:

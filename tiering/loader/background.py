@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiering.errors import CapabilityError, TieringError
+from tiering.loader.stats import StageTimes
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,20 @@ class StageError(TieringError, RuntimeError):
         super().__init__(f"{what}: {stage} failed: {type(error).__name__}: {error}")
 
 
-def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterator[Any]:
+def run_stages(
+    count: int, stages: list[Stage], ahead: int, what: str, times: StageTimes | None = None
+) -> Iterator[Any]:
     """Yield the results for items 0..count-1 in order, while later items are worked on in the background.
 
     Each stage has threads of its own, so that stages overlap. At most `ahead` items are begun and not yet handed over,
-    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``.
+    which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``. `times` counts what stages and
+    consumer take.
 
     When the consumer stops early, or a stage raises, what is queued is dropped, what runs is awaited, and all threads
     have ended before the generator has. The stage's error is raised with a note that says which item and stage it was.
     """
     process = os.getpid()
+    times = StageTimes() if times is None else times
     pools = [ThreadPoolExecutor(stage.workers, thread_name_prefix=f"tiering-{stage.name}") for stage in stages]
     waiting: deque[Future[Any]] = deque()
     started = 0
@@ -50,10 +56,17 @@ def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterat
                 # Every stage has the item queued and waits for the one before; all keep the order: no deadlock.
                 given: Any = started
                 for stage, pool in zip(stages, pools, strict=True):
-                    given = pool.submit(_run, stage, given, f"{what} {started}")
+                    given = pool.submit(_run, stage, given, f"{what} {started}", times)
                 waiting.append(given)
                 started += 1
-            yield waiting.popleft().result()
+            asked = time.perf_counter()
+            item = waiting.popleft().result()
+            handed = time.perf_counter()
+            times.starved += handed - asked
+            times.batches += 1
+            yield item
+            del item
+            times.consumer += time.perf_counter() - handed
             if os.getpid() != process:
                 raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")
     finally:
@@ -64,9 +77,10 @@ def run_stages(count: int, stages: list[Stage], ahead: int, what: str) -> Iterat
                 pool.shutdown(wait=True)
 
 
-def _run(stage: Stage, given: Any, what: str) -> Any:
+def _run(stage: Stage, given: Any, what: str, times: StageTimes) -> Any:
     value = given.result() if isinstance(given, Future) else given
     try:
-        return stage.run(value)
+        with times.working(stage.name):
+            return stage.run(value)
     except Exception as error:
         raise StageError(what, stage.name, error) from error

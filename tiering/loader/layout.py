@@ -177,7 +177,7 @@ class TieredLayout:
             streams of their own, ahead of training.
         memory, window, ssd_model
             Memory for rows of the ssd tier, and how far to look ahead; see `tiering.loader.options.MemoryOptions`.
-        workers, prefetch, sample_on, peer_adjacency_cache
+        workers, prefetch, progress, sample_on, peer_adjacency_cache
             How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
 
         Raises

@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -26,7 +27,9 @@ from tiering.loader.lookahead import Lookahead, sample_bytes
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
 from tiering.loader.ranks import find_rank
+from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory
+from tiering.progress import progress
 from tiering.sampling import NeighborSampler, Sampler, make_sampler
 from tiering.units import format_count, parse_bytes, parse_threads
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
 
 _HOST = DeviceOptions()
+_LINE = 16
+"""The live line changes after so many batches."""
 
 
 class OpenLayout(Protocol):
@@ -57,6 +62,7 @@ class Loader:
 
     def __init__(self, layout: OpenLayout, options: LoaderOptions) -> None:
         require_torch()
+        import_module("torch")  # now, not in the first batch
         self.layout, self.options = layout, options
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
@@ -77,6 +83,7 @@ class Loader:
         self._batches = self._find_source(labels)
         self._mapped = list(_mapped_files(graph))
         self._next_epoch = 0
+        self._times = StageTimes()
         if not self._share(len(self._plan(0))):  # nonsense shows now, not in the first epoch
             raise InputError(
                 f"drop_last: {format_count(len(self.seeds))} seeds make fewer batches of {self.batch_size} than there "
@@ -132,13 +139,20 @@ class Loader:
                 return first.run(place)
 
             stages = [replace(first, run=checked), *rest]
-            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch")
-            with closing(ready):  # type: ignore[type-var]
+            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch", self._times)
+            shown = progress(len(order), f"epoch {epoch}", "batch", watched=self.options.pipeline.progress)
+            with shown as bar, closing(ready):  # type: ignore[type-var]
                 for made in ready:
                     yield batches.receive(made)
+                    bar.update()
+                    if not bar.disable and self._times.batches % _LINE == 0:
+                        bar.set_postfix_str(self.stats().line())
 
     def reset_counters(self) -> None:
-        """Begin counting rows, bytes and seconds at zero in every table."""
+        """Begin counting rows, bytes and seconds at zero, in every table, too."""
+        self._times.reset()
+        if self.lookahead is not None and self.lookahead.buffer is not None:
+            self.lookahead.buffer.core.reset_counters()
         for source in self.features.values():
             if isinstance(source, FeatureRows):
                 source.reset_counters()
@@ -146,6 +160,15 @@ class Loader:
     def counters(self) -> dict[str, dict[str, Any]]:
         """Counters of every node type's table, JSON types only."""
         return {t: s.counters.as_dict() for t, s in self.features.items() if isinstance(s, FeatureRows)}
+
+    def stats(self) -> LoaderStats:
+        """Where rows came from and which stage training waited for, since the loader was made or `reset_counters`.
+
+        Tables and the buffer are shared by loaders of one layout that read alike: their rows are of all of these.
+        """
+        ahead = self.lookahead
+        buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
+        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
 
     def _plan(self, epoch: int) -> Any:
         order = self.options.seeds

@@ -1,0 +1,157 @@
+"""What a loader did: where its rows came from, and which stage training waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tiering.loader.process import ForkLock
+from tiering.units import format_bytes, format_count
+
+_WAITED = 0.05
+"""Share of the time that training may wait and still be what the loader waits for."""
+
+
+@dataclass
+class StageTimes:
+    """Seconds of a loader's stages and of its consumer. Safe to update from many threads."""
+
+    batches: int = 0
+    """Batches handed over."""
+    consumer: float = 0.0
+    """Seconds between a batch handed over and the next asked for: training."""
+    starved: float = 0.0
+    """Seconds in which the consumer waited for a batch."""
+    busy: dict[str, float] = field(default_factory=dict)
+    """By stage: seconds of work, over all its threads."""
+    _lock: ForkLock = field(default_factory=ForkLock, repr=False)
+
+    @contextmanager
+    def working(self, stage: str) -> Iterator[None]:
+        """Count the time of a block as work of a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            with self._lock:
+                self.busy[stage] = self.busy.get(stage, 0.0) + spent
+
+    def reset(self) -> None:
+        """Begin again at zero."""
+        with self._lock:
+            self.batches, self.consumer, self.starved, self.busy = 0, 0.0, 0.0, {}
+
+
+@dataclass(frozen=True)
+class LoaderStats:
+    """Totals of a loader since it was made, or since `Loader.reset_counters`."""
+
+    batches: int
+    """Batches handed over."""
+    rows: dict[str, int]
+    """Feature rows by where they came from: ``gpu``, ``peer``, ``cpu`` (memory tiers), ``ssd`` (rows of the ssd tier
+    that lay in memory or in the buffer) and ``read`` (rows that were read from disk for the batch)."""
+    bytes: int
+    """Bytes of these rows."""
+    seconds: dict[str, float]
+    """``training`` (the consumer at work), ``waiting`` (the consumer waited for a batch); of the stages in the
+    background, over their threads: ``sampling``, ``extraction``; of extraction ``copying`` and ``disk`` (waiting for
+    reads)."""
+    reads: int
+    """Requests to SSD images."""
+    read_bytes: int
+    """Bytes of these requests."""
+    buffer: dict[str, Any] | None
+    """Counters of the buffer in front of the ssd tier; ``None`` where there is none."""
+    workers: int
+    """Threads that sample."""
+
+    @property
+    def hit_rates(self) -> dict[str, float]:
+        """Share of the rows by where they came from."""
+        total = max(1, sum(self.rows.values()))
+        return {place: rows / total for place, rows in self.rows.items()}
+
+    @property
+    def read_per_used(self) -> float:
+        """Bytes read from disk per byte of the rows that were read; 0 where none was."""
+        used = self.rows["read"] * self.bytes / max(1, sum(self.rows.values()))
+        return self.read_bytes / used if used else 0.0
+
+    @property
+    def bound_by(self) -> str:
+        """What an epoch takes its time from: ``training``, ``disk``, ``copying`` or ``sampling``; ``nothing`` yet."""
+        seconds = self.seconds
+        whole = seconds["training"] + seconds["waiting"]
+        if not self.batches or not whole:
+            return "nothing"
+        if seconds["waiting"] < _WAITED * whole:
+            return "training"
+        stages = {
+            "sampling": seconds["sampling"] / self.workers,
+            "disk": seconds["disk"],
+            "copying": seconds["extraction"] - seconds["disk"],
+        }
+        return max(stages, key=lambda stage: stages[stage])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, JSON types only."""
+        return {
+            "batches": self.batches, "rows": self.rows, "bytes": self.bytes, "hit_rates": self.hit_rates,
+            "seconds": self.seconds, "reads": self.reads, "read_bytes": self.read_bytes,
+            "read_per_used": self.read_per_used, "bound_by": self.bound_by, "buffer": self.buffer,
+        }  # fmt: skip
+
+    def line(self) -> str:
+        """One line for people."""
+        whole = max(1e-9, self.seconds["training"] + self.seconds["waiting"])
+        held = 1.0 - self.hit_rates["read"]
+        return (
+            f"{format_bytes(self.bytes / whole)}/s of rows, {held:.1%} held, read {format_bytes(self.read_bytes)} "
+            f"({self.read_per_used:.1f} of what was used), waited {self.seconds['waiting'] / whole:.0%}, "
+            f"bound by: {self.bound_by}"
+        )
+
+    def table(self) -> str:
+        """Table for people."""
+        lines = [f"{'rows from':<10}{'rows':>14}{'share':>9}"]
+        lines += [
+            f"{place:<10}{format_count(rows):>14}{self.hit_rates[place]:>9.1%}" for place, rows in self.rows.items()
+        ]
+        lines += [f"{name:<10}{seconds:>12.3f} s" for name, seconds in self.seconds.items()]
+        lines.append(
+            f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
+            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x what was used"
+        )
+        lines.append(f"bound by: {self.bound_by}")
+        return "\n".join(lines)
+
+
+def collect(
+    times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None, workers: int
+) -> LoaderStats:
+    """Statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
+    rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
+    nbytes = reads = read_bytes = read_rows = 0
+    copying = disk = 0.0
+    for counters in tables.values():
+        for tier, served in counters["tiers"].items():
+            rows[tier] += served["rows"]
+            nbytes += served["bytes"]
+        reads, read_bytes = reads + counters["ssd_reads"], read_bytes + counters["ssd_read_bytes"]
+        read_rows += counters["tiers"]["ssd"]["rows"] if counters["ssd_reads"] else 0
+        copying, disk = copying + counters["copy_seconds"], disk + counters["read_seconds"]
+    if buffer is not None:
+        reads, read_bytes = reads + buffer["reads"], read_bytes + buffer["read_bytes"]
+        read_rows, disk = read_rows + buffer["rows_read"], disk + buffer["wait_seconds"]
+    rows["read"] = min(read_rows, rows["ssd"])
+    rows["ssd"] -= rows["read"]
+    seconds = {
+        "training": times.consumer, "waiting": times.starved, "sampling": times.busy.get("sampling", 0.0),
+        "extraction": times.busy.get("extraction", 0.0), "copying": copying, "disk": disk,
+    }  # fmt: skip
+    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers)
