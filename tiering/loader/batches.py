@@ -191,10 +191,10 @@ class HostBatches:
             return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
 
         with nullcontext() if self.lookahead is None else self.lookahead.epoch(plan, epoch) as ahead:
-            yield [
-                Stage("sampling", sample if ahead is None else ahead.sample, self.workers),
-                Stage("extraction", lambda sampled: self._extract(sampled, ahead)),
-            ]
+            sampling = Stage("sampling", sample, self.workers)
+            if ahead is not None:
+                sampling = Stage("sampling", ahead.sample, self.workers, ahead.give_up)
+            yield [sampling, Stage("extraction", lambda sampled: self._extract(sampled, ahead))]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
