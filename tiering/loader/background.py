@@ -24,6 +24,8 @@ class Stage:
     """Called with the result of the stage before (the first stage: with the item's number)."""
     workers: int = 1
     """Items in this stage at the same time."""
+    give_up: Callable[[], None] | None = None
+    """Lets `run` return that waits for something: called when no item is wanted any more, before `run` is awaited."""
 
 
 class StageError(TieringError, RuntimeError):
@@ -73,6 +75,9 @@ def run_stages(
         if os.getpid() == process:  # a fork has none of their threads
             for pool in pools:
                 pool.shutdown(wait=False, cancel_futures=True)
+            for stage in stages:
+                if stage.give_up is not None:
+                    stage.give_up()
             for pool in pools:
                 pool.shutdown(wait=True)
 

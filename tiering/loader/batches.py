@@ -193,20 +193,17 @@ class HostBatches:
             return self.sampler.sample(plan[order[place]], epoch=epoch, batch=order[place])
 
         with nullcontext() if self.lookahead is None else self.lookahead.epoch(len(order), sample) as ahead:
-            if ahead is None:
-                steps = [Stage("sampling", sample, self.workers), Stage("extraction", self._extract)]
-            else:
-                steps = [
-                    Stage("sampling", lambda place: (place, ahead.sample(place)), self.workers),
-                    Stage("extraction", lambda given: self._extract(given[1], ahead, given[0])),
-                ]
-            yield steps
+            sampling = Stage("sampling", lambda place: (place, sample(place)), self.workers)
+            if ahead is not None:
+                drawn = ahead.sample
+                sampling = Stage("sampling", lambda place: (place, drawn(place)), self.workers, ahead.give_up)
+            yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead))]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, sampled: SampledBatch, ahead: Epoch | None = None, place: int = 0) -> Batch:
+    def _extract(self, place: int, sampled: SampledBatch, ahead: Epoch | None) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
 import tempfile
 import time
@@ -18,7 +20,7 @@ import numpy as np
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import FormatError, InputError
+from tiering.errors import FormatError, InputError, StorageError
 from tiering.units import format_bytes
 
 MEASURED = "measured"
@@ -57,23 +59,37 @@ class DiskSpeed:
         return f"{self.reads_per_second:,.0f} random reads/s, {format_bytes(self.bytes_per_second)}/s in sequence"
 
 
+_UNKNOWN = DiskSpeed(100_000, 1e9)
+"""Where no image has a whole block to read: no plan matters then."""
+
+
 def read_speed(path: Path) -> DiskSpeed:
     """The model that a JSON file gives: ``reads_per_second`` and ``bytes_per_second``, as ``tiering doctor --json``."""
     with storage_errors(path):
-        text = path.read_text()
+        text = path.read_bytes()
     try:
-        given = json.loads(text)
-        speed = DiskSpeed(float(given["reads_per_second"]), float(given["bytes_per_second"]))
+        speed = _speed_in(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(
             f"{path}: expected a JSON object with numbers reads_per_second and bytes_per_second ({error!r})"
         ) from None
-    if not (speed.reads_per_second > 0 and speed.bytes_per_second > 0):
-        raise InputError(f"{path}: reads_per_second and bytes_per_second: expected more than 0, found {speed}")
+    if not _sensible(speed):
+        raise InputError(
+            f"{path}: reads_per_second and bytes_per_second: expected more than 0 and no infinity, found "
+            f"{speed.reads_per_second} and {speed.bytes_per_second}"
+        )
     return speed
 
 
-def speed_of(images: Sequence[Path], page_bytes: int, model: str | Path, beside: Path) -> DiskSpeed:
+def _speed_in(given: Any) -> DiskSpeed:
+    return DiskSpeed(float(given["reads_per_second"]), float(given["bytes_per_second"]))
+
+
+def _sensible(speed: DiskSpeed) -> bool:
+    return all(math.isfinite(figure) and figure > 0 for figure in asdict(speed).values())
+
+
+def speed_of(images: Sequence[Path], model: str | Path, beside: Path) -> DiskSpeed:
     """The model that `model` says: a file, or ``measured``: what was found before of these devices, else measured now.
 
     What is measured is kept in `beside`, where that can be written.
@@ -82,11 +98,12 @@ def speed_of(images: Sequence[Path], page_bytes: int, model: str | Path, beside:
         return read_speed(Path(model))
     cache, key = beside / CACHE, "+".join(sorted({_device(image) for image in images}))
     known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = dict(json.loads(cache.read_text()))
-    with contextlib.suppress(KeyError, TypeError):
-        return DiskSpeed(**known[key])
-    speed = measure(images, page_bytes)
+    with contextlib.suppress(OSError, ValueError, TypeError):  # whatever is not what was written here: measured anew
+        known = dict(json.loads(cache.read_bytes()))
+    with contextlib.suppress(KeyError, ValueError, TypeError):
+        if _sensible(speed := _speed_in(known[key])):
+            return speed
+    speed = measure(images)
     with contextlib.suppress(OSError):  # nobody needs the cache
         with tempfile.NamedTemporaryFile("w", dir=beside, prefix=CACHE, delete=False) as file:
             json.dump({**known, key: asdict(speed)}, file, indent=1)
@@ -100,13 +117,20 @@ def _device(image: Path) -> str:
     return f"{os.major(number)}:{os.minor(number)}"
 
 
-def measure(images: Sequence[Path], page_bytes: int, seconds: float = _SECONDS) -> DiskSpeed:
+def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     """Read images at random and in sequence, all side by side. Cost: `seconds` twice."""
-    with storage_errors(images[0]):
-        reader = native.SsdReader([str(image) for image in images], page_bytes, "auto", DEPTH, "auto")
-    size = min(image.stat().st_size for image in images)
-    reads = random_reads(reader, size * len(images), seconds)
-    return DiskSpeed(reads, sequential_bytes([str(image) for image in images], size, reader.direct, seconds))
+    sizes = {}
+    for image in images:
+        with storage_errors(image):
+            sizes[str(image)] = image.stat().st_size // ALIGNMENT * ALIGNMENT
+    paths = [path for path, size in sizes.items() if size]
+    if not paths:
+        return _UNKNOWN
+    with storage_errors(Path(paths[0])):
+        reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
+    size = min(sizes[path] for path in paths)
+    reads = random_reads(reader, size * len(paths), seconds)
+    return DiskSpeed(reads, sequential_bytes(paths, size, reader.direct, seconds))
 
 
 def random_reads(reader: native.SsdReader, size: int, seconds: float) -> float:
@@ -130,7 +154,10 @@ def sequential_bytes(paths: Sequence[str], size: int, direct: bool, seconds: flo
     def stream(k: int) -> int:
         got = 0
         for at in range(k // len(files) * _PIECE, size, _STREAMS * _PIECE):
-            got += os.preadv(files[k % len(files)], [buffers[k].data], at)
+            read = os.preadv(files[k % len(files)], [buffers[k].data], at)
+            if read < min(_PIECE, size - at):
+                raise StorageError(errno.EIO, f"{paths[k % len(files)]}: a read ended early")
+            got += read
             if time.perf_counter() - start > seconds:
                 break
         return got

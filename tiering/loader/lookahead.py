@@ -7,10 +7,11 @@ and else sampled again when its turn comes.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -119,12 +120,15 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
+    def check_room(self, batch: int, sizes: Mapping[int, int]) -> None:
+        """Raise `BudgetError` if a batch needs more rows, by their bytes, than the buffer has room for."""
+        assert self.buffer is not None
+        _check_room(f"batch {batch}", sizes, self.buffer.pools)
+
     def _prepare(self, count: int, sample: Sample) -> dict[int, SampledBatch]:
         """Sample some batches, choose, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
-        self.speed = speed_of(
-            layout.image_places, layout.page_bytes, self._memory.ssd_model or MEASURED, layout.path.absolute().parent
-        )
+        self.speed = speed_of(layout.image_places, self._memory.ssd_model or MEASURED, layout.path.absolute().parent)
         samples, rows = self._trial(count, sample)
         largest: dict[int, int] = {}
         sizes: dict[int, int] = {}
@@ -146,13 +150,7 @@ class Lookahead:
         least = sum(int(_SLACK * count) * (row_bytes + 8) for row_bytes, count in largest.items())
         self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
         pools = slots_for(tables, self._budget.left() - fixed, sizes)
-        for row_bytes, slots in pools:
-            if slots < largest.get(row_bytes, 0):
-                raise BudgetError(
-                    f"memory: a batch needs {format_count(largest[row_bytes])} rows of {row_bytes} bytes of the "
-                    f"ssd tier at once, and the buffer has room for {format_count(slots)}; give more memory, or use "
-                    "smaller batches"
-                )
+        _check_room("a batch", largest, pools)
         self._kept_bytes = known
         mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
         most = max(2, int(known / (4 * mean)))
@@ -196,17 +194,20 @@ class Epoch:
         self._ahead, self._buffer, self._count, self._draw = ahead, buffer, count, sample
         self._kept = dict(trial)
         self._kept_bytes = sum(map(sample_bytes, self._kept.values()))
-        self._fed, self._stopped = 0, False
+        self._fed, self._over, self._stopped = 0, False, False
         self._error: BaseException | None = None
-        self._changed = threading.Condition()
+        self._process, self._changed = os.getpid(), threading.Condition()
         self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
         self._thread.start()
 
     def sample(self, batch: int) -> SampledBatch:
         """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
         with self._changed:
-            self._changed.wait_for(lambda: batch < self._fed or self._stopped or self._error is not None)
-            self._check()
+            self._changed.wait_for(lambda: batch < self._fed or self._over or self._stopped)
+            if self._stopped:
+                raise InputError("the epoch was ended")
+            if batch >= self._fed and self._error is not None:
+                raise self._error
             kept = self._kept.pop(batch, None)
             if kept is not None:
                 self._kept_bytes -= sample_bytes(kept)
@@ -214,32 +215,32 @@ class Epoch:
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Rows of the ssd tier's types for the batch; waits until they were read."""
-        try:
-            self._ahead.gather(batch, ids, outs)
-        except InputError:
-            self._check()
-            raise
+        self._ahead.gather(batch, ids, outs)
 
-    def stop(self) -> None:
-        """End sampling and reading ahead. The thread has ended when this returns."""
+    def give_up(self) -> None:
+        """Let everybody return who waits: no batch is wanted any more."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         self._buffer.stop()
-        self._thread.join()
 
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
+    def stop(self) -> None:
+        """End sampling and reading ahead. The thread has ended when this returns."""
+        if self._process == os.getpid():  # a fork has no such thread, and may find the condition taken
+            self.give_up()
+            self._thread.join()
 
     def _feed(self) -> None:
+        """Sample ahead to the end, or to the first batch that fails: those before it are read all the same."""
+        error: BaseException | None = None
         try:
             self._feed_all()
-        except BaseException as error:
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-            self._buffer.stop()
+        except BaseException as met:
+            error = met
+        with self._changed:
+            self._error, self._over = error, True
+            self._changed.notify_all()
+        self._buffer.end()
 
     def _feed_all(self) -> None:
         ahead, count = self._ahead, self._count
@@ -251,12 +252,19 @@ class Epoch:
                     waiting.append(pool.submit(self._sample_or_take, started))
                     started += 1
                 sample = waiting.popleft().result()
-                if not self._buffer.add([sample.nodes[t] for t in ahead.tables.types]):
+                if not self._add(batch, sample):  # ended, or readers met an error, which extraction reports
                     for future in waiting:
                         future.cancel()
                     return
                 self._keep(batch, sample)
-        self._buffer.end()
+
+    def _add(self, batch: int, sample: SampledBatch) -> bool:
+        ahead = self._ahead
+        try:
+            return self._buffer.add([sample.nodes[t] for t in ahead.tables.types])
+        except ValueError:
+            ahead.check_room(batch, ahead.tables.row_bytes_of(ahead.tables.among(sample.nodes)))
+            raise
 
     def _sample_or_take(self, batch: int) -> SampledBatch:
         known = self._kept.get(batch)
@@ -270,6 +278,15 @@ class Epoch:
                 self._kept[batch] = sample
                 self._kept_bytes += size
             self._changed.notify_all()
+
+
+def _check_room(what: str, sizes: Mapping[int, int], pools: Sequence[tuple[int, int]]) -> None:
+    for row_bytes, slots in pools:
+        if slots < sizes.get(row_bytes, 0):
+            raise BudgetError(
+                f"memory: {what} needs {format_count(sizes[row_bytes])} rows of {row_bytes} bytes of the ssd tier at "
+                f"once, and the buffer has room for {format_count(slots)}; give more memory, or use smaller batches"
+            )
 
 
 def sample_bytes(sample: SampledBatch) -> int:

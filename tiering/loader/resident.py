@@ -83,11 +83,14 @@ def made_rows(
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them."""
+    """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them.
+
+    A forked child has a copy of its own, as of the heap: what either writes, the other does not see.
+    """
     if nbytes == 0:
         return np.empty(0, np.uint8)
     try:
-        block = mmap.mmap(-1, nbytes)
+        block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
     if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= 4 * 1024 * 1024:

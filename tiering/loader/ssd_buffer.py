@@ -22,6 +22,11 @@ from tiering.loader.resident import anonymous
 from tiering.loader.ssd import MAX_READ, PageChecks
 
 Ids = npt.NDArray[np.int64]
+_WIPE_ON_FORK = 18
+"""MADV_WIPEONFORK, which `mmap` has no name for: a child finds zeros there and copies nothing."""
+_kept_from_parents: list[native.RowBuffer] = []
+"""Buffers of processes that this one is a fork of. Threads that do not exist here may wait for them, for ever, and
+whoever destroys what is waited for waits for them."""
 
 
 class SsdBuffer:
@@ -50,9 +55,9 @@ class SsdBuffer:
         """The core's buffer, of this process: a fork begins with an empty one."""
         if self._native is None or self._process != os.getpid():
             if self._native is not None:
-                self.arena = anonymous(self.arena.size)
-            with suppress(AttributeError, OSError):  # a child must not copy what is being read into
-                _mapping(self.arena).madvise(mmap.MADV_DONTFORK)
+                _kept_from_parents.append(self._native)
+            with suppress(OSError):  # an old kernel: a child copies what the parent reads into, which it does not use
+                _mapping(self.arena).madvise(_WIPE_ON_FORK)
             self._native, self._process = self._open(), os.getpid()
             self._busy = False
         return self._native
@@ -82,9 +87,9 @@ class SsdBuffer:
                 buffer.begin(choice.window, choice.horizon, choice.gap)
             yield buffer
         finally:
-            if self._process == os.getpid():
+            if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process
                 buffer.cancel()
-            self._busy = False
+                self._busy = False
 
     def gather(
         self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int

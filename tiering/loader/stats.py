@@ -125,7 +125,7 @@ class LoaderStats:
         lines += [f"{name:<10}{seconds:>12.3f} s" for name, seconds in self.seconds.items()]
         lines.append(
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
-            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x what was used"
+            f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
         )
         lines.append(f"bound by: {self.bound_by}")
         return "\n".join(lines)
