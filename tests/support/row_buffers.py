@@ -1,4 +1,4 @@
-"""Buffers in front of an ssd tier on images that tests write, fed by one thread and emptied by another, and the truth."""
+"""Buffers in front of an ssd tier on images that tests write, fed by one thread and emptied by another."""
 
 from __future__ import annotations
 
