@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,136 +21,21 @@ from tiering.loader.resident import anonymous
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
-from child_process import in_child
-from forbidden_calls import FORBID, run_script
+from row_buffers import (
+    ENGINES,
+    Batch,
+    Epoch,
+    Rows,
+    comes_to,
+    descriptors,
+    random_batches,
+    run_epoch,
+    tasks,
+    within,
+)  # fmt: skip
 from striped_rows import Striped, plain_rounds
 
-ENGINES = ["threads", "mmap"] if native.uring_unavailable() else ["io_uring", "threads", "mmap"]
 SIZES = [4, 40, 512, 520, 1536, 4096, 5732]
-
-Batch = list[list[int]]
-"""Ids of each table."""
-
-
-def within(seconds: float, work: Callable[[], Any]) -> Any:
-    """What `work` returns or raises in a thread of its own; a failure where it does not end."""
-    result: list[Any] = []
-
-    def run() -> None:
-        try:
-            result.append((work(), None))
-        except BaseException as error:
-            result.append((None, error))
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert not thread.is_alive(), "it hangs"
-    value, error = result[0]
-    if error is not None:
-        raise error
-    return value
-
-
-class Rows:
-    """Tables on images and their truth; of each, `cached` rows lie in memory before those on disk."""
-
-    def __init__(self, folder: Path, space: Striped, cached: int = 0) -> None:
-        random = np.random.default_rng(space.count)
-        self.space, self.cached = space, cached
-        self.truth = [
-            random.integers(0, 256, (cached + table.rows, table.row_bytes), dtype=np.uint8) for table in space.tables
-        ]
-        self.paths = space.write(folder, [rows[cached:] for rows in self.truth])
-        reader = native.SsdReader([str(path) for path in self.paths], space.page_bytes, "threads", 1, "off")
-        self.tables = [
-            native.TieredTable(
-                table.row_bytes, [0, 0, cached, cached + table.rows], None, [], rows[:cached].reshape(-1).copy(),
-                reader, table.first_page, table.stride, table.rows_per_page, space.page_bytes,
-            )
-            for table, rows in zip(space.tables, self.truth, strict=True)
-        ]  # fmt: skip
-
-    def buffer(self, slots: dict[int, int], engine: str = "auto", direct: str = "auto", **options: Any) -> Any:
-        """A buffer in front of them; `slots` by bytes of a row."""
-        arena = anonymous(max(1, sum(size * number for size, number in slots.items())))
-        return native.RowBuffer(
-            self.space.core, [self.cached] * len(self.tables), self.space.page_bytes, [str(p) for p in self.paths],
-            list(slots.items()), arena, engine, direct, **options,
-        )  # fmt: skip
-
-    def slots(self, batches: Sequence[Batch], spare: int = 0) -> dict[int, int]:
-        """Slots that suffice for each batch, and some more."""
-        found = dict.fromkeys((table.row_bytes for table in self.space.tables), 0)
-        for batch in batches:
-            for size in found:
-                needed = sum(self.space.row_bytes(row) == size for row in self.on_disk(batch))
-                found[size] = max(found[size], needed + spare)
-        return found
-
-    def on_disk(self, batch: Batch) -> set[int]:
-        """The rows of a batch that are read from disk."""
-        return {
-            self.space.firsts[t] + one - self.cached for t, ids in enumerate(batch) for one in ids if one >= self.cached
-        }
-
-    def check_gather(self, buffer: Any, number: int, batch: Batch, threads: int = 1) -> None:
-        """The rows of batch `number` are the tables' rows."""
-        ids = [np.array(some, np.int64) for some in batch]
-        outs = [np.full((one.size, rows.shape[1]), 7, np.uint8) for one, rows in zip(ids, self.truth, strict=True)]
-        buffer.gather(number, self.tables, ids, outs, threads)
-        for one, out, rows in zip(ids, outs, self.truth, strict=True):
-            np.testing.assert_array_equal(out, rows[one])
-
-
-class Epoch:
-    """An epoch of a buffer that is fed by a thread of its own; `close` ends it."""
-
-    def __init__(self, buffer: Any, batches: Sequence[Batch], window: int = 2, horizon: int = 2, gap: int = 0) -> None:
-        self.buffer, self.batches = buffer, batches
-        self.error: BaseException | None = None
-        buffer.begin(window, horizon, gap)
-        self.feeder = threading.Thread(target=self._feed)
-        self.feeder.start()
-
-    def _feed(self) -> None:
-        try:
-            for batch in self.batches:
-                if not self.buffer.add([np.array(ids, np.int64) for ids in batch]):
-                    return
-            self.buffer.end()
-        except BaseException as error:
-            self.error = error
-
-    def close(self) -> None:
-        """End the epoch, wherever it is."""
-        self.buffer.stop()
-        self.feeder.join()
-        self.buffer.cancel()
-
-
-def run_epoch(rows: Rows, buffer: Any, batches: Sequence[Batch], upto: int | None = None, **how: int) -> None:
-    """An epoch in which all batches, or those before `upto`, are gathered and compared."""
-
-    def work() -> None:
-        epoch = Epoch(buffer, batches, **how)
-        try:
-            for number, batch in enumerate(batches[:upto]):
-                rows.check_gather(buffer, number, batch)
-        finally:
-            epoch.close()
-        assert epoch.error is None
-
-    within(60, work)
-
-
-def random_batches(rows: Rows, number: int, size: int, seed: int = 0) -> list[Batch]:
-    """Batches of up to `size` different ids of each table."""
-    random = np.random.default_rng(seed)
-    return [
-        [random.permutation(len(truth))[: random.integers(1, size + 1)].tolist() for truth in rows.truth]
-        for _ in range(number)
-    ]
 
 
 @pytest.fixture(params=ENGINES)
@@ -271,22 +154,6 @@ def test_threads_that_copy_do_not_change_rows(rows):
     within(60, work)
 
 
-def tasks() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
-
-
-def comes_to(most: int) -> bool:
-    """Threads that were joined are still listed for a moment."""
-    end = time.monotonic() + 10
-    while tasks() > most and time.monotonic() < end:
-        time.sleep(0.01)
-    return tasks() <= most
-
-
-def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 def test_an_epoch_that_is_broken_off_leaves_no_thread_and_no_descriptor(rows, engine):
     """The pool of threads that all readers of the process share stays, and is bounded."""
     batches = random_batches(rows, 40, 40)
@@ -376,70 +243,6 @@ def test_a_batch_larger_than_the_buffer_is_refused_and_nothing_is_lost(rows, eng
     assert buffer.counters.rows == sum(map(len, map(rows.on_disk, batches)))
 
 
-@pytest.mark.parametrize("left", [0, 700, 40_000])
-def test_an_image_truncated_before_it_is_read(rows, engine, left):
-    batches = random_batches(rows, 20, 60)
-    buffer = rows.buffer(rows.slots(batches, 10), engine, depth=2)
-    whole = rows.paths[1].read_bytes()
-    os.truncate(rows.paths[1], left)
-    with pytest.raises(OSError, match=rf"image-1: ends at byte {left}, but bytes .* were expected") as caught:
-        run_epoch(rows, buffer, batches)
-    assert caught.value.errno == errno.EIO
-    rows.paths[1].write_bytes(whole)  # in place: the buffer goes on with the same file
-    run_epoch(rows, buffer, batches)
-
-
-@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "mmap"])  # for which this is a signal
-def test_an_image_truncated_while_it_is_read(rows, engine):
-    """Batches that were read before are right; then the loop is told. What is in the buffer stays."""
-    batches = [[list(range(5 + 30 * k, 35 + 30 * k)), list(range(6 * k, 6 + 6 * k))] for k in range(10)]
-    buffer = rows.buffer(rows.slots(batches), engine, depth=2)
-    whole = rows.paths[0].read_bytes()
-
-    def work() -> None:
-        epoch = Epoch(buffer, batches, window=1, horizon=0)
-        try:
-            for number, batch in enumerate(batches):
-                if number == 3:
-                    os.truncate(rows.paths[0], 5000)
-                rows.check_gather(buffer, number, batch)
-        finally:
-            epoch.close()
-
-    with pytest.raises(OSError, match="image-0: ends at byte 5000"):
-        within(60, work)
-    assert 3 <= buffer.counters.batches < 10
-    rows.paths[0].write_bytes(whole)
-    run_epoch(rows, buffer, batches)
-
-
-def checksums(rows: Rows) -> list[Any]:
-    return [
-        native.page_hashes(np.fromfile(path, np.uint8), rows.space.page_bytes) for path in rows.paths
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("page_bytes", [512, 4096])
-def test_a_damaged_page_is_named(tmp_path, engine, page_bytes):
-    rows = Rows(tmp_path, Striped([(200, 512), (30, 5732)], page_bytes, 3, 2))
-    batches = [*random_batches(rows, 10, 60), [list(range(200)), list(range(30))]]
-    buffer = rows.buffer({512: 200, 5732: 30}, engine, checksums=checksums(rows))
-    run_epoch(rows, buffer, batches)
-    assert buffer.bad_page == -1
-    for page in (2, 7, rows.space.pages - 1):
-        buffer = rows.buffer({512: 200, 5732: 30}, engine, checksums=checksums(rows))
-        path, at = rows.paths[page % 3], page // 3 * page_bytes + 1
-        whole = path.read_bytes()
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        with pytest.raises(OSError, match=f"page {page} is damaged") as caught:
-            run_epoch(rows, buffer, batches)
-        assert caught.value.errno == errno.EIO
-        assert buffer.bad_page == page
-        path.write_bytes(whole)
-        run_epoch(rows, buffer, batches)
-        assert buffer.bad_page == -1
-
-
 @pytest.mark.parametrize("page_bytes", [512, 4096])
 def test_rows_longer_than_the_longest_read(tmp_path, engine, page_bytes):
     """A read takes the whole of a row on an image, and the engine has room for it."""
@@ -448,92 +251,6 @@ def test_rows_longer_than_the_longest_read(tmp_path, engine, page_bytes):
     for direct in ("auto", "off"):
         buffer = rows.buffer({20_000: 12, 70_001: 9}, engine, direct, depth=8, max_read=1)
         run_epoch(rows, buffer, batches)
-
-
-def test_a_fork_in_the_middle_leaves_parent_and_child_alone(rows, engine):
-    """The child makes a buffer of its own."""
-    batches = random_batches(rows, 20, 40)
-    buffer = rows.buffer(rows.slots(batches, 10), engine)
-
-    def child() -> bool:
-        run_epoch(rows, rows.buffer(rows.slots(batches, 10), engine), batches)
-        return True
-
-    epoch = Epoch(buffer, batches)
-    for number, batch in enumerate(batches):
-        rows.check_gather(buffer, number, batch)
-        if number % 7 == 3:
-            assert in_child(child)
-    epoch.close()
-    assert epoch.error is None
-
-
-def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
-    """The readers wait for more while the fork is made; in the child there are none who could be told."""
-    batches = random_batches(rows, 5, 40)
-    held = [rows.buffer(rows.slots(batches, 10), engine)]
-    held[0].begin(2, 2, 0)
-    for number, batch in enumerate(batches[:4]):
-        held[0].add([np.array(ids, np.int64) for ids in batch])
-        if number >= 3:
-            rows.check_gather(held[0], 0, batches[0])
-    time.sleep(0.05)
-
-    def child() -> int:
-        threads = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        gc.collect()
-        before = descriptors()
-        held[0].stop()
-        held.clear()
-        gc.collect()
-        gone = before - descriptors()
-        for thread in threads:
-            thread.join()
-        return gone
-
-    assert in_child(child, 20) == 2  # the images
-    held[0].add([np.array(ids, np.int64) for ids in batches[4]])
-    held[0].end()
-    for number in range(1, 5):
-        rows.check_gather(held[0], number, batches[number])
-    held[0].cancel()
-
-
-RING_REFUSED = """
-    import sys
-    sys.path[:0] = [sys.argv[1] + "/tests/support", sys.argv[1] + "/tests/native"]
-    import test_row_buffer as t
-    from pathlib import Path
-    import tempfile
-    with tempfile.TemporaryDirectory() as folder:
-        rows = t.Rows(Path(folder), t.Striped([(300, 512), (60, 5732)], 4096, 2, 1))
-        batches = t.random_batches(rows, 30, 40)
-        buffer = rows.buffer(rows.slots(batches, 10), sys.argv[2] if len(sys.argv) > 2 else "auto", depth=3)
-        def read():
-            try:
-                t.run_epoch(rows, buffer, batches)
-                print("read by", buffer.engine, buffer.fallback)
-            except OSError as error:
-                print("refused:", error)
-        forbid(CALL, EPERM, WAITING)
-        read()
-        read()
-"""
-
-
-@pytest.mark.skipif("io_uring" not in ENGINES, reason="no io_uring here")
-@pytest.mark.parametrize(("call", "waiting"), [("SETUP", False), ("ENTER", False), ("ENTER", True)])
-def test_a_ring_that_is_refused_is_replaced_by_threads(repository, call, waiting):
-    """`waiting`: some of the reads arrive, and are not asked for again."""
-    script = RING_REFUSED.replace("CALL", call).replace("WAITING", str(waiting))
-    out = run_script(FORBID, script, argument=repository)
-    if "no seccomp here" in out:
-        pytest.skip(out)
-    lines = out.splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith("read by threads io_uring is forbidden here") for line in lines), out
 
 
 def test_arguments_that_make_no_sense(rows):

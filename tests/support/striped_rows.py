@@ -50,6 +50,9 @@ class Striped:
             self.pages += -(-rows // per_page) if per_page else -(-rows * stride // page_bytes)
         self.firsts = [0, *accumulate(table.rows for table in self.tables)]
 
+    def __repr__(self) -> str:
+        return f"Striped({self.tables}, page_bytes={self.page_bytes}, images={self.images})"
+
     @property
     def core(self) -> list[tuple[int, int, int, int, int]]:
         """The tables as the core takes them."""

@@ -1,0 +1,187 @@
+"""The buffer in front of the ssd tier where images are damaged, rings refused and processes forked."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiering import native
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from child_process import in_child
+from forbidden_calls import FORBID, run_script
+from row_buffers import ENGINES, Epoch, Rows, descriptors, random_batches, run_epoch, within
+from striped_rows import Striped
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    """Two tables over two images, half of whose pages hold rows that run over their ends."""
+    return Rows(tmp_path, Striped([(300, 512), (60, 5732)], 4096, 2, 1), cached=5)
+
+
+@pytest.mark.parametrize("left", [0, 700, 40_000])
+def test_an_image_truncated_before_it_is_read(rows, engine, left):
+    batches = random_batches(rows, 20, 60)
+    buffer = rows.buffer(rows.slots(batches, 10), engine, depth=2)
+    whole = rows.paths[1].read_bytes()
+    os.truncate(rows.paths[1], left)
+    with pytest.raises(OSError, match=rf"image-1: ends at byte {left}, but bytes .* were expected") as caught:
+        run_epoch(rows, buffer, batches)
+    assert caught.value.errno == errno.EIO
+    rows.paths[1].write_bytes(whole)  # in place: the buffer goes on with the same file
+    run_epoch(rows, buffer, batches)
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "mmap"])  # for which this is a signal
+def test_an_image_truncated_while_it_is_read(rows, engine):
+    """Batches that were read before are right; then the loop is told. What is in the buffer stays."""
+    batches = [[list(range(5 + 30 * k, 35 + 30 * k)), list(range(6 * k, 6 + 6 * k))] for k in range(10)]
+    buffer = rows.buffer(rows.slots(batches), engine, depth=2)
+    whole = rows.paths[0].read_bytes()
+
+    def work() -> None:
+        epoch = Epoch(buffer, batches, window=1, horizon=0)
+        try:
+            for number, batch in enumerate(batches):
+                if number == 3:
+                    os.truncate(rows.paths[0], 5000)
+                rows.check_gather(buffer, number, batch)
+        finally:
+            epoch.close()
+
+    with pytest.raises(OSError, match="image-0: ends at byte 5000"):
+        within(60, work)
+    assert 3 <= buffer.counters.batches < 10
+    rows.paths[0].write_bytes(whole)
+    run_epoch(rows, buffer, batches)
+
+
+def checksums(rows: Rows) -> list[Any]:
+    return [
+        native.page_hashes(np.fromfile(path, np.uint8), rows.space.page_bytes) for path in rows.paths
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("page_bytes", [512, 4096])
+def test_a_damaged_page_is_named(tmp_path, engine, page_bytes):
+    rows = Rows(tmp_path, Striped([(200, 512), (30, 5732)], page_bytes, 3, 2))
+    batches = [*random_batches(rows, 10, 60), [list(range(200)), list(range(30))]]
+    buffer = rows.buffer({512: 200, 5732: 30}, engine, checksums=checksums(rows))
+    run_epoch(rows, buffer, batches)
+    assert buffer.bad_page == -1
+    for page in (2, 7, rows.space.pages - 1):
+        buffer = rows.buffer({512: 200, 5732: 30}, engine, checksums=checksums(rows))
+        path, at = rows.paths[page % 3], page // 3 * page_bytes + 1
+        whole = path.read_bytes()
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(OSError, match=f"page {page} is damaged") as caught:
+            run_epoch(rows, buffer, batches)
+        assert caught.value.errno == errno.EIO
+        assert buffer.bad_page == page
+        path.write_bytes(whole)
+        run_epoch(rows, buffer, batches)
+        assert buffer.bad_page == -1
+
+
+def test_a_fork_in_the_middle_leaves_parent_and_child_alone(rows, engine):
+    """The child makes a buffer of its own."""
+    batches = random_batches(rows, 20, 40)
+    buffer = rows.buffer(rows.slots(batches, 10), engine)
+
+    def child() -> bool:
+        run_epoch(rows, rows.buffer(rows.slots(batches, 10), engine), batches)
+        return True
+
+    epoch = Epoch(buffer, batches)
+    for number, batch in enumerate(batches):
+        rows.check_gather(buffer, number, batch)
+        if number % 7 == 3:
+            assert in_child(child)
+    epoch.close()
+    assert epoch.error is None
+
+
+def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
+    """The readers wait for more while the fork is made; in the child there are none who could be told."""
+    batches = random_batches(rows, 5, 40)
+    held = [rows.buffer(rows.slots(batches, 10), engine)]
+    held[0].begin(2, 2, 0)
+    for number, batch in enumerate(batches[:4]):
+        held[0].add([np.array(ids, np.int64) for ids in batch])
+        if number >= 3:
+            rows.check_gather(held[0], 0, batches[0])
+    time.sleep(0.05)
+
+    def child() -> int:
+        threads = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        gc.collect()
+        before = descriptors()
+        held[0].stop()
+        held.clear()
+        gc.collect()
+        gone = before - descriptors()
+        for thread in threads:
+            thread.join()
+        return gone
+
+    assert in_child(child, 20) == 2  # the images
+    held[0].add([np.array(ids, np.int64) for ids in batches[4]])
+    held[0].end()
+    for number in range(1, 5):
+        rows.check_gather(held[0], number, batches[number])
+    held[0].cancel()
+
+
+RING_REFUSED = """
+    import sys
+    sys.path.insert(0, sys.argv[1] + "/tests/support")
+    import row_buffers as t
+    from pathlib import Path
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        rows = t.Rows(Path(folder), t.Striped([(300, 512), (60, 5732)], 4096, 2, 1))
+        batches = t.random_batches(rows, 30, 40)
+        buffer = rows.buffer(rows.slots(batches, 10), depth=3)
+        def read():
+            try:
+                t.run_epoch(rows, buffer, batches)
+                print("read by", buffer.engine, buffer.fallback)
+            except OSError as error:
+                print("refused:", error)
+        forbid(CALL, EPERM, WAITING)
+        read()
+        read()
+"""
+
+
+@pytest.mark.skipif("io_uring" not in ENGINES, reason="no io_uring here")
+@pytest.mark.parametrize(("call", "waiting"), [("SETUP", False), ("ENTER", False), ("ENTER", True)])
+def test_a_ring_that_is_refused_is_replaced_by_threads(repository, call, waiting):
+    """`waiting`: some of the reads arrive, and are not asked for again."""
+    script = RING_REFUSED.replace("CALL", call).replace("WAITING", str(waiting))
+    out = run_script(FORBID, script, argument=repository)
+    if "no seccomp here" in out:
+        pytest.skip(out)
+    lines = out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("read by threads io_uring is forbidden here") for line in lines), out
