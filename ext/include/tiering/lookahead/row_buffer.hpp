@@ -35,7 +35,8 @@ struct BufferCounters {
   int64_t read_bytes = 0;        ///< bytes of these requests
   int64_t used_bytes = 0;        ///< bytes of the missed rows
   int64_t wait_nanoseconds = 0;  ///< gathers that waited for reads
-  int64_t idle_nanoseconds = 0;  ///< readers with nothing in flight that waited for slots, over all images
+  int64_t idle_nanoseconds =
+      0;  ///< readers with nothing in flight that waited for slots or for a round, over all images
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()

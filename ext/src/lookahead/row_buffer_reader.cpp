@@ -1,0 +1,116 @@
+// What a reader asks for: reads of the rounds in the order of their planning, as far as slots are free. Read on the
+// engine's threads; the buffer's mutex guards what readers share.
+#include "row_buffer_reader.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <tiering/io/page_hash.hpp>
+#include <utility>
+
+namespace tiering {
+namespace {
+
+constexpr size_t kReadsAtOnce = 64;  // handed to an engine before the state is looked at again
+
+}  // namespace
+
+/// Begins the next round. The buffer's mutex is held.
+bool RowBuffer::Reader::take_round() noexcept {
+  for (const auto& flight : buffer_.flights_)
+    if (flight->round.first > begun_) {
+      flight_ = flight;
+      begun_ = flight->round.first;
+      at_ = open_ = 0;
+      return true;
+    }
+  return false;
+}
+
+std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
+  try {
+    return next_reads(wait);
+  } catch (...) {  // no memory
+    buffer_.fail(std::current_exception());
+    return {};
+  }
+}
+
+std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
+  batch_.clear();
+  if (std::exchange(again_, false)) {
+    std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
+    first_ = 0;
+    for (const Pending& p : pending_) batch_.push_back(p.rows.read);
+    if (!batch_.empty()) return batch_;
+  }
+  while (!pending_.empty() && pending_.front().arrived) {
+    pending_.pop_front();
+    ++first_;
+  }
+  std::unique_lock lock(buffer_.mutex_);
+  while (buffer_.running_ && !buffer_.error_ && batch_.size() < kReadsAtOnce) {
+    if (flight_ || take_round()) {
+      const auto& rows = flight_->round.rows;
+      const auto& after = flight_->round.after;
+      while (open_ < rows.size() && after[open_] <= buffer_.base_ + buffer_.released_) ++open_;
+      if (RowRead found; reads_.next(rows, at_, open_, found)) {
+        ++flight_->parts;
+        pending_.push_back({flight_, found});
+        batch_.push_back(found.read);
+        buffer_.counters_.read_bytes += found.read.bytes;
+        continue;
+      }
+      if (open_ == rows.size()) {
+        buffer_.finish_part(*std::exchange(flight_, nullptr), lock);
+        continue;
+      }
+    }
+    if (!wait || !batch_.empty()) break;
+    const auto start = std::chrono::steady_clock::now();
+    buffer_.changed_->wait(lock);
+    buffer_.counters_.idle_nanoseconds += (std::chrono::steady_clock::now() - start) / std::chrono::nanoseconds(1);
+  }
+  buffer_.counters_.reads += static_cast<int64_t>(batch_.size());
+  return batch_;
+}
+
+bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept {
+  if (buffer_.checksums_.empty()) return true;
+  const SsdGeometry& at = buffer_.rows_.tables().front().geometry;
+  for (int64_t from = 0; from < read.need; from += at.page_bytes) {
+    const int64_t page = (read.offset + from) / at.page_bytes;
+    if (page_hash(data + from, static_cast<size_t>(at.page_bytes)) == buffer_.checksums_[image_][size_t(page)])
+      continue;
+    const std::lock_guard lock(buffer_.mutex_);
+    const int64_t logical = page * at.num_images + image_;
+    if (buffer_.bad_page_ == kNoPage || logical < buffer_.bad_page_) buffer_.bad_page_ = logical;
+    if (!buffer_.error_)
+      buffer_.error_ = std::make_exception_ptr(IoError(EIO, "page " + std::to_string(logical) + " is damaged"));
+    buffer_.changed_->notify_all();
+    return false;
+  }
+  return true;
+}
+
+void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {
+  Pending& pending = pending_[index - first_];
+  const Round& round = pending.flight->round;
+  const Read& read = pending.rows.read;
+  if (intact(read, data)) {
+    RowReads reads = reads_;  // several threads may be here
+    for (size_t i = pending.rows.begin; i < pending.rows.end; ++i)
+      reads.copy(round.rows[i], read.offset, {data, read.need},
+                 buffer_.arena_ + buffer_.plan_.slot_offset(round.slots[i]));
+  }
+  pending.arrived = true;
+  if (--pending.flight->parts == 0) {
+    std::unique_lock lock(buffer_.mutex_);
+    buffer_.mark_done(*pending.flight);
+  }
+}
+
+}  // namespace tiering

@@ -1,0 +1,52 @@
+// One image's part in filling a buffer.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <tiering/lookahead/row_buffer.hpp>
+#include <vector>
+
+namespace tiering {
+
+struct RowBuffer::Flight {
+  Round round;
+  std::atomic<int64_t> parts;  ///< images that have not come to its end, and reads under way
+  bool done = false;           ///< guarded by the buffer's mutex
+};
+
+/// What one image is asked for, and what arrives from it.
+class RowBuffer::Reader final : public ReadSink {
+ public:
+  Reader(RowBuffer& buffer, const RowReads& reads, uint32_t image) : buffer_(buffer), reads_(reads), image_(image) {}
+
+  std::span<const Read> more(bool wait) noexcept override;
+  void ready(size_t index, const std::byte* data) noexcept override;
+  /// Another engine begins: what has not arrived is asked for again.
+  void restart() noexcept { again_ = true; }
+
+ private:
+  struct Pending {
+    std::shared_ptr<Flight> flight;
+    RowRead rows;
+    bool arrived = false;
+  };
+
+  std::span<const Read> next_reads(bool wait);
+  bool intact(const Read& read, const std::byte* data) noexcept;
+  bool take_round() noexcept;
+
+  RowBuffer& buffer_;
+  RowReads reads_;
+  uint32_t image_;
+  std::shared_ptr<Flight> flight_;  ///< the round that is read
+  int64_t begun_ = -1;              ///< first batch of the round that was begun last
+  size_t at_ = 0, open_ = 0;        ///< rows of the round that were asked for, and that may be
+  std::deque<Pending> pending_;
+  size_t first_ = 0;  ///< index of the first that is pending
+  std::vector<Read> batch_;
+  bool again_ = false;
+};
+
+}  // namespace tiering
