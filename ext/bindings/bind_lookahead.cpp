@@ -192,10 +192,10 @@ void bind_lookahead(nb::module_& m) {
            "max_read"_a = BufferOptions{}.max_read, "checksums"_a = nb::make_tuple())
       .def(
           "begin",
-          [](BoundBuffer& self, int64_t window, int64_t horizon, int64_t gap) {
-            self.buffer->begin(window, horizon, gap);
+          [](BoundBuffer& self, int64_t window, int64_t horizon, int64_t gap, bool growing) {
+            self.buffer->begin(window, horizon, gap, growing);
           },
-          "window"_a, "horizon"_a, "gap"_a, Release())
+          "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
       .def("add", &BoundBuffer::add, "ids"_a, Release())
       .def(
           "end", [](BoundBuffer& self) { return self.buffer->end(); }, Release())

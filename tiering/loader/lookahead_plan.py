@@ -118,7 +118,7 @@ def choose(
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
 ) -> Choice:
-    """The cheapest of `windows` (.., 4, 2, 1, from what fits the buffer on) by simulated reading per batch.
+    """The cheapest of `windows` (from what fits the buffer on down, by fours) by simulated reading per batch.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
     that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the
@@ -128,7 +128,7 @@ def choose(
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
         most = max(1, min(reach, len(batches) // 2, most_known // 2))
-        windows = [1 << k for k in reversed(range(most.bit_length()))]
+        windows = [1 << k for k in reversed(range((most.bit_length() - 1) % 2, most.bit_length(), 2))]
     best: Choice | None = None
     for window in windows:
         horizons = {0, max(0, min(max(window, reach), _HORIZON * window, most_known - window - 1))}

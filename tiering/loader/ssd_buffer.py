@@ -84,7 +84,8 @@ class SsdBuffer:
             return
         try:
             with self.errors():
-                buffer.begin(choice.window, choice.horizon, choice.gap)
+                # An empty buffer is filled by rounds that grow: the first batch comes soon.
+                buffer.begin(choice.window, choice.horizon, choice.gap, buffer.counters.rounds == 0)
             yield buffer
         finally:
             if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process

@@ -12,6 +12,8 @@ namespace {
 constexpr uint32_t kNoRow = ~uint32_t{0};
 constexpr size_t kAhead = 16;  // entries looked ahead: maps of all rows are larger than caches
 constexpr int64_t kAges = 4096;
+// Rounds that grow: few of them, because short rounds read pages again; and batches known behind one, per batch of it.
+constexpr int64_t kGrowth = 8, kGrowingHorizon = 8;
 
 template <typename T>
 void fill(Buffer<T>& buffer, T value) {
@@ -56,12 +58,13 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
   fill(last_use_, uint32_t{0});
 }
 
-void LookaheadPlan::set_window(int64_t window, int64_t horizon) {
+void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
   TIERING_EXPECT(window >= 1, "window: expected at least 1 batch, found " + std::to_string(window));
   TIERING_EXPECT(horizon >= 0, "horizon: expected 0 or more batches, found " + std::to_string(horizon));
   TIERING_EXPECT(future_.empty(), "window: expected no batch to wait, found " + std::to_string(waiting()));
   window_ = window;
   horizon_ = horizon;
+  most_ = growing ? 1 : window;
 }
 
 size_t LookaheadPlan::pool_of(uint32_t row) noexcept {
@@ -110,13 +113,14 @@ bool LookaheadPlan::extend() {
   if (full_) return false;
   for (size_t p = 0; p < pools_.size(); ++p) pools_[p].needed += fresh[p];
   for (const uint32_t row : batch) set(wanted_, row);
-  full_ = ++open_ == window_;
+  full_ = ++open_ == most_;
   return !full_;
 }
 
 bool LookaheadPlan::ready() const noexcept {
   if (open_ == 0) return false;
-  return ended_ || (full_ && waiting() - open_ >= horizon_);
+  return ended_ ||
+         (full_ && waiting() - open_ >= (most_ < window_ ? std::min(horizon_, kGrowingHorizon * most_) : horizon_));
 }
 
 /// next_use_ of every row that a batch from `from` on uses, as far as batches are known.
@@ -225,6 +229,7 @@ Round LookaheadPlan::next() {
     round.batch_slots.push_back(std::move(batch));
   }
   first_ = round.last;
+  most_ = std::min(window_, kGrowth * most_);
   open_round();
   return round;
 }

@@ -90,10 +90,10 @@ void RowBuffer::expect_own() const {
   if (owner_ != 0 && owner_ != getpid()) throw inherited_error();
 }
 
-void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap) {
+void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing) {
   expect_own();
   TIERING_EXPECT(readers_.empty(), "an epoch is under way");
-  plan_.set_window(window, horizon);
+  plan_.set_window(window, horizon, growing);
   most_waiting_ = window + horizon + 1;
   gap_ = gap;
   {

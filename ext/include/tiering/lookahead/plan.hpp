@@ -40,8 +40,9 @@ class LookaheadPlan {
   LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools);
 
   /// `window`: batches of a round at most. `horizon`: batches behind a round whose rows are to be known before it is
-  /// planned, as far as there are any. No batch may wait.
-  void set_window(int64_t window, int64_t horizon);
+  /// planned, as far as there are any. No batch may wait. `growing`: rounds begin with one batch and grow, so that the
+  /// first batches need not wait for a whole window.
+  void set_window(int64_t window, int64_t horizon, bool growing = false);
 
   /// Bytes that a plan holds for so many rows and slots, beside the rows of batches to come.
   static int64_t state_bytes(int64_t rows, int64_t slots) { return 8 * rows + rows / 4 + 8 * slots; }
@@ -88,6 +89,7 @@ class LookaheadPlan {
 
   const SsdRows& rows_;
   int64_t window_ = 1, horizon_ = 0;
+  int64_t most_ = 1;  ///< batches of the open round: window_, or less while rounds grow
   std::vector<Pool> pools_;
   std::vector<size_t> pool_of_table_;
   size_t table_ = 0;           ///< of the row that was looked up last

@@ -56,7 +56,7 @@ class RowBuffer {
 
   /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon` see
   /// LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
-  void begin(int64_t window, int64_t horizon, int64_t gap);
+  void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
   /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
   bool add(std::vector<uint32_t> rows);
   /// No batch follows: plans the rest. False: cancelled.
