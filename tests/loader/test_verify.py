@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 
@@ -92,13 +93,25 @@ def test_a_loader_stops_at_damage(kit, build):
     layout = build(kit.small_graph(page_bytes=512))
 
     def loader() -> Loader:
-        return layout.loader(batch_size=64, fanouts=(5,), verify=True)
+        return layout.loader(batch_size=64, fanouts=(5,), verify=True, memory="tiers")
 
     rows = [batch.x for batch in loader()]
     assert len(rows) == 4
     flip(layout, random.Random(0))
     with pytest.raises(TieringError, match=r"extraction failed: FormatError: .*ssd-0-of-1: page \d .* is damaged"):
         list(loader())
+
+
+def test_a_loader_that_reads_all_rows_into_memory_stops_at_damage_when_it_is_made(kit, build, engine):
+    layout = build(kit.small_graph(page_bytes=512))
+    assert len(list(layout.loader(batch_size=64, fanouts=(5,), verify=True, engine=engine))) == 4
+    layout.close()
+    gc.collect()
+    flip(layout, random.Random(0))
+    message = r"ssd-0-of-1: page \d .* is damaged: .* 'node'"
+    with pytest.raises(FormatError, match=message):
+        layout.loader(batch_size=64, fanouts=(5,), verify=True, engine=engine)
+    assert len(list(layout.loader(batch_size=64, fanouts=(5,), engine=engine))) == 4
 
 
 def test_a_layout_without_checksums(kit, build):

@@ -16,7 +16,7 @@ from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLay
 from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import ResidentRows, anonymous, load_rows, made_rows
+from tiering.loader.resident import ResidentRows, anonymous, is_held, load_rows, made_rows
 from tiering.loader.ssd import MAX_READ, PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
 
@@ -351,8 +351,18 @@ def _load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, chec
             buffer.cancel()
 
     what = f"{layout.path}: rows of node type {entry.node_type!r} of the ssd tier"
-    key = (str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify)
-    return made_rows(what, key, rows * entry.row_bytes, fill, None)
+    return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, None)
+
+
+def promoted_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
+    """Memory for a type's rows of the ssd tier, if they were read into it now: none where a table has them already."""
+    entry = layout.type_layout(node_type)
+    held = is_held(_promoted_key(layout, entry, reading))
+    return 0 if held else entry.rows("ssd") * entry.row_bytes
+
+
+def _promoted_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
+    return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify
 
 
 def same_layout(path: str, digest: str) -> Layout:

@@ -19,7 +19,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
 from tiering.loader.batches import Batch, HostBatches
-from tiering.loader.gather import FeatureRows, MemoryFeatures
+from tiering.loader.gather import FeatureRows, MemoryFeatures, promoted_bytes
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.peers import find_group
@@ -200,7 +200,7 @@ class Loader:
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * int(pipeline.workers) + 2) * 4 * sample_bytes(sample)
-        rows = sum(artifact.type_layout(t).rows("ssd") * artifact.type_layout(t).row_bytes for t in cold)
+        rows = sum(promoted_bytes(artifact, t, reading) for t in cold)
         if rows + work <= budget.left():
             return {t: self.layout.open_table(t, reading, _HOST, promoted=True) for t in cold}
         threads = parse_threads(reading.threads)

@@ -6,10 +6,12 @@ and else sampled again when its turn comes.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -197,6 +199,7 @@ class Epoch:
         self._fed, self._over, self._stopped = 0, False, False
         self._error: BaseException | None = None
         self._process, self._changed = os.getpid(), threading.Condition()
+        _running.add(self)
         self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
         self._thread.start()
 
@@ -229,6 +232,11 @@ class Epoch:
         if self._process == os.getpid():  # a fork has no such thread, and may find the condition taken
             self.give_up()
             self._thread.join()
+
+    def end_with_interpreter(self) -> None:
+        """End all threads of the epoch, the core's as well."""
+        self.stop()
+        self._buffer.cancel()
 
     def _feed(self) -> None:
         """Sample ahead to the end, or to the first batch that fails: those before it are read all the same."""
@@ -278,6 +286,16 @@ class Epoch:
                 self._kept[batch] = sample
                 self._kept_bytes += size
             self._changed.notify_all()
+
+
+_running: weakref.WeakSet[Epoch] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """End what runs when the interpreter does: its last act would be to end threads inside the core, which aborts."""
+    for epoch in list(_running):
+        epoch.end_with_interpreter()
 
 
 def _check_room(what: str, sizes: Mapping[int, int], pools: Sequence[tuple[int, int]]) -> None:

@@ -82,6 +82,11 @@ def made_rows(
         return rows
 
 
+def is_held(key: tuple[Any, ...]) -> bool:
+    """Whether this process has the memory that goes by `key`, of no group."""
+    return (*key, False) in _resident
+
+
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
     """Zeroed page-aligned memory outside the heap, on huge pages where the kernel offers them.
 

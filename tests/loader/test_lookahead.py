@@ -1,0 +1,266 @@
+"""Loaders that read rows of the ssd tier ahead of the batches: which batches they give, and within which memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from tight_memory import ROW_BYTES, least_memory, spare, tight_loader, wide_graph, wide_hetero_graph
+
+from tiering import native
+from tiering.errors import BudgetError, InputError
+from tiering.loader import lookahead as looking
+from tiering.loader.background import StageError
+from tiering.memory import own_memory
+
+SAMPLERS = {
+    "uniform": {"fanouts": [3, 2]},
+    "new": {"fanouts": [3, 2], "frontier": "new"},
+    "replacement": {"sampler": "replacement", "fanouts": [3, 2]},
+    "weighted": {"sampler": "weighted", "fanouts": [3, 2]},
+    "full": {"sampler": "full", "fanouts": [-1]},
+    "pinsage": {"sampler": "pinsage", "fanouts": [4], "num_walks": 10, "walk_length": 3, "restart": 0.3},
+    "ladies": {"sampler": "ladies", "fanouts": [30, 30]},
+}
+GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph}
+ENGINES = [name for name in ("io_uring", "threads", "mmap") if name != "io_uring" or not native.uring_unavailable()]
+
+
+def write_speed(folder: Path) -> Path:
+    """A model of a disk, so that no test measures one."""
+    path = folder / "disk.json"
+    path.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return path
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Small batches, few reads in flight."""
+    return {"batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": write_speed(tmp_path)}
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    return build(wide_graph(kit, images=2))
+
+
+def bits(batch: Any) -> list[tuple[Any, ...]]:
+    """All of a batch: types, shapes and checksums of the bytes."""
+
+    def seen(tensor: torch.Tensor) -> tuple[Any, ...]:
+        return (
+            tensor.dtype,
+            tuple(tensor.shape),
+            xxhash.xxh3_128_hexdigest(
+                tensor.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+            ),
+        )
+
+    named = [*batch.nodes.items(), *batch.features.items(), *([] if batch.y is None else [("y", batch.y)])]
+    edges = [(r, tensor) for hop in (*batch.hops, *batch.weights) for r, tensor in hop.items()]
+    return [
+        (batch.epoch, batch.index, batch.num_nodes),
+        *((name, *seen(tensor)) for name, tensor in [*named, *edges]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def worlds(kit_module: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Layouts of each graph over 1, 2 and 3 images with pages of each size, and batches of memory, made when asked."""
+    folder = tmp_path_factory.mktemp("worlds")
+    speed, layouts, truths = write_speed(folder), {}, {}
+
+    def world(graph: str, images: int, page_bytes: int, sampler: str) -> tuple[Any, dict[str, Any], Any]:
+        key = (graph, images, page_bytes)
+        if key not in layouts:
+            data = GRAPHS[graph](kit_module, images=images, page_bytes=page_bytes)
+            layouts[key] = kit_module.write_layout(folder / f"layout-{len(layouts)}", data)
+        options = {"batch_size": 8, "seed": 7, "depth": 4, "ssd_model": speed, **SAMPLERS[sampler]}
+        if (graph, sampler) not in truths:
+            loader = layouts[key].loader(**options, features="memory")
+            truths[graph, sampler] = [[bits(batch) for batch in loader.epoch(e)] for e in (0, 1)]
+        return layouts[key], options, truths[graph, sampler]
+
+    yield world
+    for made in layouts.values():
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def kit_module() -> Any:
+    """`kit`, for fixtures of the module."""
+    return sys.modules[next(name for name in sys.modules if name.endswith("loader.conftest"))]
+
+
+@settings(max_examples=25)
+@given(
+    graph=st.sampled_from(sorted(GRAPHS)),
+    images=st.sampled_from([1, 2, 3]),
+    page_bytes=st.sampled_from([512, 4096]),
+    sampler=st.sampled_from(sorted(SAMPLERS)),
+    extra_rows=st.sampled_from([0, 10, 100, 400]),
+    window=st.sampled_from([1, 2, 5, "auto"]),
+    engine=st.sampled_from(ENGINES),
+    workers=st.integers(1, 3),
+    prefetch=st.integers(0, 3),
+)
+def test_batches_are_those_of_memory(
+    worlds: Any, graph: str, images: int, page_bytes: int, sampler: str, extra_rows: int, **choices: Any
+) -> None:
+    layout, options, truth = worlds(graph, images, page_bytes, sampler)
+    options = {**options, **choices}
+    try:
+        loader = tight_loader(layout, extra_rows, **options)
+    except AssertionError:  # little more than it needs is enough for all rows
+        loader = layout.loader(**options, memory=spare(1 << 30))
+    for expected in truth:
+        found = []
+        try:
+            found.extend(bits(batch) for batch in loader)
+        except StageError as error:  # a batch larger than all those that were tried
+            assert isinstance(error.__cause__, BudgetError) and extra_rows < 100
+            expected = expected[: len(found)]
+        assert found == expected
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_batches_are_those_of_the_tiers(kit, build, options, engine, graph):
+    layout = build(GRAPHS[graph](kit, images=2))
+    ahead, alone = tight_loader(layout, engine=engine, **options), layout.loader(**options, memory="tiers")
+    assert alone.lookahead is None
+    ahead.reset_counters()  # loaders of a layout share their tables
+    for _ in range(2):
+        for a, b in zip(ahead, alone, strict=True):
+            assert bits(a) == bits(b)
+    counted = ahead.lookahead.buffer.counters()
+    cold = sum(c["tiers"]["ssd"]["rows"] for c in ahead.counters().values())
+    assert counted["rows"] == cold == sum(c["tiers"]["ssd"]["rows"] for c in alone.counters().values()) > 0
+    assert 0 < counted["rows_read"] <= counted["rows_needed"] <= counted["rows"]
+    assert counted["batches"] == 2 * len(ahead)
+    assert {t: c["tiers"] for t, c in ahead.counters().items()} == {t: c["tiers"] for t, c in alone.counters().items()}
+
+
+def test_batches_without_rows_on_ssd(kit, build, options):
+    """Seeds without neighbours that lie in memory, between others."""
+    data = wide_graph(kit)
+    relation = ("node", "to", "node")
+    src, dst = data.edges[relation]
+    hot = data.order("node")[:100]
+    kept = ~np.isin(dst, hot)
+    data.edges[relation], data.weights = (src[kept], dst[kept]), {}
+    layout = build(data)
+    given = {**options, "split": None, "seeds": np.r_[0:8, 500:508, 8:40, 600:612, 40:100], "shuffle": False}
+    loader = tight_loader(layout, **given)
+    expected = [bits(batch) for batch in layout.loader(**given, features="memory")]
+    assert [bits(batch) for batch in loader] == expected
+
+
+def test_a_window_fixed_by_hand_is_used(layout, options):
+    loader = tight_loader(layout, extra_rows=200, window=2, **options)
+    list(loader)
+    assert loader.lookahead.choice.window == 2
+    counted = loader.lookahead.buffer.counters()
+    assert -(-len(loader) // 2) <= counted["rounds"] < len(loader)
+
+
+@pytest.mark.parametrize("window", [0, -1, True, 1.5, "all", None])
+def test_a_window_that_is_none_is_refused(layout, options, window):
+    with pytest.raises(InputError, match="window: expected auto or a whole number of at least 1"):
+        layout.loader(**options, window=window)
+
+
+def test_rows_that_fit_are_read_once_and_never_again(layout, options, engine):
+    loader = layout.loader(**options, engine=engine, memory=spare(1 << 30))
+    assert loader.lookahead is None
+    table = loader.features["node"]
+    assert table.promoted and table.placement()["ssd"]["where"] == "host memory (read from SSD)"
+    batches = [bits(batch) for batch in loader]
+    counted = loader.counters()["node"]
+    assert counted["tiers"]["ssd"]["rows"] > 0
+    assert counted["ssd_reads"] == counted["ssd_read_bytes"] == 0
+    assert batches == [bits(batch) for batch in layout.loader(**options, memory="tiers").epoch(0)]
+
+
+def test_loaders_of_a_layout_share_the_rows_in_memory(layout, options):
+    """The second is charged nothing for them, though no other memory is left."""
+    train = layout.loader("train", **options, memory=spare(1 << 30))
+    rows = train.features["node"]._resident[-1].array
+    assert rows.size == 1100 * ROW_BYTES
+    before = own_memory()
+    val = layout.loader("val", **options, engine="threads", memory=spare(3 << 20))
+    assert val.lookahead is None
+    assert val.features["node"]._resident[-1].array is rows
+    assert own_memory() - before < rows.size // 2
+    assert len(list(train)) == 15 and len(list(val)) == 8
+
+
+def test_memory_for_rows_goes_with_the_layout(kit, build, options, settled_memory):
+    layout = build(wide_graph(kit))
+    layout.loader(**options, memory=spare(1 << 30))
+    held = own_memory()
+    layout.close()
+    gc.collect()
+    assert held - own_memory() > 1000 * ROW_BYTES
+
+
+def test_too_little_memory_says_how_much_is_needed(layout, options):
+    loader = layout.loader(**options, memory=spare(1 << 20))
+    message = r"memory: the loader's buffer for rows of the ssd tier, and batches, need [\d.]+ MiB beside the .* held"
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=message + r".*, found what the test allows .*; give --memory \d+MiB"):
+            next(iter(loader))
+    least = least_memory(layout, **options)
+    enough = layout.loader(**options, memory=spare(int(least * 1.13)))
+    assert enough.lookahead is not None and len(list(enough)) == 15
+    with pytest.raises(BudgetError):
+        list(layout.loader(**options, memory=spare(int(least * 0.99))))
+
+
+def test_a_batch_larger_than_all_that_were_tried(layout, options, monkeypatch):
+    """Batches before it arrive; those that come after it in another epoch, too."""
+    monkeypatch.setattr(looking, "_TRIAL_BATCHES", 2)
+    many = np.arange(400, 1200)
+    seeds = {"split": None, "seeds": np.r_[np.repeat([3], 32), many[:80]], "shuffle": False, "batch_size": 16}
+    loader = tight_loader(layout, 0, **{**options, **seeds, "fanouts": [2, 2], "prefetch": 1})
+    arrived = []
+    message = (
+        r"batch \d: sampling failed: BudgetError: memory: batch \d needs \d+ rows of 4096 bytes of the ssd tier at "
+    )
+    with pytest.raises(
+        StageError, match=message + r"once, and the buffer has room for \d+; give more memory"
+    ) as caught:
+        arrived.extend(batch.index for batch in loader)
+    assert isinstance(caught.value.__cause__, BudgetError)
+    assert arrived == list(range(len(arrived))) and len(arrived) >= 2
+
+
+def test_a_loader_in_another_process_is_made_again(layout, options):
+    loader = tight_loader(layout, **options)
+    expected = [bits(batch) for batch in loader]
+    again = pickle.loads(pickle.dumps(loader))
+    assert again.lookahead is not None and again._next_epoch == 1
+    assert [bits(batch) for batch in again.epoch(0)] == expected
+    again.layout.close()
+
+
+def test_the_choice_is_logged(layout, options, caplog):
+    caplog.set_level(logging.INFO, "tiering.loader")
+    loader = tight_loader(layout, **options)
+    list(loader)
+    line = [record.getMessage() for record in caplog.records if "buffer of" in record.getMessage()][-1]
+    assert "rows of the ssd tier" in line and str(loader.lookahead.choice) in line and "100,000 random reads/s" in line

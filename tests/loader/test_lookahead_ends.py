@@ -1,0 +1,351 @@
+"""Epochs that look ahead and end early, overlap, fork or fail: nothing hangs, nothing is left, the next one works."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from child_process import Child, in_child
+from tight_memory import tight_loader, wide_graph
+
+from tiering.errors import CapabilityError, FormatError, StorageError
+from tiering.loader import open_layout
+from tiering.loader.background import StageError
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """A test that hangs says where, and ends the process."""
+    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Small batches, a known disk, and so much under way that a window does not hold it."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return {
+        "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk,
+        "window": 1, "workers": 3, "prefetch": 3,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    return build(wide_graph(kit, images=2))
+
+
+@pytest.fixture
+def loader(layout: Any, options: dict[str, Any], engine: str) -> Any:
+    """A loader of each engine, with room for little more than a batch."""
+    return tight_loader(layout, 30, engine=engine, **options)
+
+
+@pytest.fixture
+def one_loader(layout: Any, options: dict[str, Any]) -> Any:
+    """The same of the engine that is taken here, where others do not differ."""
+    return tight_loader(layout, 30, **options)
+
+
+def rows(batches: Any) -> list[np.ndarray]:
+    return [batch.x.numpy().copy() for batch in batches]
+
+
+def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[np.ndarray]:
+    """Rows of an epoch's batches by the table in memory."""
+    loader = layout.loader(**{**options, **more}, features="memory")
+    return rows(loader.epoch(epoch))
+
+
+def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def held() -> tuple[int, list[str]]:
+    """Threads of the operating system, and what descriptors lead to."""
+    files = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            files.append(os.readlink(entry))
+    return len(list(Path("/proc/self/task").iterdir())), sorted(f for f in files if "/proc/" not in f)
+
+
+@contextmanager
+def nothing_left(loader: Any) -> Iterator[None]:
+    """After the block there are no more threads and descriptors than after a whole epoch before it."""
+    list(loader.epoch(9))
+    gc.collect()
+    before = held()
+    yield
+    gc.collect()
+    end = time.monotonic() + 5
+    while held() != before and time.monotonic() < end:  # the kernel takes a moment to forget a thread that was joined
+        time.sleep(0.01)
+    assert held() == before
+    assert [t.name for t in threading.enumerate() if t.name.startswith("tiering-")] == []
+
+
+def test_a_break(loader, layout, options):
+    with nothing_left(loader):
+        for stop in (0, 3):
+            for batch in loader.epoch(1):
+                if batch.index == stop:
+                    break
+        del batch
+    assert same(rows(loader.epoch(1)), truth(layout, options, 1))
+
+
+def test_an_exception_in_the_loop(one_loader, layout, options):
+    with nothing_left(one_loader), pytest.raises(ZeroDivisionError):
+        for batch in one_loader.epoch(1):
+            1 / (2 - batch.index)
+    assert same(rows(one_loader.epoch(1)), truth(layout, options, 1))
+
+
+def test_an_epoch_that_nobody_has_any_more(loader, layout, options):
+    with nothing_left(loader):
+        for _ in range(3):
+            epoch = loader.epoch(1)
+            next(epoch)
+            del epoch
+    assert same(rows(loader.epoch(1)), truth(layout, options, 1))
+
+
+def test_an_epoch_that_nobody_begins(one_loader):
+    with nothing_left(one_loader):
+        one_loader.epoch(1)
+        one_loader.epoch(2).close()
+
+
+def test_a_break_while_sampling_is_far_ahead_of_extraction(layout, options, monkeypatch):
+    """Samples wait for batches to be read that wait for slots, which nobody will give back."""
+    loader = tight_loader(layout, 0, **{**options, "prefetch": 12})
+    plain, entered = loader.lookahead.gather, threading.Event()
+
+    def slow(batch: int, *given: Any) -> None:
+        if batch == 1:
+            entered.set()
+            time.sleep(0.3)
+        plain(batch, *given)
+
+    with nothing_left(loader):
+        monkeypatch.setattr(loader.lookahead, "gather", slow)
+        epoch = loader.epoch(0)
+        next(epoch)
+        entered.wait()
+        epoch.close()
+        monkeypatch.undo()
+    assert same(rows(loader.epoch(0)), truth(layout, options, 0))
+
+
+def test_an_epoch_within_an_epoch(loader, layout, options):
+    """Of the same loader: the inner one reads its batches by itself. Of another one: both look ahead."""
+    val = tight_loader(layout, 30, split="val", engine=loader.options.reading.engine, **options)
+    inner, val_inner, outer = [], [], []
+    list(zip(val.epoch(9), loader.epoch(7), loader.epoch(8), strict=False))  # what stays open is opened
+    with nothing_left(loader):
+        for batch in loader.epoch(0):
+            outer.append(batch.x.numpy().copy())
+            if batch.index in (2, 7):
+                inner.append(rows(loader.epoch(5)))
+                val_inner.append(rows(val.epoch(1)))
+    assert same(outer, truth(layout, options, 0))
+    assert all(same(found, truth(layout, options, 5)) for found in inner)
+    assert all(same(found, truth(layout, options, 1, split="val")) for found in val_inner)
+
+
+def test_two_epochs_side_by_side(one_loader, layout, options, caplog):
+    pairs = [
+        (a.x.numpy().copy(), b.x.numpy().copy()) for a, b in zip(one_loader.epoch(0), one_loader.epoch(1), strict=True)
+    ]
+    assert same([a for a, _ in pairs], truth(layout, options, 0))
+    assert same([b for _, b in pairs], truth(layout, options, 1))
+    assert "another epoch of this loader is under way" in caplog.text
+
+
+def test_epochs_in_threads(one_loader, layout, options):
+    found: dict[int, list[np.ndarray]] = {}
+    threads = [threading.Thread(target=lambda e=e: found.update({e: rows(one_loader.epoch(e))})) for e in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(found[e], truth(layout, options, e)) for e in range(4))
+
+
+def test_a_layout_closed_in_the_middle_is_an_error(one_loader, layout):
+    epoch = one_loader.epoch(0)
+    next(epoch)
+    layout.close()
+    with pytest.raises(StageError, match="the features were closed"):
+        list(epoch)
+
+
+def test_a_fork_in_the_middle(loader, layout, options):
+    expected = [truth(layout, options, e) for e in range(3)]
+    epoch = loader.epoch(0)
+    first = rows([next(epoch)])
+    time.sleep(0.1)  # readers wait now
+    epochs = [epoch]
+
+    def child(forget: bool) -> bool:
+        with pytest.raises(CapabilityError, match="begun by another process"):
+            next(epochs[0])
+        if forget:
+            epochs.clear()
+            gc.collect()
+        good = same(rows(loader.epoch(1)), expected[1])
+        epochs.clear()
+        gc.collect()
+        return good and same(rows(loader.epoch(2)), expected[2])
+
+    for forget in (True, False):
+        assert in_child(lambda forget=forget: child(forget))
+    assert same(first + rows(epoch), expected[0])
+    assert same(rows(loader.epoch(1)), expected[1])
+
+
+def test_forks_between_epochs_that_read_at_the_same_time(loader, layout, options):
+    """Outputs, slots and what a buffer holds already are each process's own."""
+    expected = [truth(layout, options, e) for e in range(3)]
+    list(loader.epoch(0))
+
+    def read() -> bool:
+        return all(same(rows(loader.epoch(e)), expected[e]) for e in range(3))
+
+    children = [Child(read) for _ in range(3)]
+    assert read()
+    assert [child.result() for child in children] == [True] * 3
+
+
+SCRIPT = """
+    import sys
+    sys.path[:0] = sys.argv[1:3]
+    import json, os, pathlib, time
+    from tight_memory import tight_loader
+    import tiering
+    layout = tiering.open(sys.argv[3])
+    disk = pathlib.Path(sys.argv[3] + ".json")
+    disk.write_text(json.dumps({"reads_per_second": 1e5, "bytes_per_second": 1e9}))
+    loader = tight_loader(
+        layout, 30, batch_size=8, fanouts=[3, 2], depth=4, ssd_model=disk, window=1, prefetch=int(sys.argv[4])
+    )
+    lingering = iter(loader)
+    next(lingering)
+"""
+
+
+@pytest.mark.parametrize("prefetch", [2, 14])
+@pytest.mark.parametrize("end", ["", "time.sleep(0.2); raise SystemExit(0)"])
+def test_an_interpreter_that_ends_in_the_middle(layout, prefetch, end):
+    support = Path(__file__).parents[1] / "support"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT) + end, support, support.parents[1], layout.path, str(prefetch)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "terminate" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_image_that_shrinks(loader, layout, options):
+    """The error names the image; where the file is whole again, the next epoch works."""
+    image = layout.artifact.images[1]
+    whole = image.read_bytes()
+    expected = truth(layout, options, 2)
+    with nothing_left(loader):
+        epoch = loader.epoch(1)
+        next(epoch)
+        os.truncate(image, 0)
+        with pytest.raises(StageError, match="extraction failed: StorageError") as caught:
+            list(epoch)
+        assert isinstance(caught.value.__cause__, StorageError)
+        assert "the file was truncated: make it again" in str(caught.value) and image.name in str(caught.value)
+        with pytest.raises(StageError, match="the file was truncated"):
+            list(loader.epoch(2))
+        with image.open("r+b") as file:
+            file.write(whole)
+        del caught, epoch
+    assert same(rows(loader.epoch(2)), expected)
+
+
+def test_images_that_are_removed(one_loader, layout, options):
+    """Descriptors are open: the epoch goes on, and so does the next."""
+    expected = [truth(layout, options, e) for e in (0, 1)]
+    epoch = one_loader.epoch(0)
+    found = rows([next(epoch)])
+    for image in layout.artifact.images:
+        image.unlink()
+    assert same(found + rows(epoch), expected[0])
+    assert same(rows(one_loader.epoch(1)), expected[1])
+
+
+def test_a_layout_made_again_under_a_running_loader(kit, one_loader, layout, options, tmp_path):
+    """Its readers keep what they opened."""
+    expected = [truth(layout, options, e) for e in (0, 1)]
+    epoch = one_loader.epoch(0)
+    found = rows([next(epoch)])
+    for image in layout.artifact.images:
+        image.unlink()
+    shutil.rmtree(layout.path)
+    again = kit.write_layout(layout.path, wide_graph(kit, seed=5, images=2))
+    assert same(found + rows(epoch), expected[0])
+    assert same(rows(one_loader.epoch(1)), expected[1])
+    other = open_layout(again.path).loader(**options, memory="tiers")
+    assert not same(rows(other.epoch(0)), expected[0])
+
+
+def test_damage_met_ahead_of_its_batch(layout, options, engine):
+    loader = tight_loader(layout, 30, engine=engine, verify=True, **options)
+    list(loader.epoch(0))
+    for image in layout.artifact.images:
+        data = np.fromfile(image, np.uint8)
+        data[::4096] ^= 1
+        data.tofile(image)
+    message = r"epoch 1, batch \d+: extraction failed: FormatError: .*ssd-\d-of-2: page \d+ .* is damaged: .* 'node'"
+    with pytest.raises(StageError, match=message) as caught:
+        list(loader.epoch(1))
+    assert isinstance(caught.value.__cause__, FormatError)
+
+
+@pytest.mark.parametrize("failing", [0, 1, 7, 14])
+def test_a_sampler_that_fails(one_loader, layout, options, failing, monkeypatch):
+    """The error comes in the place of its batch, though it was met ahead of it."""
+    plain = one_loader.sampler.sample
+    list(one_loader.epoch(0))
+
+    class Failing:
+        def sample(self, seeds: Any, *, epoch: int, batch: int) -> Any:
+            if batch == failing:
+                raise LookupError("no such node")
+            return plain(seeds, epoch=epoch, batch=batch)
+
+    found: list[np.ndarray] = []
+    with nothing_left(one_loader), monkeypatch.context() as patch:
+        patch.setattr(one_loader.lookahead, "_sampler", Failing())
+        with pytest.raises(StageError, match=f"epoch 1, batch {failing}: sampling failed: LookupError") as caught:
+            found.extend(batch.x.numpy().copy() for batch in one_loader.epoch(1))
+        assert isinstance(caught.value.__cause__, LookupError)
+        del caught
+    assert same(found, truth(layout, options, 1)[:failing])
+    assert same(rows(one_loader.epoch(1)), truth(layout, options, 1))
