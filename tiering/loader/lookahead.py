@@ -20,13 +20,13 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
-from tiering.loader.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.loader.gather import TieredFeatures
-from tiering.loader.lookahead_plan import UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.lookahead.choice import UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
+from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
 from tiering.sampling import EpochPlan, SampledBatch, Sampler
 from tiering.units import format_bytes, format_count
@@ -47,7 +47,7 @@ class Lookahead:
     """How one loader looks ahead, and the buffer that it reads into.
 
     Made by `Loader`. The first epoch samples some batches, chooses the window by simulated reading (see
-    `tiering.loader.lookahead_plan`) and makes the buffer; later ones go on with both.
+    `tiering.lookahead.choice`) and makes the buffer; later ones go on with both.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.disk_speed import DiskSpeed
+from tiering.lookahead.disk_speed import DiskSpeed
 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -118,11 +118,11 @@ def choose(
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
 ) -> Choice:
-    """The cheapest of `windows` (unless given: .., 4, 2, 1 from what fits the buffer on) by simulated reading per batch.
+    """The cheapest of `windows` (unless given: .., 4, 2, 1 from what fits the buffer on) by simulated reading a batch.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
-    that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the batches
-    needs fills the buffer and is not counted.
+    that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the
+    batches needs fills the buffer and is not counted.
     """
     rows = max(1, int(np.mean([len(batch) for batch in batches])))
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
