@@ -25,7 +25,7 @@ from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
-from tiering.lookahead.choice import UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
+from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
 from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
 from tiering.sampling import EpochPlan, SampledBatch, Sampler
@@ -34,8 +34,6 @@ from tiering.units import format_bytes, format_count
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 
-_KNOWN_SHARE = 0.05
-"""Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
 _SLACK = 1.25
 """A batch may need so many times what the largest of those sampled needs."""
 _TRIAL_SECONDS = 1.5
@@ -135,7 +133,7 @@ class Lookahead:
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        known = int(_KNOWN_SHARE * self._budget.left())
+        known = int(KNOWN_SHARE * self._budget.left())
         overhead = {
             "outputs": self._outputs,
             "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
@@ -181,7 +179,7 @@ class Lookahead:
             rows.append(tables.among(sample.nodes))
             total += len(rows[-1])
             held += sample_bytes(sample)
-            if held < _KNOWN_SHARE * self._budget.left() or not samples:
+            if held < KNOWN_SHARE * self._budget.left() or not samples:
                 samples[batch] = sample
             if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break
