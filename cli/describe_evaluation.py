@@ -12,6 +12,7 @@ from .output import share as percentage
 
 if TYPE_CHECKING:
     from tiering.evaluation.result import Curve, Evaluation
+    from tiering.evaluation.ssd_reading import SsdReading
     from tiering.evaluation.traffic import Traffic
 
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
@@ -32,6 +33,8 @@ def print_evaluation(result: Evaluation, several: bool = False) -> None:
         _print_types(result, capacities)
     if result.tiers is not None:
         _print_tiers(result)
+    if result.ssd_reading is not None:
+        _print_reading(result.ssd_reading)
     print_line(_summary(result))
     if several:
         print_line("")
@@ -144,6 +147,24 @@ def _device_columns(result: Evaluation) -> list[str]:
 def _device(plan: Traffic, node_type: str | None) -> list[str]:
     reads = plan.device(node_type)
     return [] if reads is None else [format_bytes(reads["bytes"]), format_count(round(reads["pages"]))]
+
+
+def _print_reading(reading: SsdReading) -> None:
+    """One table for each size of memory: seconds, requests and bytes of each policy, for each score's order on disk."""
+    from tiering.evaluation.ssd_reading import LOOK_AHEAD, POLICIES
+
+    for size, first in enumerate(next(iter(reading.scores.values()))):
+        rows: list[tuple[str, ...]] = []
+        for name, sizes in reading.scores.items():
+            for policy, read in sizes[size].policies.items():
+                amounts = (f"{read.seconds:.5f}", format_count(round(read.requests)), format_bytes(read.bytes))
+                choice = str(sizes[size].choice) if policy == LOOK_AHEAD else ""
+                rows.append((name if policy == POLICIES[0] else "", policy, *amounts, choice))
+        held = f"{first.memory.text} ({format_bytes(first.bytes)}, {format_count(first.rows)} rows)"
+        columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
+        print_table(f"Read from SSD per batch, simulated, with {held} in memory", columns, rows, left=2)
+    counted = f"the last {format_count(reading.counted)} of {format_count(reading.batches)} batches"
+    print_line(f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}")
 
 
 def _sizes(sizes: dict[str, Any]) -> str:

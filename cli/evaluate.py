@@ -33,9 +33,12 @@ from .output import note, print_json
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
+    from tiering.lookahead.disk_speed import DiskSpeed
 
 _PLOT_FORMATS = (".png", ".svg", ".pdf")
 _JUDGED, _TIERS = "What is judged", "Traffic of a tier plan, sizes as in `tiering layout`"
+_READING = "Seconds of reading from SSD, simulated"
+_MEASURED = "measured:"
 
 
 def _option(panel: str, name: str, metavar: str | None, text: str, default: bool = False) -> Any:
@@ -82,6 +85,26 @@ def evaluate_command(
         _option(_TIERS, "--row-bytes", "SIZE|TYPE=SIZE,..", "Of types without features, such as learned embeddings."),
     ] = None,
     seed: SeedOption = 0,
+    rows_in_memory: Annotated[
+        list[str] | None,
+        _option(
+            _READING,
+            "--rows-in-memory",
+            "SIZE",
+            "Memory for rows: 4GiB, or 10% of all; repeatable. All rows lie on SSD, in the order of each score. "
+            "(--memory is what this command itself may take.)",
+        ),
+    ] = None,
+    ssd_model: Annotated[
+        str | None,
+        _option(
+            _READING,
+            "--ssd-model",
+            "FILE|measured:DIR",
+            "The disk's speed: a JSON file with reads_per_second (of 4 KiB, at random) and bytes_per_second, or that "
+            "of the directory's disk, measured now by a file written there for a while.",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.png", help="Draw the curves.", show_default=False)
     ] = None,
@@ -102,6 +125,7 @@ def evaluate_command(
 
     if plot is not None:
         _check_plot(plot)
+    speed = _ssd_model(ssd_model)
     opened, judged = Graph.open(graph), [Scores.open(path) for path in scores or []]
     for artifact in (opened, *judged):
         artifact.verify_reads(not no_verify)
@@ -124,6 +148,8 @@ def evaluate_command(
         "row_bytes": _row_bytes(opened, row_bytes),
         "judge": judge,
         "resamples": resamples,
+        "rows_in_memory": rows_in_memory or (),
+        "ssd_model": speed,
         "threads": parse_threads(threads),
         "memory": memory,
         **({} if shares is None else {"shares": _shares(shares)}),
@@ -167,6 +193,20 @@ def _row_bytes(graph: Graph, text: str | None) -> int | dict[str, int] | None:
         return parse_bytes(text, "--row-bytes")
     pairs = [part.partition("=") for part in text.split(",")]
     return {name.strip(): parse_bytes(size, f"--row-bytes {name.strip()}") for name, _, size in pairs}
+
+
+def _ssd_model(model: str | None) -> DiskSpeed | str | None:
+    """The model; measured if that is asked for: now, so that a disk that cannot be is refused before sampling."""
+    if model is None or not model.startswith("measured"):
+        return model
+    folder = Path(model.removeprefix(_MEASURED))
+    if not model.startswith(_MEASURED) or not folder.is_dir():
+        raise InputError(f"--ssd-model: expected a file, or {_MEASURED} and a directory of the disk, found {model!r}")
+    from tiering.doctor import measure_disk
+    from tiering.lookahead.disk_speed import DiskSpeed
+
+    figures = measure_disk(folder, 1 << 30, 2.0)
+    return DiskSpeed(figures["reads_per_second"], figures["bytes_per_second"])
 
 
 def _check_plot(plot: Path) -> None:

@@ -21,7 +21,7 @@ from tiering import cuda, native
 from tiering.artifacts.direct_io import ALIGNMENT, write_all
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.errors import InputError, MissingError, TieringError
-from tiering.loader.disk_speed import DEPTH, random_reads, sequential_bytes
+from tiering.lookahead.disk_speed import DEPTH, random_reads, sequential_bytes
 from tiering.memory import available_memory, total_memory
 from tiering.units import format_bytes
 

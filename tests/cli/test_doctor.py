@@ -11,7 +11,7 @@ import simulated_gpu
 
 from tiering import doctor
 from tiering.errors import StorageError
-from tiering.loader.disk_speed import sequential_bytes
+from tiering.lookahead.disk_speed import sequential_bytes
 
 
 @pytest.fixture

@@ -37,7 +37,8 @@ def test_document(tiering_cli, scored):
     found = tiering_cli("evaluate", graph, *scores, *BATCHES, *tiers, "--shares", "5%,0.25", "--json").ok().json
     assert set(found) == {
         *("shares", "hit_rates", "intervals", "cached_rows", "num_rows", "num_bytes", "touched_rows", "accesses"),
-        *("batches", "rows_per_batch", "types", "tiers", "adjacency", "epochs", "parameters", "plot"),
+        *("batches", "rows_per_batch", "types", "tiers", "ssd_reading", "adjacency", "epochs", "parameters"),
+        "plot",
     }
     assert found["shares"] == [0.05, 0.25]
     assert list(found["hit_rates"]) == ["degree", "wrpr", "oracle"]

@@ -106,7 +106,7 @@ def test_the_loader_reads_the_same(dim: int, page: int, hetero: bool, tmp_path: 
             block = min(layout.features(t, engine=engine).reader.offset_alignment for t in layout.feature_types)
             if block > page:
                 pytest.skip("direct reads are aligned to more than a page here")
-            loader = layout.loader("train", engine=engine, **run)
+            loader = layout.loader("train", engine=engine, memory="tiers", **run)
             for _ in loader.epoch(0):
                 pass
             served = loader.counters()

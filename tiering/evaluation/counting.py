@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -30,8 +31,8 @@ BUCKETS = 256
 """Buckets of a map: one byte per node."""
 BucketMap: TypeAlias = "Mapping[str, npt.NDArray[np.uint8]]"
 """Node type -> uint8, shape (nodes,): bucket of each node; types that are not in it are not counted."""
-See: TypeAlias = "Callable[[Mapping[str, IntArray]], IntArray]"
-"""What is counted of a batch: from its unique nodes per type to an int64 array, of one shape for all batches."""
+See: TypeAlias = "Callable[[Mapping[str, IntArray]], npt.NDArray[Any]]"
+"""What is to be known of a batch: from its unique nodes per type to an array of whole numbers."""
 
 
 class Judge(Protocol):
@@ -47,8 +48,8 @@ class Judge(Protocol):
         The answer is int64, shape (maps, last - first, `BUCKETS`): unique nodes of each bucket in each batch.
         """
 
-    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
-        """Sample the same batches and add up what `see` finds in them."""
+    def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
+        """Sample the same batches; what `see` finds in each, in order."""
 
 
 class OwnJudge:
@@ -65,19 +66,20 @@ class OwnJudge:
         """See `Judge.count`."""
         return self._sampler.count_marks(plan, maps, BUCKETS, counts, first=first, last=last, threads=threads)
 
-    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
-        """See `Judge.visit`."""
+    def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
+        """See `Judge.each`; at most `threads` batches are under way or not taken yet."""
 
-        def one(batch: int) -> IntArray:
+        def one(batch: int) -> npt.NDArray[Any]:
             return see(self._sampler.sample(plan[batch], epoch=plan.epoch, batch=batch).nodes)
 
         with ThreadPoolExecutor(threads) as pool:
-            return add_up(pool.map(one, range(first, last)))
-
-
-def add_up(parts: Iterable[IntArray]) -> IntArray:
-    """Sum of arrays of one shape; at least one."""
-    return functools.reduce(np.add, parts)
+            coming: deque[Future[npt.NDArray[Any]]] = deque()
+            for batch in range(first, last):
+                if len(coming) == threads:
+                    yield coming.popleft().result()
+                coming.append(pool.submit(one, batch))
+            while coming:
+                yield coming.popleft().result()
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,14 @@ class JudgedEpochs:
             done += last - first
         return Counted(counts, hits, total)
 
-    def visit(self, see: See) -> IntArray:
-        """Sample the same batches again and add up what `see` finds in each, with a progress bar."""
-        runs = self._runs("counting pages")
-        return add_up(self.judge.visit(*run, see, self.threads) for run in runs)
+    def each(self, see: See, doing: str) -> Generator[npt.NDArray[Any], None, None]:
+        """Sample the same batches again; what `see` finds in each, in order, with a progress bar."""
+        for plan, first, last in self._runs(doing):
+            yield from self.judge.each(plan, first, last, see, self.threads)
+
+    def add_up(self, see: See, doing: str) -> IntArray:
+        """Sum over all batches of what `see` finds in each: arrays of one shape."""
+        return functools.reduce(np.add, self.each(see, doing))
 
     @property
     def _batches(self) -> int:

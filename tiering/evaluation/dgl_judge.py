@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering.errors import CapabilityError, InputError
-from tiering.evaluation.counting import BUCKETS, BucketMap, See, add_up
+from tiering.evaluation.counting import BUCKETS, BucketMap, See
 from tiering.evaluation.line import IntArray
 from tiering.formats.graph import Graph
 from tiering.sampling import AccessCounts, EpochPlan, SamplingOptions, resolve_fanouts
@@ -70,10 +71,11 @@ class DglJudge:
                         counts.adjacency[relation][block.dstnodes[relation[2]].data[self._dgl.NID].numpy()] += 1
         return hits
 
-    def visit(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> IntArray:
-        """See `tiering.evaluation.counting.Judge.visit`; `threads` does not matter."""
+    def each(self, plan: EpochPlan, first: int, last: int, see: See, threads: int) -> Iterator[npt.NDArray[Any]]:
+        """See `tiering.evaluation.counting.Judge.each`; `threads` does not matter."""
         with self._one_thread():
-            return add_up(see(self._sample(plan, batch)[0]) for batch in range(first, last))
+            for batch in range(first, last):
+                yield see(self._sample(plan, batch)[0])
 
     def _sample(self, plan: EpochPlan, batch: int) -> tuple[dict[str, Any], list[Any]]:
         """Unique nodes of a batch per type, and its blocks, the seeds' own last."""

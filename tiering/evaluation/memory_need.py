@@ -17,6 +17,11 @@ SLACK = 32 << 20
 """Small objects, stacks, chunks of vectors, what the allocator rounds up."""
 
 
+ACCESS_BYTES = 32
+"""Of simulated reading, per row of each batch: its number in the graph, on disk, among rows of its size, and in the
+planner; its next use; what is known of the rows of a batch that are missing."""
+
+
 @dataclass(frozen=True)
 class EvaluationNeed:
     """Memory of an evaluation in bytes."""
@@ -64,3 +69,40 @@ def evaluation_need(
     batch = batch_bytes(graph, options) * (2 if ssd else 1)
     what = f"evaluate: {scores} scores and the counts of {format_count(rows.size)} rows, and a batch"
     return EvaluationNeed(fixed + counters + max(0, sort - batch) + SLACK, batch, what)
+
+
+@dataclass(frozen=True)
+class ReadingRoom:
+    """Memory for simulated reading beside the rest of an evaluation."""
+
+    budget: Budget
+    least: int
+    """Of everything but the rows of its batches."""
+    rows: int
+    """Rows of all its batches together that there is room for."""
+    fixed: int
+
+    @classmethod
+    def of(cls, budget: Budget, need: EvaluationNeed, rows: Rows, most_bytes: int) -> ReadingRoom:
+        """Half of what one thread's sampling leaves; `most_bytes`: the largest memory that is simulated.
+
+        Per row 24 bytes: its place on disk and in the line, when it is used next or was used last, the planner's maps.
+        Per row in memory 60: the rows held, the values by which they are replaced, their order. `ACCESS_BYTES` for
+        each row of each batch.
+        """
+        fixed = 24 * rows.size + 60 * (most_bytes // min(rows.row_bytes)) + SLACK
+        least = need.minimum + fixed
+        budget.require(least, _SIMULATED)
+        return cls(budget, least, (budget.left() - least) // (2 * ACCESS_BYTES), fixed)
+
+    @property
+    def bytes(self) -> int:
+        """All of it."""
+        return self.fixed + self.rows * ACCESS_BYTES
+
+    def refuse(self, rows: int) -> None:
+        """Raise `BudgetError`, because so many rows, of the fewest batches that say something, have no room."""
+        self.budget.require(self.least + 2 * ACCESS_BYTES * max(rows, self.rows + 1), _SIMULATED)
+
+
+_SIMULATED = "evaluate: reading that is simulated, with its batches,"

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from tiering.evaluation.counting import ListReads
 from tiering.evaluation.line import FloatArray, IntArray
+from tiering.evaluation.ssd_reading import SsdReading
 from tiering.evaluation.traffic import Traffic
 
 ORACLE = "oracle"
@@ -78,6 +79,8 @@ class Evaluation:
     """Per pre-sampled score of the same run (seed): the epochs it has counted."""
     parameters: dict[str, Any]
     """How training samples, epochs judged, judge, training nodes per type, node types that compete."""
+    ssd_reading: SsdReading | None = None
+    """Reading from SSD, simulated for some sizes of memory; ``None`` if none were given."""
 
     @property
     def hit_rates(self) -> dict[str, list[float]]:
@@ -149,6 +152,11 @@ class Evaluation:
             ``bytes_read_per_epoch`` and ``pages_read_per_epoch`` of the drives, or ``null``), ``tiers`` (``gpu``,
             ``peer``, ``cpu``, ``ssd``: ``rows``, ``bytes``, ``reads_per_epoch``) and ``types``, the same by node type
             without intervals.
+            ``ssd_reading``: ``null``, or ``ssd_model`` (``reads_per_second``, ``bytes_per_second``, as a file for
+            ``--ssd-model`` has them), ``batches``, ``counted_batches``, and in ``scores`` by score one entry per size
+            of memory: ``memory`` as given, ``bytes``, ``rows``, and by name in ``policies`` (`ssd_reading.POLICIES`)
+            ``seconds_per_batch``, ``requests_per_batch``, ``bytes_per_batch``; ``look-ahead`` also has ``window``,
+            ``horizon`` and ``gap_bytes``.
             ``adjacency``: ``reads_per_epoch`` and ``bytes_per_epoch`` of the lists that sampling reads, and the same
             by relation in ``relations``.
             ``epochs``: ``first``, ``count``, ``seen`` (by score ``[first, end)``), ``overlap`` (names of scores).
@@ -166,6 +174,7 @@ class Evaluation:
             "rows_per_batch": self.accesses / max(1, self.batches),
             "types": {name: self._type_json(entry) for name, entry in self.types.items()},
             "tiers": self._tiers_json(),
+            "ssd_reading": None if self.ssd_reading is None else self.ssd_reading.to_json(),
             "adjacency": self._adjacency_json(),
             "epochs": {
                 "first": self.epochs.start,

@@ -9,20 +9,24 @@ themselves: no score does better on these epochs (but for the last row, which ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from tiering.errors import InputError
 from tiering.evaluation.bootstrap import RESAMPLES, Bootstrap
 from tiering.evaluation.counting import BUCKETS, Judge, JudgedEpochs, OwnJudge, list_reads
 from tiering.evaluation.findings import SHARES, Line, Questions, answer
-from tiering.evaluation.line import RowBytes, Score, competing_rows, score_vector
-from tiering.evaluation.memory_need import evaluation_need
+from tiering.evaluation.line import ASSUMED, RowBytes, Score, competing_rows, score_vector
+from tiering.evaluation.memory_need import ReadingRoom, evaluation_need
 from tiering.evaluation.result import ORACLE, Evaluation
+from tiering.evaluation.ssd_reading import ReadingQuestion
 from tiering.evaluation.traffic import SsdCounter, SsdUnits
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train, resolve_train
 from tiering.layout.tiers import Capacities
+from tiering.lookahead.disk_speed import DiskSpeed, read_speed
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
 from tiering.units import parse_threads
@@ -48,6 +52,8 @@ def evaluate(
     row_bytes: RowBytes = None,
     judge: str = "own",
     resamples: int = RESAMPLES,
+    rows_in_memory: Sequence[str | int] = (),
+    ssd_model: DiskSpeed | str | Path | None = None,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     **options: Any,
@@ -85,9 +91,13 @@ def evaluate(
         ``own``: the batches of this package's loader. ``dgl``: DGL's sampler (`tiering.evaluation.dgl_judge`).
     resamples
         Draws of the bootstrap; 0 for no intervals.
+    rows_in_memory, ssd_model
+        Simulate reading from SSD: sizes of memory for rows (``4GiB``, ``10%`` of the bytes of all rows), where all rows
+        lie on a disk of that speed, in the order of each score (`tiering.evaluation.ssd_reading`). The model is a
+        `DiskSpeed` or a file that has one (`tiering.lookahead.disk_speed.read_speed`).
     memory
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Where it is short, fewer
-        threads sample; the result is the same.
+        threads sample; the result is the same, but for simulated reading, which has fewer batches then.
 
     Raises
     ------
@@ -116,9 +126,12 @@ def evaluate(
     budget = parse_memory(memory)
     trained = sum(ids.size for ids in nodes.values())
     need = evaluation_need(graph, rows, chosen, scores=len(scores), ssd=questions.has_ssd, judge=judge, train=trained)
-    samplers = need.threads(budget, workers)
+    asked = _reading_question(questions, rows_in_memory, ssd_model)
+    room = None if asked is None else ReadingRoom.of(budget, need, rows, asked.most_bytes)
+    samplers = need.threads(budget if room is None else budget.without(room.bytes), workers)
     sampler = _judge(graph, judge, chosen)
     judged = JudgedEpochs(sampler, graph, nodes, chosen, range(first, first + epochs), samplers)
+    known = None if asked is None or room is None else asked.sample(judged, room)
     rankings = {name: questions.rank(score_vector(graph, rows, name, score), workers) for name, score in scores.items()}
     ranked = list(rankings.values()) if resamples else []
     maps = [{t: ranking.buckets[rows.part(i)]} for ranking in ranked for i, t in enumerate(rows.types)]
@@ -129,10 +142,15 @@ def evaluate(
     ssd = {}
     if questions.reads_ssd:
         counter = SsdCounter(rows, rankings, questions.units)
-        ssd = counter.reads(judged.visit(counter.see))
+        ssd = counter.reads(judged.add_up(counter.see, "counting pages"))
+    reading = None
+    if asked is not None and known is not None:
+        values = ((name, score_vector(graph, rows, name, score)) for name, score in scores.items())
+        lines = ((name, rows.line(own, workers)) for name, own in chain(values, [(ORACLE, truth)]))
+        reading = asked.answer(lines, known, chosen.seed)
     bootstrap = Bootstrap(counted.groups, resamples, chosen.seed)
     by_score = [*([None] * len(scores) if hits is None else hits), None]  # the oracle has no error bars
-    lines = {
+    scored = {
         name: Line(questions, ranking, truth, own, bootstrap)
         for (name, ranking), own in zip(rankings.items(), by_score, strict=True)
     }
@@ -147,13 +165,14 @@ def evaluate(
     }
     return answer(
         questions,
-        lines,
+        scored,
         truth,
         ssd,
         adjacency=list_reads(graph, counted.accesses, chosen),
         batches=counted.batches,
         seen=_seen(scores, chosen.seed),
         parameters=parameters,
+        ssd_reading=reading,
     )
 
 
@@ -191,6 +210,23 @@ def _seen(scores: Mapping[str, Score], seed: int) -> dict[str, range]:
     """Epochs of the run with `seed` that each score has counted; scores that counted none are left out."""
     counted = {name: score.counted_epochs(seed) for name, score in scores.items() if isinstance(score, Scores)}
     return {name: epochs for name, epochs in counted.items() if epochs}
+
+
+def _reading_question(
+    questions: Questions, sizes: Sequence[str | int], model: DiskSpeed | str | Path | None
+) -> ReadingQuestion | None:
+    if not sizes and model is None:
+        return None
+    if not sizes or model is None:
+        lacking = "ssd model: expected the disk's speed" if sizes else "rows in memory: expected a size such as 4GiB"
+        raise InputError(f"{lacking}, found nothing: simulated reading takes both")
+    if ASSUMED in questions.rows.origins:
+        raise InputError(
+            "rows in memory: the graph has no features, and reading takes rows of known size; say what a row has with "
+            "--row-bytes"
+        )
+    speed = model if isinstance(model, DiskSpeed) else read_speed(Path(model))
+    return ReadingQuestion.parse(questions.rows, sizes, questions.units.page_bytes, speed)
 
 
 def _judge(graph: Graph, judge: str, options: SamplingOptions) -> Judge:

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
-from tiering.loader.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.loader.gather import TieredFeatures
-from tiering.loader.lookahead_plan import UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
+from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
 from tiering.sampling import SampledBatch
 from tiering.units import format_bytes, format_count
@@ -38,8 +38,6 @@ _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 Sample = Callable[[int], SampledBatch]
 
-_KNOWN_SHARE = 0.05
-"""Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
 _SLACK = 1.25
 """A batch may need so many times what the largest of those sampled needs."""
 _TRIAL_SECONDS = 1.5
@@ -51,7 +49,7 @@ class Lookahead:
     """How one loader looks ahead, and the buffer that it reads into.
 
     Made by `Loader`. The first epoch samples some batches, chooses the window by simulated reading (see
-    `tiering.loader.lookahead_plan`) and makes the buffer; later ones go on with both.
+    `tiering.lookahead.choice`) and makes the buffer; later ones go on with both.
 
     Parameters
     ----------
@@ -140,7 +138,7 @@ class Lookahead:
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        known = int(_KNOWN_SHARE * self._budget.left())
+        known = int(KNOWN_SHARE * self._budget.left())
         overhead = {
             "outputs": self._outputs,
             "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
@@ -180,7 +178,7 @@ class Lookahead:
             rows.append(tables.among(sample.nodes))
             total += len(rows[-1])
             held += sample_bytes(sample)
-            if held < _KNOWN_SHARE * self._budget.left() or not samples:
+            if held < KNOWN_SHARE * self._budget.left() or not samples:
                 samples[batch] = sample
             if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break

@@ -15,11 +15,11 @@ from tiering import native
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.gather import TieredFeatures
-from tiering.loader.lookahead_plan import Choice, SsdTables
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.resident import anonymous
 from tiering.loader.ssd import MAX_READ, PageChecks
+from tiering.lookahead.choice import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
 _WIPE_ON_FORK = 18

@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.disk_speed import DiskSpeed
+from tiering.lookahead.disk_speed import DiskSpeed
 
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30
 """A window of as many batches as the buffer has room for."""
+KNOWN_SHARE = 0.05
+"""Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
 _HORIZON = 8
 """Batches known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
 _WORSE = 1.1

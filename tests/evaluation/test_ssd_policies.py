@@ -1,0 +1,113 @@
+"""What policies keep in memory: against plain Python, against the best there is, and by what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import plain_reading as plain
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tiering.evaluation import ssd_policies as policies
+from tiering.evaluation.ssd_policies import Future
+
+ROWS = 14
+BATCHES = st.lists(st.sets(st.integers(0, ROWS - 1), min_size=1).map(sorted), min_size=1, max_size=9)
+
+
+def future(batches: list[list[int]], rows: int = ROWS) -> Future:
+    return Future([np.array(batch, np.uint32) for batch in batches], rows)
+
+
+def sets(missing: object) -> list[set[int]]:
+    return [set(rows.tolist()) for rows in missing]  # type: ignore[attr-defined]
+
+
+@given(BATCHES, st.integers(0, ROWS))
+def test_lru_and_belady_miss_what_plain_python_misses(batches: list[list[int]], slots: int) -> None:
+    assert sets(policies.least_recently_used(future(batches), slots)) == plain.lru(batches, slots)
+    assert sets(policies.belady(future(batches), slots)) == plain.belady(batches, slots)
+
+
+@given(BATCHES)
+def test_next_uses_are_those_found_by_looking(batches: list[list[int]]) -> None:
+    for k, (rows, uses) in enumerate(zip(batches, future(batches).next_uses, strict=True)):
+        assert uses.tolist() == [plain.next_use(batches, row, k + 1) for row in rows]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sets(st.integers(0, 4), min_size=1).map(sorted), min_size=1, max_size=5), st.integers(0, 5))
+def test_no_policy_misses_fewer_rows_than_belady(batches: list[list[int]], slots: int) -> None:
+    found = sum(map(len, sets(policies.belady(future(batches, 5), slots))))
+    assert found == plain.fewest_missing(batches, slots, 5)
+
+
+@given(BATCHES, st.sets(st.integers(0, ROWS - 1)))
+def test_held_rows_are_never_missing_and_others_always(batches: list[list[int]], held: set[int]) -> None:
+    missing = policies.held_throughout(future(batches), np.array(sorted(held), np.uint32))
+    assert sets(missing) == plain.fixed(batches, held)
+
+
+@given(BATCHES, st.integers(0, ROWS), st.integers(0, 2**32))
+def test_rows_at_random_are_as_many_as_slots(batches: list[list[int]], slots: int, seed: int) -> None:
+    everything = [*batches, list(range(ROWS))]
+    *missing, others = sets(policies.at_random(future(everything), slots, seed))
+    assert len(others) == ROWS - slots
+    assert missing == plain.fixed(batches, set(range(ROWS)) - others)
+
+
+def test_all_rows_are_drawn_alike() -> None:
+    """6 of 14 rows are missing, 2000 times: 857 for each row, with a standard deviation of 22."""
+    every = future([list(range(ROWS))])
+    drawn = np.concatenate([next(policies.at_random(every, 8, seed)) for seed in range(2000)])
+    assert np.abs(np.bincount(drawn, minlength=ROWS) - 6 / 14 * 2000).max() < 5 * 22
+
+
+def test_any_row_gives_way_alike_where_no_window_pins_it() -> None:
+    """20 rows, then 10 others, where 20 have room: of the 30 any 10 give way. No row is used in the next batches."""
+    idle = [[30]] * 5
+    batches = future([list(range(20)), list(range(20, 30)), *idle, list(range(30))], 31)
+    seeds = 1500
+    drawn = [list(policies.window_buffering(batches, 20, 4, seed))[-1] for seed in range(seeds)]
+    lost = np.bincount(np.concatenate(drawn), minlength=30)
+    # Row 30 takes a slot too: of 31 rows 11 give way, not all at once; all but row 30 are alike.
+    share = lost.sum() / 30 / seeds
+    assert 10 / 30 <= share <= 11 / 30
+    assert np.abs(lost - share * seeds).max() < 5 * np.sqrt(seeds * share * (1 - share))
+
+
+@given(BATCHES, st.integers(0, ROWS), st.integers(0, 5), st.integers(0, 100))
+def test_what_the_window_pins_is_not_read_again(batches: list[list[int]], slots: int, window: int, seed: int) -> None:
+    """A row that is missing was not there since its last use, or some batch since then left more pinned than slots."""
+    missing = sets(policies.window_buffering(future(batches), slots, window, seed))
+    seen: set[int] = set()
+    for k, rows in enumerate(missing):
+        assert set(batches[k]) - seen <= rows <= set(batches[k])
+        for row in rows & seen:
+            before = max(j for j in range(k) if row in batches[j])
+            pinning = range(max(before, k - window), k)
+            crowded = any(
+                len({r for b in batches[j + 1 : j + 1 + window] for r in b if r in seen}) > slots for j in pinning
+            )
+            assert crowded or before < k - window
+        seen |= set(batches[k])
+
+
+@given(BATCHES, st.integers(0, 100))
+def test_with_room_for_all_only_first_uses_are_missing(batches: list[list[int]], seed: int) -> None:
+    first = [set(batch) - {row for before in batches[:k] for row in before} for k, batch in enumerate(batches)]
+    every = future(batches)
+    for found in (
+        policies.least_recently_used(every, ROWS),
+        policies.belady(every, ROWS),
+        *(policies.window_buffering(every, ROWS, window, seed) for window in policies.BUFFERED_WINDOWS),
+    ):
+        assert sets(found) == first
+
+
+@pytest.mark.parametrize("window", policies.BUFFERED_WINDOWS)
+def test_a_seed_repeats(window: int) -> None:
+    rng = np.random.default_rng(3)
+    batches = future([np.flatnonzero(rng.random(200) < 0.2).tolist() for _ in range(12)], 200)
+    runs = [sets(policies.window_buffering(batches, 60, window, seed)) for seed in (1, 1, 2)]
+    assert runs[0] == runs[1] != runs[2]

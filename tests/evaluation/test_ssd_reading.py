@@ -1,0 +1,299 @@
+"""Simulated reading from SSD: prices and policies against plain Python, sampled batches, refusals, memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import plain_reading as plain
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from judged_graphs import import_graph, two_types
+
+from tiering import native
+from tiering.errors import BudgetError, FormatError, InputError
+from tiering.evaluation import evaluate
+from tiering.evaluation.line import Rows
+from tiering.evaluation.memory_need import ReadingRoom
+from tiering.evaluation.ssd_reading import POLICIES, Disk, Reading, ReadingQuestion, Simulation
+from tiering.formats.graph import Graph
+from tiering.lookahead.choice import SsdTables, slots_for
+from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.memory import Budget, own_memory
+from tiering.sampling import SamplingOptions, make_sampler
+from tiering.sampling.plan import batches as plan_of
+from tiering.units import Size
+
+SPEED = DiskSpeed(100_000, 1e9)
+QUIET = SimpleNamespace(update=lambda _: None)
+ROW_BYTES = st.sampled_from([7, 100, 400, 512, 600, 1536, 2048, 4096, 5732])
+TABLES = st.lists(st.tuples(st.integers(1, 40), ROW_BYTES), min_size=1, max_size=3)
+
+
+def tables_of(entries: Sequence[tuple[int, int]], page: int = 4096, speed: DiskSpeed = SPEED) -> SsdTables:
+    """Node types in the order of their names, as a layout has them."""
+    names = [f"t{k}" for k in range(len(entries))]
+    counts, sizes = zip(*entries, strict=True)
+    rows = Rows(tuple(names), counts, sizes, ("given",) * len(names))
+    return ReadingQuestion(rows, (Size("1", bytes=1),), page, speed).tables
+
+
+@given(TABLES, st.sampled_from([512, 4096, 16384]), st.sampled_from([0, 4096, 10_000, 50_000]), st.data())
+def test_prices_are_those_of_a_walk_over_the_blocks(
+    entries: list[tuple[int, int]], page: int, gap: int, data: st.DataObject
+) -> None:
+    rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1)))
+    disk, where = Disk(tables_of(entries, page), SPEED), plain.extents(entries, page)
+    array = np.array(sorted(rows), np.uint32)
+    assert disk.page_by_page(array) == plain.page_by_page(rows, where)
+    assert disk.merged(array, gap) == (plain.merged(rows, where, gap) if rows else (0, 0))
+
+
+@given(TABLES, st.sampled_from([0, 4096, 50_000]), st.data())
+def test_merged_reads_are_those_of_the_loader(entries: list[tuple[int, int]], gap: int, data: st.DataObject) -> None:
+    """Where no read is longer than the longest, which the loader cuts between rows."""
+    rows = data.draw(st.sets(st.integers(0, sum(count for count, _ in entries) - 1), min_size=1))
+    tables, array = tables_of(entries), np.array(sorted(rows), np.uint32)
+    pools = [(size, 200) for size in {size for _, size in entries}]
+    ((*_, reads, nbytes),) = native.simulate_rounds(tables.rows, 4096, 1, pools, 1, 0, [array], [gap], max_read=1 << 30)
+    found = Disk(tables, SPEED).merged(array, gap)
+    assert found[1] == nbytes
+    if nbytes <= plain.LONGEST:
+        assert found[0] == reads
+
+
+def test_long_reads_are_cut() -> None:
+    """1000 rows of 4 KiB side by side: 4,096,000 bytes are 16 requests of up to 256 KiB."""
+    disk = Disk(tables_of([(1000, 4096)]), SPEED)
+    assert disk.merged(np.arange(1000, dtype=np.uint32), 0) == (16, 4_096_000)
+    assert disk.merged(np.array([0, 2], np.uint32), 4095) == (2, 8192)
+    assert disk.merged(np.array([0, 2], np.uint32), 4096) == (1, 12288)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99_999), st.integers(0, 10**9)), min_size=1, max_size=5))
+def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, int]]) -> None:
+    found = Disk(tables_of([(1, 1)]), SPEED).mean(reads)
+    seconds = [max(requests / 100_000, nbytes / 1e9) for requests, nbytes in reads]
+    assert found.seconds == pytest.approx(sum(seconds) / len(reads))
+    requests, sizes = zip(*reads, strict=True)
+    assert found.requests == pytest.approx(sum(requests) / len(reads))
+    assert found.bytes == pytest.approx(sum(sizes) / len(reads))
+
+
+def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> Reading:
+    """Reads of batches or rounds; the mean of so many batches."""
+    seconds = sum(max(requests / speed.reads_per_second, size / speed.bytes_per_second) for requests, size in reads)
+    requests, nbytes = sum(r for r, _ in reads), sum(size for _, size in reads)
+    return Reading(seconds / batches, requests / batches, nbytes / batches)
+
+
+def plainly(
+    entries: Sequence[tuple[int, int]],
+    line: Sequence[int],
+    batches: list[list[int]],
+    pools: dict[int, int],
+    speed: DiskSpeed,
+    choice: Any,
+) -> dict[str, Reading]:
+    """All policies that draw nothing at random, in plain Python, in pages of 4 KiB."""
+    where, start = plain.extents(entries, 4096), len(batches) // 3
+    sizes = [size for count, size in entries for _ in range(count)]
+
+    def together(policy: Callable[[list[list[int]], int, int], plain.Missing]) -> list[set[int]]:
+        parts = [
+            policy([[row for row in batch if sizes[row] == size] for batch in batches], slots, size)
+            for size, slots in pools.items()
+        ]
+        return [set().union(*missing) for missing in zip(*parts, strict=True)][start:]
+
+    def single(missing: list[set[int]]) -> Reading:
+        return mean_of([plain.page_by_page(rows, where) for rows in missing], speed, len(missing))
+
+    def hottest(size: int, slots: int) -> set[int]:
+        return set([row for row in line if sizes[row] == size][:slots])
+
+    best = together(lambda own, slots, _: plain.belady(own, slots))
+    gaps = (0, int(speed.bytes_per_second / speed.reads_per_second))
+    price = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best] for gap in gaps]
+    own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
+    rounds = plain.rounds(batches, own, choice.window, choice.horizon)
+    late = [one for one in rounds if one[0] >= start] or rounds[-1:]
+    read = [plain.merged(rows, where, choice.gap) if rows else (0, 0) for *_, rows in late]
+    return {
+        "static": single(together(lambda own, slots, size: plain.fixed(own, hottest(size, slots)))),
+        "lru": single(together(lambda own, slots, _: plain.lru(own, slots))),
+        "belady": single(best),
+        "belady-merged": min((mean_of(reads, speed, len(best)) for reads in price), key=lambda found: found.seconds),
+        "look-ahead": mean_of(read, speed, sum(last - first for first, last, _ in late)),
+    }
+
+
+def same(found: Reading, expected: Reading) -> bool:
+    return vars(found) == pytest.approx(vars(expected))
+
+
+@settings(max_examples=120)
+@given(
+    st.lists(st.tuples(st.integers(1, 25), st.sampled_from([100, 400, 1536, 4096])), min_size=1, max_size=3), st.data()
+)
+def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], data: st.DataObject) -> None:
+    total = sum(count for count, _ in entries)
+    some = st.sets(st.integers(0, total - 1), min_size=1, max_size=max(1, total // 4)).map(sorted)
+    batches = data.draw(st.lists(some, min_size=1, max_size=12))
+    # Ranks within a type follow the line: any interleaving of the types.
+    order = data.draw(st.permutations([k for k, (count, _) in enumerate(entries) for _ in range(count)]))
+    firsts = np.cumsum([0, *(count for count, _ in entries)]).tolist()
+    line = [firsts[k] + order[:place].count(k) for place, k in enumerate(order)]
+    every = sum(count * (size + 8) for count, size in entries)
+    nbytes = data.draw(st.integers(every // 4, every))
+    speed = DiskSpeed(data.draw(st.sampled_from([1e4, 1e5, 1e6])), 1e9)
+    tables = tables_of(entries, speed=speed)
+    sizes = [size for count, size in entries for _ in range(count)]
+    uses = {size: sum(sizes[row] == size for batch in batches for row in batch) for size in sizes}
+    pools = dict(slots_for(tables, nbytes, uses))
+    if len(pools) == 1:
+        assert pools == {sizes[0]: min(total, nbytes // (sizes[0] + 8))}
+    assume(all(sum(sizes[row] == size for row in batch) <= pools[size] for size in pools for batch in batches))
+    arrays = [np.array(batch, np.uint32) for batch in batches]
+    simulation = Simulation(Disk(tables, speed), np.array(line, np.uint32), arrays, 5)
+    found = simulation.of_size(Size(str(nbytes), bytes=nbytes), nbytes, QUIET)
+    assert tuple(found.policies) == POLICIES and found.rows == sum(pools.values())
+    for name, expected in plainly(entries, line, batches, pools, speed, found.choice).items():
+        assert same(found.policies[name], expected), (name, found.policies[name], expected)
+
+
+@dataclass
+class Listed:
+    """Epochs whose batches are given."""
+
+    batches: list[dict[str, Any]]
+
+    def each(self, see: Callable[[Mapping[str, Any]], Any], doing: str) -> Generator[Any, None, None]:
+        yield from map(see, self.batches)
+
+
+def question(size: str, rows: Rows) -> ReadingQuestion:
+    return ReadingQuestion.parse(rows, [size], 4096, SPEED)
+
+
+def room_for(rows: int) -> ReadingRoom:
+    return ReadingRoom(Budget(1 << 30, "1GiB"), 1 << 29, rows, 0)
+
+
+@pytest.mark.parametrize("span", [10, 60], ids=["the same rows over and over", "any rows"])
+@pytest.mark.parametrize("memory", [3000, 4500, 6000])
+@pytest.mark.parametrize("seed", range(5))
+def test_as_many_batches_as_fill_memory_three_times(seed: int, memory: int, span: int) -> None:
+    """Rows 0 to 39 have 100 bytes, 40 to 59 have 300; batches have up to 4 of the last `span` of them."""
+    rows, rng = Rows(("b", "a"), (40, 20), (100, 300), ("given", "given")), np.random.default_rng(seed)
+    arrays = [60 - span + np.sort(rng.permutation(span)[: rng.integers(1, 5)]) for _ in range(200)]
+    nodes = [{"b": batch[batch < 40], "a": batch[batch >= 40] - 40} for batch in arrays]
+    found = question(str(memory), rows).sample(Listed(nodes), room_for(10**6))  # type: ignore[arg-type]
+    size = [100] * 40 + [300] * 20
+    for first in range(1, len(arrays) + 1):
+        used = [row for batch in arrays[:first] for row in batch.tolist()]
+        if sum(size[row] for row in set(used)) >= memory or sum(size[row] for row in used) >= 3 * memory:
+            break
+    assert 3 * first < len(arrays)
+    assert [batch.tolist() for batch in found] == [batch.tolist() for batch in arrays[: 3 * first]]
+
+
+def test_batches_end_where_the_room_does() -> None:
+    rows = Rows(("n",), (1000,), (100,), ("given",))
+    nodes = [{"n": np.arange(100)}] * 50
+    asked = question("100%", rows)
+    assert len(asked.sample(Listed(nodes), room_for(10**6))) == 50  # type: ignore[arg-type]
+    assert len(asked.sample(Listed(nodes), room_for(799))) == 7  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="reading that is simulated"):
+        budget = Budget(1 << 29, "512MiB")
+        asked.sample(Listed(nodes), ReadingRoom(budget, budget.limit, 299, 0))  # type: ignore[arg-type]
+
+
+def score_by(graph: Graph) -> np.ndarray[Any, Any]:
+    """A score with many ties: the in-degree, at most 5."""
+    return np.minimum(np.diff(graph.csc()[0]), 5).astype(float)
+
+
+@pytest.mark.parametrize(("name", "row_bytes"), [("cora", None), ("tolokers", None), ("cora", 400)])
+def test_a_real_graph(name: str, row_bytes: int | None, shared_data: Path, tmp_path: Path) -> None:
+    """Every step by itself: batches from the sampler, ranks by a stable sort, policies and prices in plain Python."""
+    graph = import_graph(shared_data / name, tmp_path / "graph")
+    (node_type,) = graph.node_types
+    table = graph.feature_table(node_type)
+    assert table is not None
+    size = table.row_bytes if row_bytes is None else row_bytes
+    options = SamplingOptions([3, 2], batch_size=40 if name == "cora" else 150, seed=11)
+    values, epochs = score_by(graph), 2
+    given_bytes = None if row_bytes is None else {node_type: row_bytes}
+    asked: dict[str, Any] = {"ssd_model": SPEED, "row_bytes": given_bytes, "epochs": epochs, "resamples": 0}
+    memory = ["30%", size * 2000]
+    found = evaluate(graph, {"s": {node_type: values}}, options, rows_in_memory=memory, **asked).ssd_reading
+    assert found is not None and list(found.scores) == ["s", "oracle"]
+    sampler = make_sampler(graph, options)
+    sampled = [
+        sampler.sample(plan[k], epoch=plan.epoch, batch=k).nodes[node_type]
+        for epoch in range(epochs)
+        for plan in [plan_of({node_type: graph.split("train", node_type)}, options.batch_size, epoch, seed=11)]
+        for k in range(len(plan))
+    ][: found.batches]
+    count = graph.num_nodes(node_type)
+    ranks = np.empty(count, np.int64)
+    ranks[np.argsort(-values, kind="stable")] = np.arange(count)
+    batches = [sorted(ranks[nodes].tolist()) for nodes in sampled]
+    for entry, nbytes in zip(found.scores["s"], (int(0.3 * count * size), size * 2000), strict=True):
+        slots = min(count, nbytes // (size + 8))
+        assert (entry.bytes, entry.rows) == (nbytes, slots)
+        expected = plainly([(count, size)], range(count), batches, {size: slots}, SPEED, entry.choice)
+        for policy, reading in expected.items():
+            assert same(entry.policies[policy], reading), (policy, entry.policies[policy], reading)
+
+
+def test_the_document_and_what_does_not_change_it(tmp_path: Path) -> None:
+    graph = two_types(tmp_path / "source")
+    asked: dict[str, Any] = {"batch_size": 2, "epochs": 2, "rows_in_memory": ["200", "1KB"], "ssd_model": SPEED}
+    scores = {"s": {"a": [4, 3, 2, 1]}}
+    document = evaluate(graph, scores, [2], **asked).to_json()
+    reading = document["ssd_reading"]
+    assert json.loads(json.dumps(document)) == document
+    assert reading["ssd_model"] == {"reads_per_second": 100_000, "bytes_per_second": 1e9}
+    assert (reading["batches"], reading["counted_batches"]) == (4, 3)
+    assert [entry["memory"] for entry in reading["scores"]["s"]] == ["200", "1KB"]
+    for entry in reading["scores"]["oracle"]:
+        assert tuple(entry["policies"]) == POLICIES
+        assert set(entry["policies"]["lru"]) == {"seconds_per_batch", "requests_per_batch", "bytes_per_batch"}
+        ours = set(entry["policies"]["look-ahead"]) - set(entry["policies"]["lru"])
+        assert ours == {"window", "horizon", "gap_bytes"}
+    assert evaluate(graph, scores, [2], threads=3, **asked).to_json() == document
+    plain_one = evaluate(graph, scores, [2], batch_size=2, epochs=2).to_json()
+    assert plain_one == {**document, "ssd_reading": None}
+    model = tmp_path / "disk.json"
+    model.write_text(json.dumps(reading["ssd_model"]))
+    assert evaluate(graph, scores, [2], **{**asked, "ssd_model": model}).to_json() == document
+
+
+def test_refusals(tmp_path: Path) -> None:
+    graph = two_types(tmp_path / "source")
+
+    def ask(**asked: Any) -> None:
+        evaluate(graph, {}, [2], batch_size=2, epochs=1, **asked)
+
+    for size in ("0", 0, "auto", "lots", "-1", "101%"):
+        with pytest.raises(InputError, match="rows in memory"):
+            ask(rows_in_memory=[size], ssd_model=SPEED)
+    with pytest.raises(InputError, match="has room for 0 rows of 2 B and 8 bytes each, and a batch uses"):
+        ask(rows_in_memory=[20], ssd_model=SPEED)
+    with pytest.raises(InputError, match="rows in memory: expected a size such as 4GiB, found nothing"):
+        ask(ssd_model=SPEED)
+    with pytest.raises(InputError, match="ssd model: expected the disk's speed, found nothing"):
+        ask(rows_in_memory=["50%"])
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"bad\.json"):
+        ask(rows_in_memory=["50%"], ssd_model=tmp_path / "bad.json")
+    with pytest.raises(BudgetError, match=r"give --memory \d+MiB"):
+        ask(rows_in_memory=["50%"], ssd_model=SPEED, memory=own_memory() + (40 << 20))

@@ -1,0 +1,113 @@
+"""Which rows of each batch are not in memory, by what other systems keep there.
+
+Rows of one size are numbered in the order in which they lie on disk; `Future` has the batches that use them. A policy
+says, batch by batch, which rows are missing. What is in memory changes between batches: a batch finds what the one
+before left, and what it reads is kept as far as there is room; so it is with all of them. Cost: per batch a few passes
+over its rows and over the rows in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+DiskRows: TypeAlias = "npt.NDArray[np.uint32]"
+"""Numbers of rows, by their place on disk."""
+Keys: TypeAlias = "Callable[[int, DiskRows], npt.NDArray[Any]]"
+"""After a batch (its number): a value for each of some rows; those with the lowest values stay."""
+BUFFERED_WINDOWS = (4, 8, 16)
+"""Batches that GIDS looks ahead (Park et al., VLDB'24)."""
+
+
+@dataclass(frozen=True)
+class Future:
+    """Batches in order, each with the rows that it uses, ascending."""
+
+    batches: Sequence[DiskRows]
+    num_rows: int
+
+    @cached_property
+    def next_uses(self) -> list[npt.NDArray[np.int32]]:
+        """Per batch and row: the number of the next batch that uses the row; that behind the last if none does."""
+        coming = np.full(self.num_rows, len(self.batches), np.int32)
+        uses: list[npt.NDArray[np.int32]] = []
+        for number in reversed(range(len(self.batches))):
+            rows = self.batches[number]
+            uses.append(coming[rows])
+            coming[rows] = number
+        return uses[::-1]
+
+
+def held_throughout(future: Future, held: DiskRows) -> Iterator[DiskRows]:
+    """Missing rows where the same rows are always in memory: the hottest (`static`), or any (`random`)."""
+    cached = np.zeros(future.num_rows, bool)
+    cached[held] = True
+    return (rows[~cached[rows]] for rows in future.batches)
+
+
+def at_random(future: Future, slots: int, seed: int) -> Iterator[DiskRows]:
+    """Missing rows where rows drawn at random are in memory."""
+    return held_throughout(future, np.random.default_rng(seed).permutation(future.num_rows)[:slots].astype(np.uint32))
+
+
+def replacing(future: Future, slots: int, keys: Keys) -> Iterator[DiskRows]:
+    """Missing rows where, after each batch, the rows of the lowest keys stay among those in memory and those read."""
+    cached = np.zeros(future.num_rows, bool)
+    held = np.empty(0, np.uint32)
+    for number, rows in enumerate(future.batches):
+        missing = rows[~cached[rows]]
+        yield missing
+        cached[missing] = True
+        held = np.concatenate([held, missing])
+        values = keys(number, held)
+        if held.size > slots:
+            order = np.argpartition(values, slots)
+            cached[held[order[slots:]]] = False
+            held = held[order[:slots]]
+
+
+def least_recently_used(future: Future, slots: int) -> Iterator[DiskRows]:
+    """Missing rows where those used longest ago give way; of one batch, those farthest back on disk."""
+    used = np.zeros(future.num_rows, np.int32)
+
+    def keys(number: int, held: DiskRows) -> npt.NDArray[np.int64]:
+        used[future.batches[number]] = number
+        return _ordered(number - used[held], held)
+
+    return replacing(future, slots, keys)
+
+
+def belady(future: Future, slots: int) -> Iterator[DiskRows]:
+    """Missing rows where those of the farthest next use give way, as in Ginex; no policy misses fewer rows."""
+    coming = np.zeros(future.num_rows, np.int32)
+
+    def keys(number: int, held: DiskRows) -> npt.NDArray[np.int64]:
+        coming[future.batches[number]] = future.next_uses[number]
+        return _ordered(coming[held], held)
+
+    return replacing(future, slots, keys)
+
+
+def window_buffering(future: Future, slots: int, window: int, seed: int) -> Iterator[DiskRows]:
+    """Missing rows where any give way but those of the next `window` batches, and of these only if there is no other.
+
+    That is how GIDS keeps rows: its cache evicts at random, and its window buffer pins what the next batches need.
+    """
+    coming, rng = np.zeros(future.num_rows, np.int32), np.random.default_rng([seed, window])
+
+    def keys(number: int, held: DiskRows) -> npt.NDArray[np.float64]:
+        coming[future.batches[number]] = future.next_uses[number]
+        last = min(number + window, len(future.batches) - 1)
+        return rng.random(held.size) + (coming[held] > last)
+
+    return replacing(future, slots, keys)
+
+
+def _ordered(values: npt.NDArray[np.int32], rows: DiskRows) -> npt.NDArray[np.int64]:
+    """Keys by value, ties by row."""
+    return values.astype(np.int64) << 32 | rows
