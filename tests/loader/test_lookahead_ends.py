@@ -87,7 +87,7 @@ def held() -> tuple[int, list[str]]:
     files = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            files.append(os.readlink(entry))
+            files.append(str(entry.readlink()))
     return len(list(Path("/proc/self/task").iterdir())), sorted(f for f in files if "/proc/" not in f)
 
 
@@ -334,15 +334,14 @@ def test_a_sampler_that_fails(one_loader, layout, options, failing, monkeypatch)
     plain = one_loader.sampler.sample
     list(one_loader.epoch(0))
 
-    class Failing:
-        def sample(self, seeds: Any, *, epoch: int, batch: int) -> Any:
-            if batch == failing:
-                raise LookupError("no such node")
-            return plain(seeds, epoch=epoch, batch=batch)
+    def sample(seeds: Any, *, epoch: int, batch: int) -> Any:
+        if batch == failing:
+            raise LookupError("no such node")
+        return plain(seeds, epoch=epoch, batch=batch)
 
     found: list[np.ndarray] = []
     with nothing_left(one_loader), monkeypatch.context() as patch:
-        patch.setattr(one_loader.lookahead, "_sampler", Failing())
+        patch.setattr(one_loader.sampler, "sample", sample)
         with pytest.raises(StageError, match=f"epoch 1, batch {failing}: sampling failed: LookupError") as caught:
             found.extend(batch.x.numpy().copy() for batch in one_loader.epoch(1))
         assert isinstance(caught.value.__cause__, LookupError)
