@@ -264,3 +264,15 @@ def test_the_choice_is_logged(layout, options, caplog):
     list(loader)
     line = [record.getMessage() for record in caplog.records if "buffer of" in record.getMessage()][-1]
     assert "rows of the ssd tier" in line and str(loader.lookahead.choice) in line and "100,000 random reads/s" in line
+
+
+def test_loaders_of_a_layout_share_a_buffer(layout: Any, options: Any) -> None:
+    """Training and validation with the same memory: the second takes no more, and finds what the first has read."""
+    train = tight_loader(layout, extra_rows=200, **options)
+    val = layout.loader(**{**options, "seed": 1}, memory=train.options.memory.memory)
+    list(train)
+    list(val)
+    assert train.lookahead.buffer is val.lookahead.buffer is not None
+    alone = layout.loader(**{**options, "seed": 1}, memory="tiers")
+    for one, other in zip(val.epoch(1), alone.epoch(1), strict=True):
+        assert (one.x == other.x).all()

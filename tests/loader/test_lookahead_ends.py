@@ -83,12 +83,17 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
 
 
 def held() -> tuple[int, list[str]]:
-    """Threads of the operating system, and what descriptors lead to."""
-    files = []
+    """Threads of the operating system, but for the pool that all readers of the process share, and what descriptors
+    lead to.
+    """
+    files, threads = [], 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            threads += (task / "comm").read_text().strip() != "tiering-pool"
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             files.append(str(entry.readlink()))
-    return len(list(Path("/proc/self/task").iterdir())), sorted(f for f in files if "/proc/" not in f)
+    return threads, sorted(f for f in files if "/proc/" not in f)
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from tiering.loader.gpu.peers import find_group
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
 from tiering.loader.process import ForkLock
+from tiering.loader.ssd_buffer import SsdBuffer
 
 
 class TieredLayout:
@@ -32,6 +35,8 @@ class TieredLayout:
     def __init__(self, artifact: Layout) -> None:
         self.artifact = artifact
         """The layout on disk."""
+        self.buffers: MutableMapping[Any, SsdBuffer] = WeakValueDictionary()
+        """Buffers in front of the ssd tier, of the loaders that there are."""
         self._tables: dict[tuple[Any, ...], TieredFeatures | GpuFeatures] = {}
         self._lock = ForkLock()
 

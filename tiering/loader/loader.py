@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
@@ -27,6 +27,7 @@ from tiering.loader.lookahead import Lookahead, sample_bytes
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
 from tiering.loader.ranks import find_rank
+from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory
 from tiering.progress import progress
@@ -45,6 +46,7 @@ class OpenLayout(Protocol):
     """What a loader takes of the open layout that makes it."""
 
     artifact: Layout
+    buffers: MutableMapping[Any, SsdBuffer]
 
     def open_table(
         self, node_type: str, reading: ReadOptions, where: DeviceOptions, promoted: bool = False
@@ -205,8 +207,9 @@ class Loader:
             return {t: self.layout.open_table(t, reading, _HOST, promoted=True) for t in cold}
         threads = parse_threads(reading.threads)
         self.lookahead = Lookahead(
-            artifact, cold, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads
-        )
+            artifact, cold, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads,
+            self.layout.buffers,
+        )  # fmt: skip
         return dict(cold)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:

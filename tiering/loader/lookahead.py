@@ -13,9 +13,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,8 @@ class Lookahead:
         Memory, less what is held, outputs and samplers included.
     output_bytes
         Memory of batches that are ready or in the consumer's hands.
+    shared
+        Buffers of the open layout: loaders with the same memory, such as those of training and validation, have one.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Lookahead:
         output_bytes: int,
         workers: int,
         threads: int,
+        shared: MutableMapping[Any, SsdBuffer],
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features = layout, dict(features)
@@ -83,6 +87,7 @@ class Lookahead:
         self.buffer: SsdBuffer | None = None
         """The buffer; ``None`` before the first epoch."""
         self._kept_bytes = 0
+        self._shared, self._key = shared, (reading, memory.memory, *self.tables.types)
         self._lock = ForkLock()
 
     @contextmanager
@@ -136,9 +141,38 @@ class Lookahead:
             for row_bytes, count in tables.row_bytes_of(batch).items():
                 largest[row_bytes] = max(largest.get(row_bytes, 0), count)
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
+        known = int(KNOWN_SHARE * self._budget.left())
+        buffer = self._shared.get(self._key)
+        pools = self._new_pools(samples, largest, sizes, known) if buffer is None else buffer.pools
+        _check_room("a batch", largest, pools)
+        self._kept_bytes = known
+        mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
+        most = max(2, int(known / (4 * mean)))
+        windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
+        self.choice = choose(tables, pools, rows, self.speed, windows, most)
+        if buffer is None:
+            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading)
+            self._shared[self._key] = buffer
+        self.buffer = buffer
+        _log.info(
+            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %.4f s of reading a batch foreseen",
+            layout.path, format_bytes(self.buffer.arena.size),
+            ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
+            self.choice, self.speed, self.choice.seconds,
+        )  # fmt: skip
+        return samples
+
+    def _new_pools(
+        self, samples: Mapping[int, SampledBatch], largest: Mapping[int, int], sizes: Mapping[int, int], known: int
+    ) -> list[tuple[int, int]]:
+        """Slots that the memory has room for; `BudgetError` if they do not hold a batch.
+
+        `largest`: rows of a batch, by their bytes; `sizes`: those of all that were sampled; `known`: bytes for the rows
+        of batches to come.
+        """
+        tables = self.tables
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
-        known = int(KNOWN_SHARE * self._budget.left())
         overhead = {
             "outputs": self._outputs,
             "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
@@ -149,21 +183,7 @@ class Lookahead:
         fixed = sum(overhead.values())
         least = sum(int(_SLACK * count) * (row_bytes + 8) for row_bytes, count in largest.items())
         self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
-        pools = slots_for(tables, self._budget.left() - fixed, sizes)
-        _check_room("a batch", largest, pools)
-        self._kept_bytes = known
-        mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
-        most = max(2, int(known / (4 * mean)))
-        windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
-        self.choice = choose(tables, pools, rows, self.speed, windows, most)
-        self.buffer = SsdBuffer(layout, self._features, tables, pools, self._reading)
-        _log.info(
-            "%s: buffer of %s for rows of the ssd tier (%s), %s; disks: %s; %.4f s of reading a batch foreseen",
-            layout.path, format_bytes(self.buffer.arena.size),
-            ", ".join(f"{format_count(slots)} of {row_bytes} bytes" for row_bytes, slots in pools),
-            self.choice, self.speed, self.choice.seconds,
-        )  # fmt: skip
-        return samples
+        return slots_for(tables, self._budget.left() - fixed, sizes)
 
     def _trial(self, count: int, draw: Sample) -> tuple[dict[int, SampledBatch], list[Rows]]:
         """The first batches of an epoch: as many as choosing may take, twice what memory could hold at the most."""

@@ -189,6 +189,7 @@ void ReadPool::start_threads() {
 }
 
 void ReadPool::run() {
+  pthread_setname_np(pthread_self(), "tiering-pool");  // for those who look which threads there are
   for (std::unique_lock lock(mutex_);;) {
     wanted_.wait(lock, [this] { return !queue_.empty(); });
     ThreadsEngine& batch = *queue_.front();
