@@ -71,6 +71,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=1000)
     parser.add_argument("--batches", type=int, default=0, help="of an epoch, at most; 0: all")
     parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=60, help="of an epoch, at most")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--sides", default=",".join(s.replace(", ", "/") for s in SIDES), help="some of these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -79,7 +80,8 @@ def main(argv: Sequence[str]) -> int:
     memory = parse_bytes(given.memory, "--memory")
     options = {
         "fanouts": parse_fanouts(given.fanouts), "batch_size": given.batch_size, "seed": 0, "memory": given.memory,
-        "batches": given.batches, "epochs": given.epochs, "threads": 16,
+        "batches": given.batches, "epochs": given.epochs, "seconds": given.seconds,
+        "threads": 16,
     }  # fmt: skip
     try:
         with tiering.open(given.layout) as layout:
@@ -102,10 +104,9 @@ def main(argv: Sequence[str]) -> int:
     print("|---|---:|---:|---:|---:|---:|")
     ours = median(run["epochs"][-1] for run in found[sides[0]])
     for side, runs in found.items():
-        count = runs[0]["batches"]
         made, first = median(run["made"] for run in runs), median(run["first"][0] for run in runs)
         begin, later = (median(run["epochs"][k] for run in runs) for k in (0, -1))
-        print(f"| {side} | {made:.2f} | {first:.2f} | {begin / count:.5f} | {later / count:.5f} | {later / ours:.2f} |")
+        print(f"| {side} | {made:.2f} | {first:.2f} | {begin:.5f} | {later:.5f} | {later / ours:.2f} |")
     if given.json:
         write_json(given.json, {"machine": machine, "options": options, "sides": found})
     return 0

@@ -1,7 +1,7 @@
 """Epochs of the loader, by one way to get feature rows, in a process of its own: prints a JSON line of seconds.
 
-``python epoch.py SIDE LAYOUT JSON``: the options are keywords of `TieredLayout.loader`, and ``batches`` (of an epoch,
-at most), ``epochs``, ``table`` (the rows in one file, by rank) and ``threads`` of the memory maps.
+``python epoch.py SIDE LAYOUT JSON``: the options are keywords of `TieredLayout.loader`, and ``batches`` and ``seconds``
+of an epoch at most, ``epochs``, ``table`` (the rows in one file, by rank) and ``threads`` of the memory maps.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
     """Run the epochs that the arguments ask for."""
     side, path, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     most, epochs, table = options.pop("batches"), options.pop("epochs"), options.pop("table")
-    threads, memory = options.pop("threads"), options.pop("memory")
+    threads, memory, limit = options.pop("threads"), options.pop("memory"), options.pop("seconds")
     layout = tiering.open(path)
     node_type = layout.feature_types[0]
     features: Any = "tiers"
@@ -78,9 +78,9 @@ def main() -> None:
             if not count:
                 times["first"].append(time.perf_counter() - start)
             count, rows = count + 1, rows + len(batch.x)
-            if count == most:
+            if count == most or (count > 1 and time.perf_counter() - start > limit):
                 break
-        times["epochs"].append(time.perf_counter() - start)
+        times["epochs"].append((time.perf_counter() - start) / count)
     ahead = getattr(loader, "lookahead", None)
     print(
         json.dumps(
