@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from fresh_process import in_fresh_process
 
 
 @pytest.fixture
@@ -208,6 +210,142 @@ def test_the_loader_moves_what_was_foretold(tiering_cli, hetero, tmp_path):
         assert moved == 2 * found["links"][links]["bytes_per_epoch"] > 0
 
 
+@pytest.fixture
+def disk(tmp_path):
+    path = tmp_path / "disk.json"
+    path.write_text('{"reads_per_second": 100000, "bytes_per_second": 1e9}')
+    return path
+
+
+def test_simulated_reading(tiering_cli, scored, disk, tmp_path):
+    """Tables for each size, all scores in each; the document has the same figures, and is a model for the next run."""
+    graph, scores = scored
+    sizes = ("--rows-in-memory", "1.2KB", "--rows-in-memory", "1150")
+    judge = ("evaluate", graph, *scores, *BATCHES, "--fanouts", "3,3")
+    simulated = (*judge, *sizes, "--ssd-model", disk)
+    out = tiering_cli(*simulated).ok().out
+    for text in (
+        "with 1.2KB (1.172 KiB, 37 rows) in memory",
+        "with 1150 (1.123 KiB, 35 rows) in memory",
+        "100,000 random reads/s",
+        "the last 7 of 10 batches",
+    ):
+        assert text in out, out
+    document = tiering_cli(*simulated, "--json").ok().json
+    found = document["ssd_reading"]
+    assert list(found["scores"]) == ["degree", "wrpr", "oracle"]
+    for entries in found["scores"].values():
+        assert [(entry["memory"], entry["bytes"], entry["rows"]) for entry in entries] == [
+            ("1.2KB", 1200, 37), ("1150", 1150, 35)
+        ]  # fmt: skip
+        for entry in entries:
+            for name, read in entry["policies"].items():
+                seconds, requests = read["seconds_per_batch"], read["requests_per_batch"]
+                assert out.count(f"{name} ") >= 6 and f"{seconds:.5f}" in out
+                # All 40 rows lie in one page: a batch reads it or not.
+                assert 0 <= requests <= 1 and read["bytes_per_batch"] == 4096 * requests
+                assert seconds == pytest.approx(requests / 100_000)
+    again = tmp_path / "again.json"
+    again.write_text(json.dumps(found["ssd_model"]))
+    assert tiering_cli(*judge, *sizes, "--ssd-model", again, "--json", "--threads", 3).ok().json == document
+    several = tiering_cli(*simulated, "--fanouts", "2", "--json").ok().json["evaluations"]
+    assert several[0]["ssd_reading"] == found != several[1]["ssd_reading"]
+    assert tiering_cli(*judge, "--json").ok().json == {**document, "ssd_reading": None}
+
+
+def test_simulated_reading_of_types(tiering_cli, hetero, disk):
+    graph, scores = hetero
+    judge = ("evaluate", graph, *scores, "--fanouts", "4,4", "--batch-size", 32, "--ssd-model", disk)
+    found = tiering_cli(*judge, "--rows-in-memory", "90%", "--row-bytes", "fos=1KiB", "--json").ok().json
+    (entry,) = found["ssd_reading"]["scores"]["wrpr"]
+    assert entry["bytes"] == int(0.9 * found["num_bytes"]) and 0 < entry["rows"] < found["num_rows"]
+    best, lru = entry["policies"]["belady"], entry["policies"]["lru"]
+    assert 0 < entry["policies"]["look-ahead"]["seconds_per_batch"] <= best["seconds_per_batch"]
+    assert best["seconds_per_batch"] <= lru["seconds_per_batch"]
+
+
+def test_simulated_reading_of_a_real_graph(tiering_cli, shared_data, tmp_path, disk):
+    """DBLP, rows of 512 bytes, batches of 2 % and less of the nodes: windows read in page order beat the best cache."""
+    graph, scores = tmp_path / "graph", tmp_path / "wrpr"
+    tiering_cli("import", shared_data / "dblp-citation", "--out", graph).ok()
+    tiering_cli("score", graph, "--method", "wrpr", "--out", scores).ok()
+    sizes = ("--rows-in-memory", "10%", "--rows-in-memory", "30%")
+    judge = ("evaluate", graph, "-s", scores, "--fanouts", "4,4", "--batch-size", 20, "--train", "10%", *sizes)
+    found = tiering_cli(*judge, "--ssd-model", disk, "--json").ok().json
+    for entry in found["ssd_reading"]["scores"]["wrpr"]:
+        seconds = {name: read["seconds_per_batch"] for name, read in entry["policies"].items()}
+        assert seconds["look-ahead"] < seconds["belady-merged"] <= seconds["belady"] < seconds["lru"]
+        assert seconds["static"] < seconds["random"]
+        assert seconds["belady"] <= seconds["window-16"]
+
+
+def test_the_disk_is_measured(tiering_cli, scored, tmp_path, monkeypatch):
+    """The directory's disk, as `tiering doctor --ssd` measures it; nothing stays there."""
+    from tiering import doctor
+
+    graph, scores = scored
+    asked = []
+
+    def measured(folder, size, seconds):
+        asked.append(folder)
+        return {"reads_per_second": 5000.0, "bytes_per_second": 1e8}
+
+    monkeypatch.setattr(doctor, "measure_disk", measured)
+    judge = ("evaluate", graph, *scores, *BATCHES, "--fanouts", "3", "--fanouts", "2", "--rows-in-memory", "1KiB")
+    found = tiering_cli(*judge, "--ssd-model", f"measured:{tmp_path}", "--json").ok().json["evaluations"]
+    assert asked == [tmp_path]  # once for all fanouts
+    models = [each["ssd_reading"]["ssd_model"] for each in found]
+    assert models == [{"reads_per_second": 5000, "bytes_per_second": 1e8}] * 2
+
+
+@pytest.mark.slow
+def test_the_table_in_the_docs_is_what_is_printed(tiering_cli, shared_data, repository, tmp_path, monkeypatch):
+    """Seconds of reading from SSD: the page's own commands on cnr-2000 print the page's own tables."""
+    page = (repository / "docs/evaluate.md").read_text()
+    section = page[page.index("## Seconds of reading from SSD") : page.index("All rows lie on SSD")]
+    (model,) = re.findall(r"`disk.json` is `(.*?)`", section)
+    indented = [line[4:] for line in section.splitlines() if line.startswith("    ")]
+    score, judge, more, *printed = indented
+    monkeypatch.chdir(tmp_path)
+    Path("disk.json").write_text(model)
+    tiering_cli("import", shared_data / "cnr-2000", "--out", "graph").ok()
+    tiering_cli(*score.split()[1:]).ok()
+    out = tiering_cli(*judge.removesuffix("\\").split()[1:], *more.split()).ok().out
+    lines = [line.rstrip() for line in out.splitlines() if line.strip() and not line.startswith("─")]
+    begin = next(k for k, line in enumerate(lines) if line.startswith("Read from SSD"))
+    assert lines[begin:-1] == [line for line in printed if line.strip()]
+
+
+def test_simulated_reading_needs_no_torch(scored, disk):
+    graph, _ = scored
+    command = [
+        "evaluate",
+        str(graph),
+        "--batch-size",
+        "4",
+        "--fanouts",
+        "2",
+        "--rows-in-memory",
+        "1KiB",
+        "--ssd-model",
+        str(disk),
+    ]
+    assert in_fresh_process(modules_of, command) == []
+
+
+def modules_of(command):
+    """Modules of torch after a command."""
+    import contextlib
+    import io
+    import sys
+
+    from tiering.cli.main import main
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(command) == 0
+    return [name for name in sys.modules if name.partition(".")[0] == "torch"]
+
+
 def test_the_code_in_the_docs_runs(tiering_cli, scored, tmp_path, repository, monkeypatch):
     (tmp_path / "wrpr").rename(tmp_path / "scores")
     monkeypatch.chdir(tmp_path)
@@ -240,15 +378,31 @@ REFUSALS = {
     "row bytes": (["--row-bytes", "0"], ["row bytes", "found 0"]),
     "row bytes of": (["--row-bytes", "paper=4"], ["no node type 'paper'"]),
     "row bytes text": (["--row-bytes", "node=big"], ["big"]),
+    "memory without a disk": (["--rows-in-memory", "1KiB"], ["ssd model"]),
+    "disk without memory": (["--ssd-model", "DISK"], ["rows in memory", "4GiB"]),
+    "no memory": (["--rows-in-memory", "0", "--ssd-model", "DISK"], ["rows in memory", "'0'"]),
+    "automatic memory": (["--rows-in-memory", "auto", "--ssd-model", "DISK"], ["rows in memory", "'auto'"]),
+    "memory text": (["--rows-in-memory", "lots", "--ssd-model", "DISK"], ["rows in memory", "lots"]),
+    "memory below a batch": (["--rows-in-memory", "40", "--ssd-model", "DISK"], ["40 has room for 1 rows", "batch"]),
+    "no model": (["--rows-in-memory", "1KiB", "--ssd-model", "nowhere.json"], ["nowhere.json"]),
+    "a directory as model": (["--rows-in-memory", "1KiB", "--ssd-model", "/"], ["/", "directory"]),
+    "half a model": (["--rows-in-memory", "1KiB", "--ssd-model", "HALF"], ["half.json", "bytes_per_second"]),
+    "no speed": (["--rows-in-memory", "1KiB", "--ssd-model", "ZERO"], ["zero.json", "more than 0"]),
+    "measured where": (["--rows-in-memory", "1KiB", "--ssd-model", "measured"], ["measured:", "'measured'"]),
+    "measured nowhere": (["--rows-in-memory", "1KiB", "--ssd-model", "measured:/nowhere"], ["measured:/nowhere"]),
     "plot": (["--plot", "curves.doc"], ["curves.doc", ".png"]),
     "plot directory": (["--plot", "nowhere/curves.png"], ["nowhere"]),
 }
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals(tiering_cli, scored, tmp_path, case):
+def test_refusals(tiering_cli, scored, disk, tmp_path, case):
     graph, scores = scored
+    (tmp_path / "half.json").write_text('{"reads_per_second": 1}')
+    (tmp_path / "zero.json").write_text('{"reads_per_second": 0, "bytes_per_second": 1}')
+    models = {"DISK": disk, "HALF": tmp_path / "half.json", "ZERO": tmp_path / "zero.json"}
     options, words = REFUSALS[case]
+    options = [models.get(option, option) for option in options]
     before = set(tmp_path.rglob("*"))
     tiering_cli("evaluate", graph, *scores, "--fanouts", "2", *BATCHES, *options).refused(*words)
     assert set(tmp_path.rglob("*")) == before
