@@ -26,6 +26,8 @@ from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.loader import lookahead as looking
 from tiering.loader.background import StageError
+from tiering.lookahead import disk_speed
+from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
 
 SAMPLERS = {
@@ -264,3 +266,20 @@ def test_the_choice_is_logged(layout, options, caplog):
     list(loader)
     line = [record.getMessage() for record in caplog.records if "buffer of" in record.getMessage()][-1]
     assert "rows of the ssd tier" in line and str(loader.lookahead.choice) in line and "100,000 random reads/s" in line
+
+
+def test_a_loader_measures_the_disks_once_for_its_layout(layout, options, monkeypatch):
+    """The first loader that looks ahead measures, and keeps it beside the layout; another one takes what it found."""
+    made = []
+
+    def measured(images: Any) -> DiskSpeed:
+        made.append(list(images))
+        return DiskSpeed(1000, 1e6)
+
+    monkeypatch.setattr(disk_speed, "measure", measured)
+    for _ in range(2):
+        loader = tight_loader(layout, **{**options, "ssd_model": None})
+        list(loader)
+        assert loader.lookahead.speed == DiskSpeed(1000, 1e6)
+    assert made == [layout.artifact.image_places]
+    assert (layout.path.parent / disk_speed.CACHE).is_file()

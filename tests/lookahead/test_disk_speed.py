@@ -11,8 +11,8 @@ import pytest
 
 from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.errors import FormatError, InputError, StorageError
-from tiering.loader import disk_speed
-from tiering.loader.disk_speed import CACHE, MEASURED, DiskSpeed, measure, read_speed, sequential_bytes, speed_of
+from tiering.lookahead import disk_speed
+from tiering.lookahead.disk_speed import CACHE, MEASURED, DiskSpeed, measure, read_speed, sequential_bytes, speed_of
 
 
 @pytest.fixture
@@ -60,7 +60,9 @@ def test_a_file_says_it(tmp_path):
 def test_a_file_without_the_figures_is_refused(tmp_path, content):
     path = tmp_path / "disk.json"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"disk\.json: expected a JSON object with numbers reads_per_second and bytes_"):
+    with pytest.raises(
+        FormatError, match=r"disk\.json: expected a JSON object with numbers reads_per_second and bytes_"
+    ):
         read_speed(path)
 
 
@@ -144,16 +146,3 @@ def test_a_read_that_ends_early_is_refused(image):
     assert sequential_bytes([str(image)], image.stat().st_size, False) > 0
     with pytest.raises(StorageError, match="image: a read ended early"):
         sequential_bytes([str(image)], image.stat().st_size + 1, False)
-
-
-def test_a_loader_measures_once_for_its_layout(kit, build, measurements):
-    """The first loader that looks ahead measures, beside the layout; another one takes what it found."""
-    from tight_memory import tight_loader, wide_graph
-
-    layout = build(wide_graph(kit, images=2))
-    for _ in range(2):
-        loader = tight_loader(layout, batch_size=8, fanouts=[3, 2], depth=4)
-        list(loader)
-        assert loader.lookahead.speed == DiskSpeed(1, 1)
-    assert measurements == [layout.artifact.image_places]
-    assert (layout.path.parent / CACHE).is_file()
