@@ -68,7 +68,7 @@ def test_small_batches_wait_for_each_other():
 @pytest.mark.parametrize("each", [20, 60, 250, 1000, 3000])
 @pytest.mark.parametrize("slots", [4000, 10_000, 29_000])
 def test_the_cheapest_window(each, slots):
-    """No power of two is cheaper by more than a sixth, whatever is known behind it, though every other one is tried.
+    """No power of two is cheaper by more than a fifth, whatever is known behind it, though every other one is tried.
 
     The price is that of its rounds.
     """
