@@ -26,6 +26,8 @@ from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.loader import lookahead as looking
 from tiering.loader.background import StageError
+from tiering.lookahead import disk_speed
+from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
 
 SAMPLERS = {
@@ -276,3 +278,20 @@ def test_loaders_of_a_layout_share_a_buffer(layout: Any, options: Any) -> None:
     alone = layout.loader(**{**options, "seed": 1}, memory="tiers")
     for one, other in zip(val.epoch(1), alone.epoch(1), strict=True):
         assert (one.x == other.x).all()
+
+
+def test_a_loader_measures_the_disks_once_for_its_layout(layout, options, monkeypatch):
+    """The first loader that looks ahead measures, and keeps it beside the layout; another one takes what it found."""
+    made = []
+
+    def measured(images: Any) -> DiskSpeed:
+        made.append(list(images))
+        return DiskSpeed(1000, 1e6)
+
+    monkeypatch.setattr(disk_speed, "measure", measured)
+    for _ in range(2):
+        loader = tight_loader(layout, **{**options, "ssd_model": None})
+        list(loader)
+        assert loader.lookahead.speed == DiskSpeed(1000, 1e6)
+    assert made == [layout.artifact.image_places]
+    assert (layout.path.parent / disk_speed.CACHE).is_file()

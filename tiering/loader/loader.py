@@ -196,6 +196,8 @@ class Loader:
 
     def _above_ssd(self, cold: dict[str, TieredFeatures]) -> dict[str, Gatherable]:
         """Tables of types with rows on SSD: all in memory where there is room, else read ahead of the batches."""
+        import torch  # noqa: F401  # it holds 125 MiB, which count
+
         artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
         budget = parse_memory(self.options.memory.memory)
         sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)

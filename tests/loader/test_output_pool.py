@@ -1,0 +1,180 @@
+"""Memory for outputs: used again when nobody sees it any more, and by one at a time."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from child_process import Child
+
+from tiering.loader import output_pool
+from tiering.loader.output_pool import OutputPool, rounded_up
+
+MIB = 1 << 20
+
+
+class Made:
+    """Makes blocks on the heap, and remembers their addresses."""
+
+    def __init__(self) -> None:
+        self.addresses: list[int] = []
+
+    def __call__(self, nbytes: int) -> np.ndarray:
+        block = np.zeros(nbytes, np.uint8)
+        self.addresses.append(block.ctypes.data)
+        return block
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 15, 16, 17, 18, 19, 1000, MIB, MIB + 1, 3 * MIB + 5])
+def test_rounding(count):
+    """The smallest number not below `count` that has at most four significant bits."""
+    found = rounded_up(count)
+    expected = count
+    while expected.bit_length() > 4 and expected % (1 << (expected.bit_length() - 4)):
+        expected += 1
+    assert found == expected
+
+
+def test_memory_is_used_again():
+    made = Made()
+    pool = OutputPool(made)
+    first = pool.take(2 * MIB)
+    address = first.ctypes.data
+    assert address == made.addresses[0]
+    del first
+    assert pool.free_bytes == 2 * MIB
+    again = pool.take(2 * MIB - 5)
+    assert again.ctypes.data == address and again.size == 2 * MIB - 5 and pool.free_bytes == 0
+    assert len(made.addresses) == 1
+
+
+VIEWS = {
+    "numpy slice": lambda a: a[5:9],
+    "numpy dtype": lambda a: a.view(np.float32).reshape(-1, 8)[3],
+    "tensor": lambda a: torch.from_numpy(a),
+    "tensor of another dtype": lambda a: torch.from_numpy(a).view(torch.bfloat16).view(-1, 16),
+    "row of a tensor": lambda a: torch.from_numpy(a).view(torch.float32).view(-1, 16)[1],
+    "numpy of a tensor": lambda a: torch.from_numpy(a)[4:].numpy(),
+    "memory view": lambda a: memoryview(a)[7:],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_keeps_the_memory(view):
+    pool = OutputPool()
+    array = pool.take(MIB)
+    array[:] = 7
+    seen = view(array)
+    del array
+    gc.collect()
+    other = pool.take(MIB)
+    other[:] = 9
+    raw = seen.view(torch.uint8).numpy() if isinstance(seen, torch.Tensor) else np.asarray(seen).view(np.uint8)
+    assert (raw == 7).all()
+    del raw
+    del seen
+    gc.collect()
+    assert pool.free_bytes == MIB
+
+
+def test_small_outputs_come_from_the_heap():
+    made = Made()
+    pool = OutputPool(made)
+    assert pool.take(MIB - 1).size == MIB - 1 and pool.take(0).size == 0
+    assert made.addresses == [] and pool.free_bytes == 0
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.one_of(st.integers(output_pool._POOLED, 9 * MIB), st.integers(0, 30).map(lambda k: -1 - k)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_blocks_have_one_user_and_are_no_more_than_the_peak(actions: list[int]) -> None:
+    """Positive: take so many bytes. Negative: forget one of those taken. Against a plain account of them."""
+    pool = OutputPool(lambda nbytes: np.empty(nbytes, np.uint8))
+    taken: list[np.ndarray] = []
+    asked = peak = 0
+    for action in actions:
+        if action > 0:
+            taken.append(pool.take(action))
+            asked += action
+            peak = max(peak, asked)
+        elif taken:
+            asked -= taken.pop(-1 - action if -1 - action < len(taken) else -1).size
+        spans = sorted((a.ctypes.data, a.ctypes.data + a.size) for a in taken)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+        # A block is at most twice what it is lent for.
+        assert pool.free_bytes + asked <= 2 * peak
+        assert pool.free_bytes + pool._lent <= pool._most <= 2 * peak
+    taken.clear()
+    assert pool._lent == 0 and pool.free_bytes <= pool._most
+
+
+def test_threads_that_take_and_give_back():
+    pool, wrong = OutputPool(), []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        kept: list[tuple[int, Any]] = []
+        for k in range(60):
+            array = pool.take(int(random.integers(MIB, 2 * MIB)))
+            mark = (seed * 61 + k) % 251
+            array[::4096] = mark
+            kept.append((mark, array))
+            if len(kept) > 2:
+                mark, array = kept.pop(0)
+                if (array[::4096] != mark).any():
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert not wrong and pool._lent == 0
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_processes_do_not_write_into_each_others_outputs():
+    """What is free when a child is made, and what it still has in its hands, is its own from then on."""
+    pool = OutputPool()
+    kept, gone = pool.take(MIB), pool.take(MIB)
+    kept[:], gone[:] = 1, 2
+    del gone
+
+    def work(mark: int) -> bool:
+        good = bool((kept == 1).all())
+        for k in range(30):
+            array = pool.take(MIB)
+            array[:] = (mark + k) % 256
+            good = good and bool((array == (mark + k) % 256).all())
+        kept[:] = mark
+        return good and bool((kept == mark).all())
+
+    children = [Child(lambda mark=mark: work(mark)) for mark in (50, 90)]
+    assert [child.result() for child in children] == [True, True]
+    assert (kept == 1).all()
+
+
+def test_a_pickled_pool_is_empty():
+    pool = OutputPool()
+    del (array := [pool.take(MIB)])[:]
+    assert array == [] and pool.free_bytes == MIB
+    assert pickle.loads(pickle.dumps(pool)).free_bytes == 0

@@ -1,0 +1,169 @@
+"""The choice of a window, against every window tried by hand; slots for the memory there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiering import native
+from tiering.lookahead.choice import SsdTables, choose, slots_for
+from tiering.lookahead.disk_speed import DiskSpeed
+
+PAGE, ROW = 4096, 512
+DISK = DiskSpeed(100_000, 1e9)
+
+
+def tables_of(*kinds: tuple[int, int]) -> SsdTables:
+    """Tables of (rows, bytes of a row), one after the other on one image."""
+    rows, page = [], 0
+    for count, row_bytes in kinds:
+        in_page = PAGE // row_bytes
+        rows.append((count, row_bytes, page, row_bytes, in_page))
+        page += -(-count // in_page)
+    return SsdTables([f"type {k}" for k in range(len(kinds))], rows, [0] * len(kinds), PAGE, 1)
+
+
+def drawn(count: int, rows: int, each: int, seed: int = 0) -> list[np.ndarray]:
+    """Batches of different rows at random."""
+    random = np.random.default_rng(seed)
+    return [random.choice(rows, each, replace=False).astype(np.uint32) for _ in range(count)]
+
+
+def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], window: int, horizon: int) -> float:
+    """Seconds per batch, by the pages that each round asks for: those behind the first third of the batches.
+
+    Reads are counted from the rows of the rounds alone: neighbouring pages go together up to 256 KiB.
+    """
+    table = native.simulate_rounds(
+        tables.rows, PAGE, 1, [(ROW, slots)], window, horizon, batches, [0, DISK.gap]
+    ).tolist()
+    late = [line for line in table if line[0] >= len(batches) // 3] or table[-1:]
+    number = sum(line[1] - line[0] for line in late)
+    return min(
+        sum(max(line[at] / DISK.reads_per_second, line[at + 1] / DISK.bytes_per_second) for line in late) / number
+        for at in (4, 6)
+    )
+
+
+def test_large_parts_of_the_graph_need_no_window():
+    """A batch of a third of the rows, in a buffer for little more: nothing fits beside it, every round is one batch."""
+    tables, batches = tables_of((30_000, ROW)), drawn(12, 30_000, 10_000)
+    choice = choose(tables, [(ROW, 11_000)], batches, DISK)
+    assert choice.window <= 2
+    assert choice.seconds <= min(seconds_by_hand(tables, 11_000, batches, 1, h) for h in (0, 1, 4)) * 1.001
+
+
+def test_small_batches_wait_for_each_other():
+    """Of 60 rows each, in a buffer for 6000: a page of eight rows serves several batches of a large window."""
+    tables, batches = tables_of((30_000, ROW)), drawn(300, 30_000, 60)
+    choice = choose(tables, [(ROW, 6000)], batches, DISK)
+    assert choice.window >= 16
+    assert choice.seconds < 0.8 * seconds_by_hand(tables, 6000, batches, 1, 8)
+
+
+@pytest.mark.parametrize("each", [20, 60, 250, 1000, 3000])
+@pytest.mark.parametrize("slots", [4000, 10_000, 29_000])
+def test_the_cheapest_window(each, slots):
+    """No power of two is cheaper by more than a fifth, whatever is known behind it, though every other one is tried.
+
+    The price is that of its rounds.
+    """
+    tables, batches = tables_of((30_000, ROW)), drawn(64, 30_000, each)
+    choice = choose(tables, [(ROW, slots)], batches, DISK)
+    assert choice.seconds == pytest.approx(seconds_by_hand(tables, slots, batches, choice.window, choice.horizon))
+    horizons = (0, 1, 4, 16)
+    prices = {
+        (1 << k, h): seconds_by_hand(tables, slots, batches, 1 << k, h) for k in range(6) for h in (*horizons, 1 << k)
+    }
+    assert choice.seconds <= 1.2 * min(prices.values())
+    assert choice.gap in (0, DISK.gap)
+
+
+def test_windows_given_by_hand():
+    tables, batches = tables_of((3000, ROW)), drawn(30, 3000, 100)
+    for window in (1, 3, 7):
+        assert choose(tables, [(ROW, 2000)], batches, DISK, [window]).window == window
+
+
+def test_no_more_batches_are_held_than_allowed():
+    tables, batches = tables_of((30_000, ROW)), drawn(200, 30_000, 50)
+    for most in (2, 5, 20):
+        choice = choose(tables, [(ROW, 10_000)], batches, DISK, most_known=most)
+        assert choice.window + choice.horizon <= max(2, most)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_batches_suffice(count):
+    tables, batches = tables_of((300, ROW)), drawn(count, 300, 40)
+    choice = choose(tables, [(ROW, 100)], batches, DISK)
+    assert choice.window >= 1 and choice.horizon >= 0 and choice.seconds > 0
+
+
+def test_batches_without_rows():
+    tables = tables_of((300, ROW))
+    choice = choose(tables, [(ROW, 10)], [np.empty(0, np.uint32)] * 5, DISK)
+    assert choice.seconds == 0
+
+
+def test_a_disk_of_few_reads_reads_through_gaps():
+    tables, batches = tables_of((30_000, ROW)), drawn(40, 30_000, 300)
+    slow, fast = DiskSpeed(100, 1e9), DiskSpeed(1e6, 1e7)
+    assert choose(tables, [(ROW, 3000)], batches, slow).gap == slow.gap == 10_000_000
+    assert choose(tables, [(ROW, 3000)], batches, fast).read_bytes <= 300 * PAGE
+
+
+KINDS = st.lists(st.tuples(st.integers(1, 500), st.sampled_from([64, 128, 512, 4096])), min_size=1, max_size=4)
+
+
+@given(KINDS, st.integers(0, 1 << 21), st.data())
+def test_slots_stay_within_their_bytes(kinds: list[tuple[int, int]], nbytes: int, data: Any) -> None:
+    tables = tables_of(*kinds)
+    total: dict[int, int] = {}
+    for count, row_bytes in kinds:
+        total[row_bytes] = total.get(row_bytes, 0) + count
+    sizes = {row_bytes: data.draw(st.integers(0, 3 * count)) for row_bytes, count in total.items()}
+    pools = slots_for(tables, nbytes, sizes)
+    assert sorted(row_bytes for row_bytes, _ in pools) == sorted(total)
+    assert all(0 <= slots <= total[row_bytes] for row_bytes, slots in pools)
+    assert sum(slots * (row_bytes + 8) for row_bytes, slots in pools) <= nbytes
+    whole = sum(count * (row_bytes + 8) for row_bytes, count in total.items())
+    if nbytes >= whole + len(total):
+        assert dict(pools) == total
+    elif len(total) == 1:  # no slot is left that would fit
+        [(row_bytes, slots)] = pools
+        assert slots == nbytes // (row_bytes + 8)
+
+
+@given(st.integers(0, 1 << 20))
+def test_shares_go_by_what_batches_use(nbytes: int) -> None:
+    """Three times the bytes of one size are used: it gets three times the bytes, unless there are not so many."""
+    tables = tables_of((4000, 512), (500, 4096))
+    slots = dict(slots_for(tables, nbytes, {512: 24, 4096: 1}))
+    assert slots[512] == pytest.approx(0.75 * nbytes / 520, abs=1)
+    assert slots[4096] == pytest.approx(0.25 * nbytes / 4104, abs=1)
+
+
+@given(KINDS, st.data())
+def test_rows_of_a_batch(kinds: list[tuple[int, int]], data: Any) -> None:
+    """Rows are numbered table by table; ids below a table's first on ssd are in memory."""
+    plain = tables_of(*kinds)
+    begins = [data.draw(st.integers(0, 50)) for _ in kinds]
+    tables = SsdTables(plain.types, plain.rows, begins, PAGE, 1)
+    nodes, expected, counted, first = {}, [], {}, 0
+    for name, begin, (count, row_bytes) in zip(tables.types, begins, kinds, strict=True):
+        ids = data.draw(st.lists(st.integers(0, begin + count - 1), unique=True, max_size=20))
+        nodes[name] = np.array(ids, np.int64)
+        cold = [first + rank - begin for rank in ids if rank >= begin]
+        expected += cold
+        counted[row_bytes] = counted.get(row_bytes, 0) + len(cold)
+        first += count
+    found = tables.among(nodes)
+    assert found.tolist() == expected
+    assert tables.row_bytes_of(found) == counted
+    assert tables.num_rows == first
+    for at, (_, _, page, _, in_page) in enumerate(tables.rows):
+        assert tables.type_of_page(page) == tables.type_of_page(page + (kinds[at][0] - 1) // in_page) == f"type {at}"

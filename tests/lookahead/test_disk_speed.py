@@ -1,0 +1,148 @@
+"""The model of a disk: what it says of reads, where it comes from, where it is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.errors import FormatError, InputError, StorageError
+from tiering.lookahead import disk_speed
+from tiering.lookahead.disk_speed import CACHE, MEASURED, DiskSpeed, measure, read_speed, sequential_bytes, speed_of
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A file of 2.5 MiB in a directory of its own."""
+    path = tmp_path / "disk" / "image"
+    path.parent.mkdir()
+    path.write_bytes(os.urandom(5 << 19))
+    return path
+
+
+@pytest.fixture
+def measurements(monkeypatch: pytest.MonkeyPatch) -> list[list[Path]]:
+    """What is measured, instead of measuring: the n-th time n reads and n bytes a second."""
+    made: list[list[Path]] = []
+
+    def measured(images: Any, seconds: float = 0.0) -> DiskSpeed:
+        made.append(list(images))
+        return DiskSpeed(len(made), len(made))
+
+    monkeypatch.setattr(disk_speed, "measure", measured)
+    return made
+
+
+def test_reads_take_as_long_as_requests_or_bytes():
+    disk = DiskSpeed(1000, 4e6)
+    assert disk.seconds(2000, 1) == 2.0
+    assert disk.seconds(1, 8e6) == 2.0
+    assert disk.seconds(0, 0) == 0.0
+    assert disk.gap == 4000  # takes a thousandth of a second, as a request does
+
+
+def test_a_file_says_it(tmp_path):
+    path = tmp_path / "disk.json"
+    path.write_text('{"reads_per_second": 5, "bytes_per_second": 70.5, "engine": "io_uring"}')
+    assert speed_of([], path, tmp_path) == speed_of([], str(path), tmp_path) == DiskSpeed(5.0, 70.5)
+    assert not (tmp_path / CACHE).exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"3", b"null", b'{"reads_per_second": 5}', b'{"reads_per_second": "x", "bytes_per_second": 1}',
+     b'{"reads_per_second": [1], "bytes_per_second": 1}', b"\xff\xfe"],
+)  # fmt: skip
+def test_a_file_without_the_figures_is_refused(tmp_path, content):
+    path = tmp_path / "disk.json"
+    path.write_bytes(content)
+    with pytest.raises(
+        FormatError, match=r"disk\.json: expected a JSON object with numbers reads_per_second and bytes_"
+    ):
+        read_speed(path)
+
+
+@pytest.mark.parametrize("figure", ["0", "-1", "NaN", "Infinity"])
+@pytest.mark.parametrize("name", ["reads_per_second", "bytes_per_second"])
+def test_figures_that_no_disk_has_are_refused(tmp_path, figure, name):
+    path = tmp_path / "disk.json"
+    path.write_text(json.dumps({"reads_per_second": 1, "bytes_per_second": 1} | {name: float(figure)}))
+    with pytest.raises(InputError, match=r"disk\.json: .*expected more than 0 and no infinity, found "):
+        read_speed(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(StorageError, match=r"none\.json: No such file"):
+        read_speed(tmp_path / "none.json")
+
+
+def test_what_was_measured_is_kept_by_device(image, tmp_path, measurements):
+    first = speed_of([image], MEASURED, tmp_path)
+    number = image.stat().st_dev
+    key = f"{os.major(number)}:{os.minor(number)}"
+    assert json.loads((tmp_path / CACHE).read_text()) == {key: {"reads_per_second": 1, "bytes_per_second": 1}}
+    assert speed_of([image, image], MEASURED, tmp_path) == first == DiskSpeed(1, 1)
+    assert measurements == [[image]]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(CACHE)] == [CACHE]
+
+
+def test_other_devices_stay_in_the_cache(image, tmp_path, measurements):
+    other = {"9:9": {"reads_per_second": 5.0, "bytes_per_second": 6.0}}
+    (tmp_path / CACHE).write_text(json.dumps(other))
+    speed_of([image], MEASURED, tmp_path)
+    known = json.loads((tmp_path / CACHE).read_text())
+    assert known.items() >= other.items() and len(known) == 2
+
+
+@pytest.mark.parametrize("entry", [{"reads_per_second": 0, "bytes_per_second": 1}, {"reads_per_second": 1}, 7, None])
+def test_an_entry_of_the_cache_that_makes_no_sense_is_measured_anew(image, tmp_path, measurements, entry):
+    speed_of([image], MEASURED, tmp_path)
+    [key] = json.loads((tmp_path / CACHE).read_text())
+    (tmp_path / CACHE).write_text(json.dumps({key: entry}))
+    assert speed_of([image], MEASURED, tmp_path) == DiskSpeed(2, 2)
+    assert speed_of([image], MEASURED, tmp_path) == DiskSpeed(2, 2)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"3", b"\xff"])
+def test_a_cache_that_is_none_is_written_anew(image, tmp_path, measurements, content):
+    (tmp_path / CACHE).write_bytes(content)
+    assert speed_of([image], MEASURED, tmp_path) == speed_of([image], MEASURED, tmp_path) == DiskSpeed(1, 1)
+
+
+def test_a_directory_that_cannot_be_written_is_no_error(image, tmp_path, measurements):
+    for beside in (tmp_path / "none", image):
+        assert speed_of([image], MEASURED, beside) in (DiskSpeed(1, 1), DiskSpeed(2, 2))
+    assert len(measurements) == 2
+
+
+def test_an_image_that_is_gone_is_named(tmp_path, measurements):
+    with pytest.raises(StorageError, match="gone: No such file"):
+        speed_of([tmp_path / "gone"], MEASURED, tmp_path)
+
+
+def test_measuring(image):
+    """Figures of a real file: positive, and no descriptor is left."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    found = measure([image, image], 0.02)
+    assert found.reads_per_second > 0 and found.bytes_per_second > 0 and found.gap > 0
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("sizes", [[0], [ALIGNMENT - 1], [ALIGNMENT], [0, ALIGNMENT, 3 * ALIGNMENT + 512], [512, 0]])
+def test_images_of_less_than_a_block(tmp_path, sizes):
+    """Small layouts over many images have empty ones."""
+    paths = [tmp_path / str(k) for k in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        path.write_bytes(bytes(size))
+    found = measure(paths, 0.01)
+    assert found.reads_per_second > 0 and found.bytes_per_second > 0
+
+
+def test_a_read_that_ends_early_is_refused(image):
+    assert sequential_bytes([str(image)], image.stat().st_size, False) > 0
+    with pytest.raises(StorageError, match="image: a read ended early"):
+        sequential_bytes([str(image)], image.stat().st_size + 1, False)
