@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
 
 _HOST = DeviceOptions()
+_MAPPED_SHARE = 1 / 3
+"""Share of the memory that is left to the page cache for a large adjacency."""
 _LINE = 16
 """The live line changes after so many batches."""
 
@@ -200,6 +202,9 @@ class Loader:
 
         artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
         budget = parse_memory(self.options.memory.memory)
+        # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.
+        mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
+        budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
         sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)

@@ -26,7 +26,7 @@ from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.gather import TieredFeatures
 from tiering.loader.options import MemoryOptions, ReadOptions
-from tiering.loader.process import ForkLock
+from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
@@ -101,7 +101,7 @@ class Lookahead:
         assert self.choice is not None and self.buffer is not None
         with self.buffer.epoch(self.choice) as reading:
             if reading is None:
-                _log.warning("another epoch of this loader is under way: this one reads each batch by itself")
+                warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
             run = Epoch(self, reading, count, sample, trial)

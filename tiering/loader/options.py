@@ -121,9 +121,10 @@ class MemoryOptions:
     """Memory for rows of the ssd tier, and how far a loader looks ahead to use it well."""
 
     memory: Any = "auto"
-    """What this process may hold (``8GiB``, ``50%``, ``auto``: most of what is free), tiers, batches and samplers
-    included. If all rows of the ssd tier fit, they are read once, in order; if not, a buffer is filled ahead of the
-    batches. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
+    """What this process may hold (``8GiB``, ``50%``, ``auto``: most of what is free): tiers, batches, samplers, the
+    adjacency in the page cache. If all rows of the ssd tier fit beside them, they are read once, in order; if not, a
+    buffer is filled ahead of the batches. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the
+    ssd tier by itself."""
     window: int | str = "auto"
     """Batches whose rows are read together, in the order of their pages; ``auto``: what simulation finds best."""
     ssd_model: Any = None
