@@ -82,18 +82,19 @@ def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
     return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def held() -> tuple[int, list[str]]:
-    """Threads of the operating system, but for the pool that all readers of the process share, and what descriptors
-    lead to.
+def held() -> tuple[list[str], list[str]]:
+    """Names of the operating system's threads, but for the pool that all readers of the process share and the kernel's
+    own of io_uring, and what descriptors lead to.
     """
-    files, threads = [], 0
+    files, threads = [], []
     for task in Path("/proc/self/task").iterdir():
         with suppress(OSError):  # a thread that has just ended
-            threads += (task / "comm").read_text().strip() != "tiering-pool"
+            threads.append((task / "comm").read_text().strip())
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             files.append(str(entry.readlink()))
-    return threads, sorted(f for f in files if "/proc/" not in f)
+    threads = [name for name in threads if not name.startswith(("tiering-pool", "iou-"))]
+    return sorted(threads), sorted(f for f in files if "/proc/" not in f)
 
 
 @contextmanager
