@@ -238,4 +238,4 @@ def test_a_plan_holds_the_memory_that_it_says(peak_memory):
     with peak_memory() as peak:
         native.simulate_rounds(one_table(rows).core, 4096, 1, [(512, slots)], 1, 2, batches * 20, [])
     held, said = peak.bytes - before.bytes, native.lookahead_state_bytes(rows, slots)
-    assert 0.9 * said < held < 1.1 * said
+    assert 0.8 * said < held < 1.25 * said

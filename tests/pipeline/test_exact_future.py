@@ -57,11 +57,11 @@ def test_the_loader_counts_what_was_predicted(prepared: Any, tmp_path: Path) -> 
                 pass
         served = 0
         for node_type in layout.feature_types:
-            features = layout.features(node_type)
+            features = loader.features[node_type]
             by_rank = np.rint(scores.values(node_type) * epochs).astype(np.int64)[layout.new_to_old(node_type)]
             for tier, place in features.placement().items():
                 begin, end = place["ranks"]
                 predicted = int(by_rank[begin:end].sum())
                 assert features.counters.tiers[tier].rows == predicted, (node_type, tier)
                 served += predicted if tier == "gpu" else 0
-        assert served > 0.15 * sum(layout.features(t).counters.rows for t in layout.feature_types)
+        assert served > 0.15 * sum(table.counters.rows for table in loader.features.values())
