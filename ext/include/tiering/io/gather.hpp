@@ -71,7 +71,7 @@ struct GatherStats {
   int64_t direct_reads = 0;                ///< reads that landed in `out` without a copy
   int64_t bad_page = kNoPage;              ///< logical page that differs from its checksum: `out` is then
                                            ///< unspecified
-  std::string fallback;  ///< why the reader left io_uring, if it did in this gather
+  std::string fallback;                    ///< why the reader left io_uring, if it did in this gather
 };
 
 /// Fills out (ids.size() rows of row_bytes, contiguous) with the rows of `ids`, in request order.
