@@ -220,7 +220,9 @@ def score_by(graph: Graph) -> np.ndarray[Any, Any]:
     return np.minimum(np.diff(graph.csc()[0]), 5).astype(float)
 
 
-@pytest.mark.parametrize(("name", "row_bytes"), [("cora", None), ("tolokers", None), ("cora", 400)])
+@pytest.mark.parametrize(
+    ("name", "row_bytes"), [("cora", None), pytest.param("tolokers", None, marks=pytest.mark.long), ("cora", 400)]
+)
 def test_a_real_graph(name: str, row_bytes: int | None, shared_data: Path, tmp_path: Path) -> None:
     """Every step by itself: batches from the sampler, ranks by a stable sort, policies and prices in plain Python."""
     graph = import_graph(shared_data / name, tmp_path / "graph")

@@ -263,8 +263,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("prefetch", [2, 14])
-@pytest.mark.parametrize("end", ["", "time.sleep(0.2); raise SystemExit(0)"])
+@pytest.mark.parametrize(("prefetch", "end"), [(14, ""), (2, "time.sleep(0.2); raise SystemExit(0)")])
 def test_an_interpreter_that_ends_in_the_middle(layout, prefetch, end):
     support = Path(__file__).parents[1] / "support"
     done = subprocess.run(

@@ -26,32 +26,26 @@ def test_shares_are_equal_and_cover_the_epoch(count: int, world_size: int, drop_
         assert turns == [batch % count for batch in range(-(-count // world_size) * world_size)]
 
 
-def run(path: str, rank: int, size: int, way: str, folder: str, answers: Any) -> None:
+def run(path: str, rank: int, size: int, folder: str, answers: Any) -> None:
     import torch.distributed as dist
 
-    torchrun = {"RANK": str(rank), "WORLD_SIZE": str(size)}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in torchrun.items() if way == "environment" else ():
-            patch.setenv(name, value)
-        if way == "gloo":
-            dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
-        loader = open_layout(path).loader(batch_size=16, fanouts=(3, 2), seed=5)
-        epoch = [(batch.index, batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(1)]
-        assert len(epoch) == len(loader)
-        answers.put((rank, epoch))
-        if way == "gloo":
-            dist.barrier()
-            dist.destroy_process_group()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
+    loader = open_layout(path).loader(batch_size=16, fanouts=(3, 2), seed=5)
+    epoch = [(batch.index, batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(1)]
+    assert len(epoch) == len(loader)
+    answers.put((rank, epoch))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "size"), [("gloo", 2), ("gloo", 4), ("environment", 2)])
-def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, way: str, size: int) -> None:
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, size: int) -> None:
     layout = build(kit.small_graph())
     alone = {b.index: b for b in layout.loader(batch_size=16, fanouts=(3, 2), seed=5, rank=0, world_size=1).epoch(1)}
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    arguments = (str(layout.path), size, way, str(tmp_path))
+    arguments = (str(layout.path), size, str(tmp_path))
     ranks = [
         context.Process(target=run, args=(arguments[0], rank, *arguments[1:], answers), daemon=True)
         for rank in range(size)
@@ -104,3 +98,14 @@ def test_a_rank_that_is_told(kit: Any, build: Any) -> None:
         same = shares[k % 3][k // 3]
         assert same.index == k
         np.testing.assert_array_equal(same.x.numpy(), batch.x.numpy())
+
+
+def test_a_rank_of_torchrun(kit: Any, build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    layout = build(kit.small_graph())
+    loader = layout.loader(batch_size=16, fanouts=(3,))
+    assert loader.rank == Rank(1, 2)
+    assert [batch.index for batch in loader.epoch(0)] == loader.rank.batches(
+        len(layout.loader(batch_size=16, fanouts=(3,), rank=0, world_size=1)), drop_last=False
+    )
