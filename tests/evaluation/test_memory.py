@@ -57,7 +57,7 @@ def test_same_figures_for_any_memory(rmat: Graph, tmp_path: Path, tiers: Any, pe
         assert peak.bytes <= limit
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_simulated_reading_takes_as_many_batches_as_memory_has_room_for(rmat: Graph, peak_memory: Any) -> None:
     asked: dict[str, Any] = {"row_bytes": 512, "resamples": 0, "epochs": 4, "ssd_model": DiskSpeed(1e5, 1e9)}
     train, sizes = (1 << 21) // 100, ["4%", "8%"]

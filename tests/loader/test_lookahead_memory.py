@@ -51,7 +51,7 @@ def large(kit: Any, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", [400, pytest.param(520, marks=pytest.mark.long), 900])
+@pytest.mark.parametrize("room", [400, *(pytest.param(room, marks=pytest.mark.long) for room in (520, 900))])
 def test_inside_a_memory_group(large, room):
     """The interpreter, torch, tiers, batches and the buffer; with much room all rows are read once."""
     memory = room * MIB

@@ -39,7 +39,7 @@ def run(path: str, rank: int, size: int, folder: str, answers: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])
 def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, size: int) -> None:
     layout = build(kit.small_graph())
     alone = {b.index: b for b in layout.loader(batch_size=16, fanouts=(3, 2), seed=5, rank=0, world_size=1).epoch(1)}
