@@ -47,20 +47,23 @@ class SsdBuffer:
         self._checks = PageChecks(layout) if reading.verify else None
         self._layout, self._reading = layout, reading
         self.arena = anonymous(max(1, sum(row_bytes * slots for row_bytes, slots in pools)))
-        self._busy, self._lock, self._process = False, ForkLock(), 0
+        self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
 
     @property
     def core(self) -> native.RowBuffer:
         """The core's buffer, of this process: a fork begins with an empty one."""
-        if self._native is None or self._process != os.getpid():
-            if self._native is not None:
-                _kept_from_parents.append(self._native)
-            with suppress(OSError):  # an old kernel: a child copies what the parent reads into, which it does not use
-                _mapping(self.arena).madvise(_WIPE_ON_FORK)
-            self._native, self._process = self._open(), os.getpid()
-            self._busy = False
-        return self._native
+        with self._opening:  # epochs may begin in several threads at once
+            if self._native is None or self._process != os.getpid():
+                if self._native is not None:
+                    _kept_from_parents.append(self._native)
+                with suppress(
+                    OSError
+                ):  # an old kernel: a child copies what the parent reads into, which it does not use
+                    _mapping(self.arena).madvise(_WIPE_ON_FORK)
+                self._native, self._process = self._open(), os.getpid()
+                self._busy = False
+            return self._native
 
     def _open(self) -> native.RowBuffer:
         reading, tables = self._reading, self.tables
