@@ -66,7 +66,7 @@ class Loader:
 
     def __init__(self, layout: OpenLayout, options: LoaderOptions) -> None:
         require_torch()
-        import_module("torch")  # now, not in the first batch
+        import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
         self.layout, self.options = layout, options
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
@@ -198,8 +198,6 @@ class Loader:
 
     def _above_ssd(self, cold: dict[str, TieredFeatures]) -> dict[str, Gatherable]:
         """Tables of types with rows on SSD: all in memory where there is room, else read ahead of the batches."""
-        import torch  # noqa: F401  # it holds 125 MiB, which count
-
         artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
         budget = parse_memory(self.options.memory.memory)
         # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.

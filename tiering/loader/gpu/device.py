@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tiering import cuda, native
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import CapabilityError
+from tiering.loader.output_pool import rounded_up
 from tiering.loader.process import require_torch
 from tiering.loader.resident import ResidentRows
 
@@ -112,12 +113,6 @@ class Device:
     def has(self, tensor: Any) -> bool:
         """Whether `tensor` is a tensor on this GPU."""
         return getattr(tensor, "device", None) == self.torch_device
-
-
-def rounded_up(count: int) -> int:
-    """The next of 1, 2, .., 8, 9, .., 16, 18, .., 32, 36, ..: eight steps in each doubling."""
-    step = 1 << max(0, (count - 1).bit_length() - 4)
-    return max(1, -(-count // step) * step)
 
 
 def open_device(index: int) -> Device:
