@@ -17,7 +17,8 @@ from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
 from tiering.loader.resident import ResidentRows, anonymous, is_held, load_rows, made_rows
-from tiering.loader.ssd import MAX_READ, PageChecks, describe, make_table, note_fallback, open_images
+from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images, open_row_buffer
+from tiering.lookahead.choice import SsdTables
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -324,21 +325,18 @@ def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promot
 
 def _load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None) -> ResidentRows:
     """All rows of the ssd tier, in order, shared by all tables of this process. Cost: every page is read once."""
-    rows, ssd = entry.rows("ssd"), entry.ssd_rows
+    rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
     step = max(1, _LOAD_BYTES // entry.row_bytes)
 
     def fill(array: npt.NDArray[np.uint8]) -> None:
-        buffer = native.RowBuffer(
-            [(rows, entry.row_bytes, ssd.first_page, ssd.stride, ssd.rows_per_page)], [0], layout.page_bytes,
-            [str(path) for path in layout.image_places], [(entry.row_bytes, rows)], array, reading.engine,
-            reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
-        )  # fmt: skip
+        tables = SsdTables.of(layout, [entry.node_type])
+        buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
         # Empty slots are given out in order, to rows in order: the array ends up as the table.
         try:
             with storage_errors(layout.path):
                 buffer.begin(1, 0, 0)
                 for start in range(0, rows, step):
-                    buffer.add([np.arange(start, min(rows, start + step), dtype=np.int64)])
+                    buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
                     if start:
                         buffer.wait(start // step - 1)
                 buffer.end()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.held import shown
@@ -22,6 +23,7 @@ from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.resident import ResidentRows, load_rows
+from tiering.lookahead.choice import SsdTables
 
 ENGINES = ("auto", "io_uring", "threads", "mmap")
 MAX_READ = 256 << 10
@@ -73,6 +75,24 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
     if reader.note:
         warn_once(f"ssd rows are read through the page cache: {reader.note}")
     return reader
+
+
+def open_row_buffer(
+    layout: Layout,
+    tables: SsdTables,
+    pools: Sequence[tuple[int, int]],
+    arena: npt.NDArray[np.uint8],
+    reading: ReadOptions,
+    checks: PageChecks | None,
+) -> native.RowBuffer:
+    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`."""
+    buffer = native.RowBuffer(
+        tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools), arena,
+        reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
+    )  # fmt: skip
+    if buffer.note:
+        warn_once(f"ssd rows are read through the page cache: {buffer.note}")
+    return buffer
 
 
 def note_fallback(source: native.SsdReader | native.GatherStats) -> None:

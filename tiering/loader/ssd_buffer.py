@@ -18,7 +18,7 @@ from tiering.loader.gather import TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.resident import anonymous
-from tiering.loader.ssd import MAX_READ, PageChecks
+from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
@@ -57,24 +57,15 @@ class SsdBuffer:
             if self._native is None or self._process != os.getpid():
                 if self._native is not None:
                     _kept_from_parents.append(self._native)
-                with suppress(
-                    OSError
-                ):  # an old kernel: a child copies what the parent reads into, which it does not use
+                # An old kernel refuses: a child then copies what the parent reads into, and does not use it.
+                with suppress(OSError):
                     _mapping(self.arena).madvise(_WIPE_ON_FORK)
-                self._native, self._process = self._open(), os.getpid()
+                self._native = open_row_buffer(
+                    self._layout, self.tables, self.pools, self.arena, self._reading, self._checks
+                )
+                self._process = os.getpid()
                 self._busy = False
             return self._native
-
-    def _open(self) -> native.RowBuffer:
-        reading, tables = self._reading, self.tables
-        buffer = native.RowBuffer(
-            tables.rows, tables.begins, tables.page_bytes, [str(path) for path in self._layout.image_places],
-            self.pools, self.arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
-            [] if self._checks is None else self._checks.arrays,
-        )  # fmt: skip
-        if buffer.note:
-            warn_once(f"ssd rows are read through the page cache: {buffer.note}")
-        return buffer
 
     @contextmanager
     def epoch(self, choice: Choice) -> Iterator[native.RowBuffer | None]:
