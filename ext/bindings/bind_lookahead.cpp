@@ -85,19 +85,50 @@ struct BoundBuffer {
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
     const std::vector<size_t> cold = check(tables, ids, outs);
-    const std::span<const uint32_t> slots = buffer->wait(batch);
-    TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == slots.size(),
-                   "ids: expected those that the batch was planned with");
+    const size_t all_cold = std::accumulate(cold.begin(), cold.end(), size_t{0});
+    RowBuffer::PartSlots part = buffer->wait(batch);
+    const bool whole = part.places.empty();
+    TIERING_EXPECT(all_cold == part.batch_rows, "ids: expected those that the batch was planned with");
+    const int64_t copying = whole ? 0 : gather_parts(batch, part, tables, ids, outs, all_cold, threads);
     std::vector<GatherStats> stats;
     for (size_t t = 0, at = 0; t < tables.size(); ++t) {
       const TieredTable& table = tables[t]->table;
       const std::span<const int64_t> wanted = ids[t];
-      const RowsTarget out = checked_target(table, wanted, outs[t]);
-      stats.push_back(tiering::gather(table, wanted, slots.subspan(at, cold[t]), *buffer, out.data, threads));
+      const auto slots = whole ? part.slots.subspan(at, cold[t]) : std::span<const uint32_t>{};
+      stats.push_back(
+          tiering::gather(table, wanted, slots, *buffer, checked_target(table, wanted, outs[t]).data, threads));
       at += cold[t];
     }
-    buffer->release(batch);
+    stats.front().copy_nanoseconds += copying;
+    if (whole) buffer->release(batch);
     return stats;
+  }
+
+  /// Rows of the ssd tier of a batch that comes in parts; `part` is the first. Returns nanoseconds of copying.
+  int64_t gather_parts(int64_t batch, RowBuffer::PartSlots part, const std::vector<const BoundTable*>& tables,
+                       const IdLists& ids, const std::vector<Argument<RowsTarget, "out">>& outs, size_t all_cold,
+                       int threads) {
+    std::vector<std::byte*> targets;  // of each row of the batch that lies on SSD
+    targets.reserve(all_cold);
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const TieredTable& table = tables[t]->table;
+      const std::span<const int64_t> wanted = ids[t];
+      std::byte* at = checked_target(table, wanted, outs[t]).data;
+      for (const int64_t id : wanted) {
+        if (id >= table.ranges.cpu_end) targets.push_back(at);
+        at += table.row_bytes;
+      }
+    }
+    int64_t copying = 0;
+    std::vector<std::byte*> chosen;
+    for (int64_t number = 0;; part = buffer->wait(batch, ++number)) {
+      chosen.clear();
+      for (const uint32_t place : part.places) chosen.push_back(targets[place]);
+      copying += copy_slots(*buffer, part.slots, chosen, threads);
+      const bool last = part.last;
+      buffer->release(batch, number);
+      if (last) return copying;
+    }
   }
 };
 
@@ -115,6 +146,12 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
                  "arena: expected " + std::to_string(buffer->plan().arena_bytes()) + " bytes, found " +
                      std::to_string(memory.size()));
   new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
+}
+
+void expect_rows(const SsdRows& rows, std::span<const uint32_t> batch) {
+  for (const uint32_t row : batch)
+    TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
+                                           ", found " + std::to_string(row));
 }
 
 /// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
@@ -138,9 +175,7 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
   };
   for (const auto& batch : batches) {
     const std::span<const uint32_t> given = batch;
-    for (const uint32_t row : given)
-      TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
-                                             ", found " + std::to_string(row));
+    expect_rows(rows, given);
     plan.add({given.begin(), given.end()});
     take();
   }
@@ -150,6 +185,20 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
   std::copy(found.begin(), found.end(), table.data());
   const size_t columns = 4 + 2 * gaps.size();
   return {std::move(table), {found.size() / columns, columns}};
+}
+
+/// The parts in which a buffer with such slots takes a batch.
+std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, int64_t page_bytes, const Pools& pools,
+                                       const Values<const uint32_t, "batch">& batch) {
+  const std::span<const uint32_t> given = batch;
+  const SsdRows rows = ssd_rows(tables, page_bytes, 1);
+  expect_rows(rows, given);
+  std::vector<Buffer<uint32_t>> parts;
+  for (const BatchPart& part : cut_batch(rows, slot_pools(pools), {given.begin(), given.end()})) {
+    parts.emplace_back(static_cast<int64_t>(part.rows.size()));
+    std::copy(part.rows.begin(), part.rows.end(), parts.back().data());
+  }
+  return parts;
 }
 
 Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
@@ -171,6 +220,7 @@ void bind_lookahead(nb::module_& m) {
       "images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
   m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
+  m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());
   m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
         "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
 
@@ -206,8 +256,10 @@ void bind_lookahead(nb::module_& m) {
       .def(
           "wait",
           [](BoundBuffer& self, int64_t batch) {
-            self.buffer->wait(batch);
-            self.buffer->release(batch);
+            for (int64_t part = 0, last = 0; !last; ++part) {
+              last = self.buffer->wait(batch, part).last;
+              self.buffer->release(batch, part);
+            }
           },
           "batch"_a, Release())
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())

@@ -72,13 +72,20 @@ class Fixture {
     std::string error;
     try {
       for (size_t b = 0; b < std::min(upto, batches.size()); ++b) {
-        const auto slots = buffer->wait(static_cast<int64_t>(b));
-        CHECK(slots.size() == batches[b].size());
-        for (size_t i = 0; i < slots.size(); ++i) {
-          const Bytes& row = disk_.truth[batches[b][i]];
-          CHECK(std::memcmp(buffer->slot(slots[i]), row.data(), row.size()) == 0);
+        std::vector<bool> arrived(batches[b].size(), false);
+        for (int64_t number = 0, last = 0; !last; ++number) {
+          const auto part = buffer->wait(static_cast<int64_t>(b), number);
+          last = part.last;
+          for (size_t i = 0; i < part.slots.size(); ++i) {
+            const size_t place = part.places.empty() ? i : part.places[i];
+            const Bytes& row = disk_.truth[batches[b][place]];
+            CHECK(!arrived[place]);
+            arrived[place] = true;
+            CHECK(std::memcmp(buffer->slot(part.slots[i]), row.data(), row.size()) == 0);
+          }
+          buffer->release(static_cast<int64_t>(b), number);
         }
-        buffer->release(static_cast<int64_t>(b));
+        CHECK(std::find(arrived.begin(), arrived.end(), false) == arrived.end());
       }
     } catch (const IoError& found) {
       error = found.what();

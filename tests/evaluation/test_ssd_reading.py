@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judged_graphs import import_graph, two_types
+from striped_rows import cut
 
 from tiering import native
 from tiering.errors import BudgetError, FormatError, InputError
@@ -122,15 +123,16 @@ def plainly(
     gaps = (0, int(speed.bytes_per_second / speed.reads_per_second))
     price = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best] for gap in gaps]
     own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
-    rounds = plain.rounds(batches, own, choice.window, choice.horizon)
-    late = [one for one in rounds if one[0] >= start] or rounds[-1:]
+    parts = [part for batch in batches for part in cut(sizes.__getitem__, pools, batch)]
+    rounds = plain.rounds(parts, own, choice.window, choice.horizon)
+    late = [one for one in rounds if one[0] >= len(parts) // 3] or rounds[-1:]
     read = [plain.merged(rows, where, choice.gap) if rows else (0, 0) for *_, rows in late]
     return {
         "static": single(together(lambda own, slots, size: plain.fixed(own, hottest(size, slots)))),
         "lru": single(together(lambda own, slots, _: plain.lru(own, slots))),
         "belady": single(best),
         "belady-merged": min((mean_of(reads, speed, len(best)) for reads in price), key=lambda found: found.seconds),
-        "look-ahead": mean_of(read, speed, sum(last - first for first, last, _ in late)),
+        "look-ahead": mean_of(read, speed, sum(last - first for first, last, _ in late) * len(batches) / len(parts)),
     }
 
 

@@ -33,7 +33,7 @@ from row_buffers import (
     tasks,
     within,
 )  # fmt: skip
-from striped_rows import Striped, plain_rounds
+from striped_rows import Striped, cut, plain_rounds
 
 SIZES = [4, 40, 512, 520, 1536, 4096, 5732]
 
@@ -109,8 +109,10 @@ def test_rounds_and_misses_are_those_of_the_plan(rows, engine):
     batches = random_batches(rows, 30, 40)
     slots = rows.slots(batches, 30)
     buffer = rows.buffer(slots, engine, depth=4)
-    run_epoch(rows, buffer, batches, window=3, horizon=len(batches), gap=8192)
-    plain = plain_rounds(rows.space, slots, 3, len(batches), [rows.on_disk(batch) for batch in batches])
+    parts = [set(part) for batch in batches for part in cut(rows.space.row_bytes, slots, sorted(rows.on_disk(batch)))]
+    assert len(parts) > 2 * len(batches)
+    run_epoch(rows, buffer, batches, window=3, horizon=len(parts), gap=8192)
+    plain = plain_rounds(rows.space, slots, 3, len(parts), parts)
     read = [row for one in plain for row in one.read]
     found = buffer.counters
     assert (found.rounds, found.needed, found.missed) == (
@@ -215,32 +217,25 @@ def test_one_epoch_at_a_time(rows):
     run_epoch(rows, buffer, random_batches(rows, 5, 20))
 
 
-def test_a_batch_larger_than_the_buffer_is_refused_and_nothing_is_lost(rows, engine):
-    batches = random_batches(rows, 8, 30)
-    slots = rows.slots(batches)
-    large = [list(range(5, 5 + slots[512] + 1)), []]
-    buffer = rows.buffer(slots, engine)
-    words = (
-        f"a batch needs {slots[512] + 1} rows of 512 bytes of the ssd tier, and the buffer has room for {slots[512]}"
-    )
+@pytest.mark.parametrize("slots", [{512: 1, 5732: 1}, {512: 7, 5732: 30}, {512: 40, 5732: 9}])
+def test_batches_larger_than_the_buffer_come_in_parts(rows, engine, slots):
+    """Down to a slot for rows of each size."""
+    batches = [*random_batches(rows, 4, 60), [[], list(range(65))], [list(range(305)), []], [[], []]]
+    for window, horizon in ((1, 0), (3, 9)):
+        buffer = rows.buffer(slots, engine, depth=2)
+        run_epoch(rows, buffer, batches, window=window, horizon=horizon)
+        assert buffer.counters.rows == sum(map(len, map(rows.on_disk, batches)))
+        assert buffer.counters.batches == len(batches)
+        run_epoch(rows, buffer, batches, 3, window=window, horizon=horizon)
+        run_epoch(rows, buffer, batches, window=window, horizon=horizon)
 
-    def work() -> None:
-        buffer.begin(2, 1, 0)
-        taken = 0
-        for number, batch in enumerate(batches):
-            with pytest.raises(RefusedError, match=words):
-                buffer.add([np.array(ids, np.int64) for ids in large])
-            assert buffer.add([np.array(ids, np.int64) for ids in batch])
-            if number >= 4:  # the rounds of batches that are known are complete
-                rows.check_gather(buffer, taken, batches[taken])
-                taken += 1
-        assert buffer.end()
-        for number in range(taken, len(batches)):
-            rows.check_gather(buffer, number, batches[number])
-        buffer.cancel()
 
-    within(60, work)
-    assert buffer.counters.rows == sum(map(len, map(rows.on_disk, batches)))
+def test_a_buffer_without_slots_for_rows_of_a_size_refuses_them(rows):
+    buffer = rows.buffer({512: 30, 5732: 0})
+    buffer.begin(1, 0, 0)
+    with pytest.raises(RefusedError, match=r"a batch needs 1 rows of 5732 bytes .*, and the buffer has no room"):
+        buffer.add([np.array([5]), np.array([9])])
+    buffer.cancel()
 
 
 @pytest.mark.parametrize("page_bytes", [512, 4096])

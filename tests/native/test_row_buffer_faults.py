@@ -122,7 +122,8 @@ def test_a_fork_in_the_middle_leaves_parent_and_child_alone(rows, engine):
 def test_a_child_drops_a_buffer_whose_readers_its_parent_has(rows, engine):
     """The readers wait for more while the fork is made; in the child there are none who could be told."""
     batches = random_batches(rows, 5, 40)
-    held = [rows.buffer(rows.slots(batches, 10), engine)]
+    whole = {size: 8 * number for size, number in rows.slots(batches).items()}  # batches come in one part each
+    held = [rows.buffer(whole, engine)]
     held[0].begin(2, 2, 0)
     for number, batch in enumerate(batches[:4]):
         held[0].add([np.array(ids, np.int64) for ids in batch])

@@ -6,7 +6,7 @@ Row numbers go through the tables in order, as the core numbers them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -194,3 +194,19 @@ def _subsets(items: list[int], most: int) -> Iterator[set[int]]:
     for chosen in range(1 << len(items)):
         if chosen.bit_count() <= most:
             yield {item for k, item in enumerate(items) if chosen >> k & 1}
+
+
+def cut(size_of: Callable[[int], int], slots: dict[int, int], batch: Sequence[int]) -> list[list[int]]:
+    """The parts of a batch by the plain rule: each takes an eighth of the slots at most, or the batch stays whole."""
+    limit = {size: max(1, number // 8) for size, number in slots.items()}
+    needed = {size: sum(size_of(row) == size for row in batch) for size in slots}
+    if all(needed[size] <= limit[size] for size in slots):
+        return [list(batch)]
+    even = {size: -(-needed[size] // max(1, -(-needed[size] // limit[size]))) for size in slots}
+    parts: list[list[int]] = [[]]
+    for row in sorted(batch):
+        size = size_of(row)
+        if sum(size_of(one) == size for one in parts[-1]) == even[size]:
+            parts.append([])
+        parts[-1].append(row)
+    return parts

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import BudgetError, InputError
+from tiering.errors import InputError
 from tiering.formats.layout import Layout
 from tiering.loader.gather import TieredFeatures
 from tiering.loader.options import MemoryOptions, ReadOptions
@@ -39,8 +39,8 @@ _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 Sample = Callable[[int], SampledBatch]
 
-_SLACK = 1.25
-"""A batch may need so many times what the largest of those sampled needs."""
+_LEAST_SLOTS = 64
+"""Slots for rows of each size, which hold parts of batches of a few rows each. Useful buffers have many more."""
 _TRIAL_SECONDS = 1.5
 """Sampling before the first epoch, to choose the window by."""
 _TRIAL_BATCHES = 4096
@@ -125,26 +125,18 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
-    def check_room(self, batch: int, sizes: Mapping[int, int]) -> None:
-        """Raise `BudgetError` if a batch needs more rows, by their bytes, than the buffer has room for."""
-        assert self.buffer is not None
-        _check_room(f"batch {batch}", sizes, self.buffer.pools)
-
     def _prepare(self, count: int, sample: Sample) -> dict[int, SampledBatch]:
         """Sample some batches, choose, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
         self.speed = speed_of(layout.image_places, self._memory.ssd_model or MEASURED, layout.path.absolute().parent)
         samples, rows = self._trial(count, sample)
-        largest: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for batch in rows:
             for row_bytes, count in tables.row_bytes_of(batch).items():
-                largest[row_bytes] = max(largest.get(row_bytes, 0), count)
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
         known = int(KNOWN_SHARE * self._budget.left())
         buffer = self._shared.get(self._key)
-        pools = self._new_pools(samples, largest, sizes, known) if buffer is None else buffer.pools
-        _check_room("a batch", largest, pools)
+        pools = self._new_pools(samples, sizes, known) if buffer is None else buffer.pools
         self._kept_bytes = known
         mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
         most = max(2, int(known / (4 * mean)))
@@ -163,12 +155,11 @@ class Lookahead:
         return samples
 
     def _new_pools(
-        self, samples: Mapping[int, SampledBatch], largest: Mapping[int, int], sizes: Mapping[int, int], known: int
+        self, samples: Mapping[int, SampledBatch], sizes: Mapping[int, int], known: int
     ) -> list[tuple[int, int]]:
-        """Slots that the memory has room for; `BudgetError` if they do not hold a batch.
+        """Slots that the memory has room for; `BudgetError` if they are too few.
 
-        `largest`: rows of a batch, by their bytes; `sizes`: those of all that were sampled; `known`: bytes for the rows
-        of batches to come.
+        `sizes`: rows of the batches that were sampled, by their bytes; `known`: bytes for the rows of batches to come.
         """
         tables = self.tables
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
@@ -181,7 +172,7 @@ class Lookahead:
             "batches to come": 2 * known,
         }
         fixed = sum(overhead.values())
-        least = sum(int(_SLACK * count) * (row_bytes + 8) for row_bytes, count in largest.items())
+        least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
         self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
         return slots_for(tables, self._budget.left() - fixed, sizes)
 
@@ -278,19 +269,12 @@ class Epoch:
                     waiting.append(pool.submit(self._sample_or_take, started))
                     started += 1
                 sample = waiting.popleft().result()
-                if not self._add(batch, sample):  # ended, or readers met an error, which extraction reports
+                # False: ended, or readers met an error, which extraction reports.
+                if not self._buffer.add([sample.nodes[t] for t in ahead.tables.types]):
                     for future in waiting:
                         future.cancel()
                     return
                 self._keep(batch, sample)
-
-    def _add(self, batch: int, sample: SampledBatch) -> bool:
-        ahead = self._ahead
-        try:
-            return self._buffer.add([sample.nodes[t] for t in ahead.tables.types])
-        except ValueError:
-            ahead.check_room(batch, ahead.tables.row_bytes_of(ahead.tables.among(sample.nodes)))
-            raise
 
     def _sample_or_take(self, batch: int) -> SampledBatch:
         known = self._kept.get(batch)
@@ -314,15 +298,6 @@ def _stop_all() -> None:
     """End what runs when the interpreter does: its last act would be to end threads inside the core, which aborts."""
     for epoch in list(_running):
         epoch.end_with_interpreter()
-
-
-def _check_room(what: str, sizes: Mapping[int, int], pools: Sequence[tuple[int, int]]) -> None:
-    for row_bytes, slots in pools:
-        if slots < sizes.get(row_bytes, 0):
-            raise BudgetError(
-                f"memory: {what} needs {format_count(sizes[row_bytes])} rows of {row_bytes} bytes of the ssd tier at "
-                f"once, and the buffer has room for {format_count(slots)}; give more memory, or use smaller batches"
-            )
 
 
 def sample_bytes(sample: SampledBatch) -> int:

@@ -6,6 +6,7 @@ that were sampled, priced by a `DiskSpeed`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,11 +20,13 @@ from tiering.lookahead.disk_speed import DiskSpeed
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30
-"""A window of as many batches as the buffer has room for."""
+"""A window of as many parts as the buffer has room for."""
 KNOWN_SHARE = 0.05
 """Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
 _HORIZON = 8
-"""Batches known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
+"""Parts known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
+_PLANNED = 3
+"""Windows that are planned or copied at the same time, beside the one that is open."""
 _WORSE = 1.1
 """Smaller windows are not tried where one is so many times worse than the best."""
 
@@ -77,12 +80,12 @@ class SsdTables:
 
 @dataclass(frozen=True)
 class Choice:
-    """How an epoch is read."""
+    """How an epoch is read. Batches that need many slots come in parts (`native.cut_batch`)."""
 
     window: int
-    """Batches whose missing rows are read together, at most; the buffer's room bounds them too."""
+    """Parts whose missing rows are read together, at most; the buffer's room bounds them too."""
     horizon: int
-    """Batches known behind a window before it is planned."""
+    """Parts known behind a window before it is planned."""
     gap: int
     """Bytes between two rows that one read reads through."""
     seconds: float = 0.0
@@ -91,10 +94,13 @@ class Choice:
     """Requests per batch."""
     read_bytes: float = 0.0
     """Bytes per batch."""
+    parts: float = 1.0
+    """Parts of a batch, in the mean: 1 where batches stay whole."""
 
     def __str__(self) -> str:
-        window = "as many as fit" if self.window == UNLIMITED else f"{self.window:,}"
-        return f"window {window} batches, horizon {self.horizon:,}, gap {self.gap:,} bytes"
+        window = "as many as fit" if self.window >= UNLIMITED else f"{self.window:,}"
+        parts = "batches" if self.parts == 1 else f"parts of batches ({self.parts:.1f} each)"
+        return f"window {window} {parts}, horizon {self.horizon:,}, gap {self.gap:,} bytes"
 
 
 def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -120,26 +126,30 @@ def choose(
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
 ) -> Choice:
-    """The cheapest of `windows` (from what fits the buffer on down, by fours) by simulated reading per batch.
+    """The cheapest of `windows` (in batches; else of what fits the buffer and less, by fours) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
     that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the
     batches needs fills the buffer and is not counted.
     """
-    rows = max(1, int(np.mean([len(batch) for batch in batches])))
+    cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.page_bytes, list(pools), batch)]
+    parts = len(cut) / len(batches)
+    known = int(min(most_known, UNLIMITED) * parts)
+    rows = max(1, int(np.mean([len(part) for part in cut])))
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
-        most = max(1, min(reach, len(batches) // 2, most_known // 2))
-        windows = [1 << k for k in reversed(range((most.bit_length() - 1) % 2, most.bit_length(), 2))]
+        most = max(1, min(reach, len(cut) // 2, known // (1 + _PLANNED)))
+        sizes = [1 << k for k in reversed(range((most.bit_length() - 1) % 2, most.bit_length(), 2))]
+    else:
+        sizes = [math.ceil(window * parts) for window in windows]
     best: Choice | None = None
-    for window in windows:
-        horizons = {0, max(0, min(max(window, reach), _HORIZON * window, most_known - window - 1))}
-        found = min(
-            (choice for h in horizons for choice in _priced(tables, pools, batches, speed, window, h)), key=_cost
-        )
-        if best is not None and found.seconds > _WORSE * best.seconds:
+    for window in sizes:
+        horizons = {0, max(0, min(max(window, reach), _HORIZON * window, known - (1 + _PLANNED) * window - 1))}
+        tried = [choice for h in horizons for choice in _priced(tables, pools, cut, speed, window, h, parts)]
+        cheapest = min(tried, key=_cost)
+        if best is not None and cheapest.seconds > _WORSE * best.seconds:
             break
-        best = found if best is None else min(best, found, key=_cost)
+        best = cheapest if best is None else min(best, cheapest, key=_cost)
     assert best is not None
     return best
 
@@ -151,20 +161,22 @@ def _cost(choice: Choice) -> tuple[float, int, int]:
 def _priced(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
-    batches: Sequence[Rows],
+    cut: Sequence[Rows],
     speed: DiskSpeed,
     window: int,
     horizon: int,
+    parts: float,
 ) -> Iterator[Choice]:
-    """What reading costs per batch, without and with reading through gaps."""
+    """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
     gaps = [0, speed.gap]
     table = native.simulate_rounds(
-        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(batches), gaps
+        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(cut), gaps
     )
-    late = table[table[:, 0] >= len(batches) // 3]
+    late = table[table[:, 0] >= len(cut) // 3]
     late = late if len(late) else table[-1:]
-    number = max(1, int((late[:, 1] - late[:, 0]).sum()))
+    number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts
     for k, gap in enumerate(gaps):
         reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
         seconds = float(np.maximum(reads / speed.reads_per_second, nbytes / speed.bytes_per_second).sum())
-        yield Choice(window, horizon, gap, seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number)
+        mean = seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
+        yield Choice(window, horizon, gap, *mean, parts)

@@ -198,7 +198,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
                    const RowBuffer& buffer, std::byte* out, int threads) {
   GatherStats stats;
   classify(table, ids, stats);
-  TIERING_EXPECT(stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
+  TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
                  "ids: expected those that the batch was planned with");
   const int64_t start = now(), rows = static_cast<int64_t>(ids.size());
   // How many rows of the ssd tier come before each block.
@@ -213,12 +213,34 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
         auto slot = slots.begin() + before[static_cast<size_t>(b)];
         copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
           const std::byte* const row = memory_row(table, ids[size_t(i)]);
-          return row != nullptr ? row : buffer.slot(*slot++);
+          return row != nullptr || slots.empty() ? row : buffer.slot(*slot++);
         });
       },
       [] {});
   stats.copy_nanoseconds = now() - start;
   return stats;
+}
+
+int64_t copy_slots(const RowBuffer& buffer, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
+                   int threads) {
+  const int64_t start = now(), rows = static_cast<int64_t>(slots.size());
+  int64_t bytes = 0;
+  for (const uint32_t slot : slots) bytes += buffer.plan().slot_bytes(slot);
+  for_row_blocks(
+      rows, bytes, threads,
+      [&](int64_t b) {
+        const int64_t end = std::min(rows, (b + 1) * kBlockRows);
+        for (int64_t i = b * kBlockRows; i < end; ++i) {
+          if (i + kPrefetchRows < end) {
+            const uint32_t next = slots[size_t(i + kPrefetchRows)];
+            prefetch(buffer.slot(next), buffer.plan().slot_bytes(next));
+          }
+          const uint32_t slot = slots[size_t(i)];
+          std::memcpy(targets[size_t(i)], buffer.slot(slot), static_cast<size_t>(buffer.plan().slot_bytes(slot)));
+        }
+      },
+      [] {});
+  return now() - start;
 }
 
 }  // namespace tiering

@@ -26,6 +26,18 @@ void clear(Buffer<uint64_t>& bits, uint32_t row) { bits[row >> 6] &= ~(uint64_t{
 
 }  // namespace
 
+std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPool> pools) {
+  std::vector<size_t> chosen;
+  for (const SsdTable& table : rows.tables()) {
+    const auto pool = std::find_if(pools.begin(), pools.end(),
+                                   [&](const SlotPool& known) { return known.row_bytes == table.row_bytes; });
+    TIERING_EXPECT(pool != pools.end(),
+                   "pools: expected one for rows of " + std::to_string(table.row_bytes) + " bytes");
+    chosen.push_back(static_cast<size_t>(pool - pools.begin()));
+  }
+  return chosen;
+}
+
 LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& pools)
     : rows_(rows),
       slot_of_(rows.count()),
@@ -41,13 +53,7 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
     pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), offset, begin, {}, 0});
     offset += pool.slots * pool.row_bytes;
   }
-  for (const SsdTable& table : rows.tables()) {
-    const auto pool = std::find_if(pools.begin(), pools.end(),
-                                   [&](const SlotPool& known) { return known.row_bytes == table.row_bytes; });
-    TIERING_EXPECT(pool != pools.end(),
-                   "pools: expected one for rows of " + std::to_string(table.row_bytes) + " bytes");
-    pool_of_table_.push_back(static_cast<size_t>(pool - pools.begin()));
-  }
+  pool_of_table_ = pools_of_tables(rows, pools);
   row_in_ = Buffer<uint32_t>(slots);
   last_use_ = Buffer<uint32_t>(slots);
   fill(slot_of_, kNoSlot);
@@ -72,11 +78,18 @@ size_t LookaheadPlan::pool_of(uint32_t row) noexcept {
   return pool_of_table_[table_];
 }
 
-int64_t LookaheadPlan::slot_offset(uint32_t slot) const noexcept {
+const LookaheadPlan::Pool& LookaheadPlan::pool_of_slot(uint32_t slot) const noexcept {
   size_t p = 0;
   while (slot >= pools_[p].end) ++p;
-  return pools_[p].offset + int64_t{slot - pools_[p].begin} * pools_[p].row_bytes;
+  return pools_[p];
 }
+
+int64_t LookaheadPlan::slot_offset(uint32_t slot) const noexcept {
+  const Pool& pool = pool_of_slot(slot);
+  return pool.offset + int64_t{slot - pool.begin} * pool.row_bytes;
+}
+
+int64_t LookaheadPlan::slot_bytes(uint32_t slot) const noexcept { return pool_of_slot(slot).row_bytes; }
 
 int64_t LookaheadPlan::arena_bytes() const noexcept {
   const Pool& last = pools_.back();

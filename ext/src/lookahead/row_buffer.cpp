@@ -1,8 +1,8 @@
 // How a buffer is filled.
 //
 // One thread per image reads, with an engine of its own that is never drained between rounds: it takes the rounds in the
-// order of their planning, each in the order of its pages, and waits only for slots that batches still use. The thread
-// that adds batches plans; a round is done when all images are done with it.
+// order of their planning, each in the order of its pages, and waits only for slots that batches still use. A thread
+// plans; a round is done when all images are done with it.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +19,9 @@
 namespace tiering {
 namespace {
 
-constexpr int64_t kRoundsAhead = 2;     // planned and not yet read
+constexpr int64_t kRoundsAhead = 2;     // planned and not yet read, if they keep the disks busy
+constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at least
+constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
 constexpr int64_t kStaging = 64 << 20;  // bytes of buffers of an engine at the most
 constexpr int64_t kMinDepth = 8;
 
@@ -56,6 +58,7 @@ void expect_checksums(const SsdRows& rows, const PageChecksums& checksums) {
 RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images,
                      DirectMode direct, BufferOptions options, PageChecksums checksums, std::byte* arena)
     : rows_(std::move(rows)),
+      pools_(pools),
       images_(ImageSet::open(images, direct)),
       options_(std::move(options)),
       checksums_(std::move(checksums)),
@@ -92,9 +95,10 @@ void RowBuffer::expect_own() const {
 
 void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing) {
   expect_own();
-  TIERING_EXPECT(readers_.empty(), "an epoch is under way");
+  TIERING_EXPECT(threads_.empty(), "an epoch is under way");
   plan_.set_window(window, horizon, growing);
   most_waiting_ = window + horizon + 1;
+  most_planned_ = std::max(kLeastPlanned, (kRoundsAhead + 1) * window);
   gap_ = gap;
   {
     const std::lock_guard lock(mutex_);
@@ -105,8 +109,9 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
     ended_ = false;
     owner_ = getpid();
   }
-  for (uint32_t image = 0; image < images_.images.size(); ++image) readers_.emplace_back([this, image] { run(image); });
-  if (!std::exchange(touched_, true)) readers_.emplace_back([this] { touch_arena(); });
+  threads_.emplace_back([this] { run_planner(); });
+  for (uint32_t image = 0; image < images_.images.size(); ++image) threads_.emplace_back([this, image] { run(image); });
+  if (!std::exchange(touched_, true)) threads_.emplace_back([this] { touch_arena(); });
 }
 
 /// Lets the kernel give the arena its pages ahead of the readers, who come to its slots in order at first: the first
@@ -169,20 +174,38 @@ void RowBuffer::finish_part(Flight& flight, const std::unique_lock<std::mutex>&)
   if (--flight.parts == 0) mark_done(flight);
 }
 
+/// Something that others may wait for. The mutex is held.
+void RowBuffer::note_change() {
+  ++changes_;
+  changed_->notify_all();
+}
+
 /// The mutex is held.
 void RowBuffer::mark_done(Flight& flight) {
   flight.done = true;
-  ++changes_;
-  changed_->notify_all();
+  note_change();
+}
+
+/// Whether rounds enough are planned: some, of so many rows that every image has its depth in flight until the next
+/// round is there (GIDS, equations 2 and 3: what has to be in flight to hide a disk's latency), or so many that their
+/// slots take memory. `planning_` and the mutex are held.
+bool RowBuffer::far_enough() const {
+  if (plan_.first() - done_ >= most_planned_) return true;
+  int64_t rounds = 0, rows = 0;
+  for (const auto& flight : flights_)
+    if (!flight->done) {
+      ++rounds;
+      rows += static_cast<int64_t>(flight->round.rows.size());
+    }
+  return rounds >= kRoundsAhead && rows >= kDepthsAhead * options_.depth * static_cast<int64_t>(images_.images.size());
 }
 
 /// Plans what can be planned. `planning_` is held.
 void RowBuffer::plan_rounds() {
   while (plan_.ready()) {
     {
-      std::unique_lock lock(mutex_);
-      auto unread = [&] { return std::count_if(flights_.begin(), flights_.end(), [](auto& f) { return !f->done; }); };
-      if (!running_ || error_ || unread() >= kRoundsAhead) return;
+      const std::lock_guard lock(mutex_);
+      if (!running_ || error_ || far_enough()) return;
     }
     auto flight = std::make_shared<Flight>();
     flight->round = plan_.next();
@@ -197,13 +220,14 @@ void RowBuffer::plan_rounds() {
       counters_.used_bytes += rows_.tables()[table].row_bytes;
     }
     flights_.push_back(std::move(flight));
-    changed_->notify_all();
+    note_change();
   }
 }
 
-/// Plans until `enough()`, waiting for readers. False: cancelled, or readers met an error.
-template <typename Enough>
-bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough) {
+/// Calls work() now and after every change, with `planning_` held, until it returns true. False: cancelled, or an error.
+template <typename Work>
+bool RowBuffer::after_changes(Work&& work) {
+  std::unique_lock planning(planning_);
   for (;;) {
     int64_t seen;
     {
@@ -211,8 +235,7 @@ bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enou
       if (!running_ || error_) return false;
       seen = changes_;
     }
-    plan_rounds();
-    if (enough()) return true;
+    if (work()) return true;
     planning.unlock();
     {
       std::unique_lock lock(mutex_);
@@ -222,61 +245,97 @@ bool RowBuffer::plan_until(std::unique_lock<std::mutex>& planning, Enough&& enou
   }
 }
 
+void RowBuffer::run_planner() {
+  try {
+    after_changes([&] {
+      plan_rounds();
+      return false;
+    });
+  } catch (...) {  // no memory
+    fail(std::current_exception());
+  }
+}
+
 bool RowBuffer::add(std::vector<uint32_t> rows) {
   expect_own();
-  std::unique_lock planning(planning_);
-  if (!plan_until(planning, [&] { return plan_.waiting() < most_waiting_; })) return false;
-  const auto taken = static_cast<int64_t>(rows.size());
-  plan_.add(std::move(rows));
-  plan_rounds();
-  const std::lock_guard lock(mutex_);
-  ++added_;
-  counters_.rows += taken;
-  return true;
+  const size_t number = rows.size();
+  std::vector<BatchPart> parts = cut_batch(rows_, pools_, std::move(rows));
+  return after_changes([&] {
+    if (plan_.waiting() >= most_waiting_) return false;
+    Batch batch{plan_.first() + plan_.waiting(), number, {}};
+    for (BatchPart& part : parts) {
+      plan_.add(std::move(part.rows));
+      batch.places.push_back(std::move(part.places));
+    }
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(std::move(batch));
+    ++added_;
+    counters_.rows += static_cast<int64_t>(number);
+    note_change();
+    return true;
+  });
 }
 
 bool RowBuffer::end() {
   expect_own();
-  std::unique_lock planning(planning_);
-  plan_.end();
   {
+    const std::lock_guard planning(planning_);
+    plan_.end();
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    changed_->notify_all();
+    note_change();
   }
-  return plan_until(planning, [&] { return plan_.waiting() == 0; });
+  return after_changes([&] { return plan_.waiting() == 0; });
 }
 
-std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
+/// A batch that was added and is not released. The mutex is held.
+RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
+  TIERING_EXPECT(batch >= released_ && batch < added_, "batch " + std::to_string(batch) + ": expected one of " +
+                                                           std::to_string(released_) + ".." +
+                                                           std::to_string(added_ - 1));
+  return batches_[static_cast<size_t>(batch - released_)];
+}
+
+RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
   expect_own();
   std::unique_lock lock(mutex_);
-  const int64_t number = base_ + batch, start = now();
+  const int64_t start = now();
   for (;;) {
     if (error_) std::rethrow_exception(error_);
     TIERING_EXPECT(running_, "the epoch was ended");
-    TIERING_EXPECT(batch >= released_ && !(ended_ && batch >= added_),
-                   "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
-                       std::to_string(added_ - 1));
-    for (const auto& flight : flights_)
-      if (number >= flight->round.first && number < flight->round.last && flight->done) {
-        counters_.wait_nanoseconds += now() - start;
-        return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
-      }
+    if (batch < added_ || ended_) {
+      const Batch& given = batch_at(batch);
+      const auto parts = static_cast<int64_t>(given.places.size());
+      TIERING_EXPECT(part >= 0 && part < parts,
+                     "part: expected one of 0.." + std::to_string(parts - 1) + ", found " + std::to_string(part));
+      const int64_t number = given.first + part;
+      for (const auto& flight : flights_)
+        if (number >= flight->round.first && number < flight->round.last && flight->done) {
+          counters_.wait_nanoseconds += now() - start;
+          return {flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)],
+                  given.places[static_cast<size_t>(part)], given.rows, part + 1 == parts};
+        }
+    }
     changed_->wait(lock);
   }
 }
 
-void RowBuffer::release(int64_t batch) {
+void RowBuffer::release(int64_t batch, int64_t part) {
   const std::lock_guard lock(mutex_);
-  released_ = batch + 1;
+  Batch& given = batch_at(batch);
+  const int64_t number = given.first + part;
+  given.places[static_cast<size_t>(part)] = {};
   for (const auto& flight : flights_)
-    if (const int64_t at = base_ + batch - flight->round.first; at >= 0 && base_ + batch < flight->round.last)
-      flight->round.batch_slots[static_cast<size_t>(at)] = {};
-  while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= base_ + released_)
-    flights_.pop_front();
-  ++counters_.batches;
-  ++changes_;
-  changed_->notify_all();
+    if (number >= flight->round.first && number < flight->round.last)
+      flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)] = {};
+  done_ = number + 1;
+  while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= done_) flights_.pop_front();
+  if (part + 1 == static_cast<int64_t>(given.places.size())) {
+    batches_.pop_front();
+    ++released_;
+    ++counters_.batches;
+  }
+  note_change();
 }
 
 void RowBuffer::stop() noexcept {
@@ -287,23 +346,24 @@ void RowBuffer::stop() noexcept {
 }
 
 void RowBuffer::cancel() noexcept {
-  if (readers_.empty()) return;
+  if (threads_.empty()) return;
   if (owner_ != getpid()) {
     // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
     // they wait for would be to wait for them.
-    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(readers_)));
+    static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(threads_)));
     static_cast<void>(changed_.release());
     return;
   }
   stop();
-  for (std::thread& reader : readers_) reader.join();
-  readers_.clear();
+  for (std::thread& reader : threads_) reader.join();
+  threads_.clear();
   const std::lock_guard planning(planning_);
   const std::lock_guard lock(mutex_);
   for (; !flights_.empty(); flights_.pop_back())
     if (!flights_.back()->done || error_) plan_.forget(flights_.back()->round);
   plan_.drop_waiting();
-  base_ = plan_.first();
+  batches_.clear();
+  done_ = plan_.first();
 }
 
 BufferCounters RowBuffer::counters() const {

@@ -56,7 +56,7 @@ std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
     if (flight_ || take_round()) {
       const auto& rows = flight_->round.rows;
       const auto& after = flight_->round.after;
-      while (open_ < rows.size() && after[open_] <= buffer_.base_ + buffer_.released_) ++open_;
+      while (open_ < rows.size() && after[open_] <= buffer_.done_) ++open_;
       if (RowRead found; reads_.next(rows, at_, open_, found)) {
         ++flight_->parts;
         pending_.push_back({flight_, found});

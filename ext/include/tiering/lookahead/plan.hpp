@@ -1,6 +1,6 @@
 // Which rows of the ssd tier are read when, into which slots of a buffer, and which rows make room for them.
 //
-// Batches come in order, each with the rows that it needs. Consecutive batches form rounds: what a round needs and the
+// Batches (or parts of batches, see cut_batch) come in order, each with the rows that it needs. Consecutive batches form rounds: what a round needs and the
 // buffer lacks is read at once, in page order. A row stays until its slot is needed; the row that gives way is the one
 // whose next use is farthest, or not known, and among those of unknown use the last in rank (Belady's rule for what is
 // known). Nothing here reads: the same plan is carried out by RowBuffer and priced by simulations.
@@ -33,6 +33,9 @@ struct SlotPool {
   int64_t row_bytes = 0;
   int64_t slots = 0;
 };
+
+/// The pool of each table. Throws InputError where there is none.
+std::vector<size_t> pools_of_tables(const SsdRows& rows, std::span<const SlotPool> pools);
 
 class LookaheadPlan {
  public:
@@ -68,6 +71,7 @@ class LookaheadPlan {
   bool holds(uint32_t row) const noexcept { return slot_of_[row] != kNoSlot; }
   /// Address of a slot in the memory of all slots; its size is that of its pool's rows.
   int64_t slot_offset(uint32_t slot) const noexcept;
+  int64_t slot_bytes(uint32_t slot) const noexcept;
   /// Bytes of all slots.
   int64_t arena_bytes() const noexcept;
 
@@ -86,6 +90,7 @@ class LookaheadPlan {
   void note_next_uses(int64_t from);
   void make_room(Pool& pool, int64_t slots, int64_t past, std::vector<uint32_t>& given);
   size_t pool_of(uint32_t row) noexcept;
+  const Pool& pool_of_slot(uint32_t slot) const noexcept;
 
   const SsdRows& rows_;
   int64_t window_ = 1, horizon_ = 0;

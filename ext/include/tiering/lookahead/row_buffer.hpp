@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <tiering/io/read_plan.hpp>
+#include <tiering/lookahead/batch_parts.hpp>
 #include <tiering/lookahead/plan.hpp>
 #include <vector>
 
@@ -40,7 +41,8 @@ struct BufferCounters {
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
-/// by one thread, wait() and release() for each batch in order by another, and cancel() when both have come to an end.
+/// by one thread, wait() and release() for each batch, part by part, in order by another, and cancel() when both have
+/// come to an end.
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
@@ -54,8 +56,8 @@ class RowBuffer {
   /// Bytes of buffers that the readers of so many images hold beside the arena.
   static int64_t staging_bytes(int64_t images, const BufferOptions& options);
 
-  /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon` see
-  /// LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
+  /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon`, in parts of
+  /// batches (see cut_batch), see LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
   void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
   /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
   bool add(std::vector<uint32_t> rows);
@@ -66,11 +68,19 @@ class RowBuffer {
   /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
   void cancel() noexcept;
 
-  /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
-  /// given. The caller copies them, then calls release(), which ends the list too. Throws what readers met.
-  std::span<const uint32_t> wait(int64_t batch);
-  /// Batch `batch` needs its slots no more; batches are released in order.
-  void release(int64_t batch);
+  /// Some of a batch's rows, which are in their slots.
+  struct PartSlots {
+    std::span<const uint32_t> slots{};  ///< a slot for each row
+    std::span<const uint32_t>
+        places{};           ///< of each among the rows of the batch, as they were given; empty: all of them
+    size_t batch_rows = 0;  ///< rows of the whole batch
+    bool last = false;      ///< no part of the batch follows
+  };
+  /// Waits until the rows of a part of batch `batch` are there. The caller copies them, then calls release(), which ends
+  /// the lists too, then waits for the next part unless this was the last. Throws what readers met.
+  PartSlots wait(int64_t batch, int64_t part = 0);
+  /// The part needs its slots no more; parts and batches are released in order.
+  void release(int64_t batch, int64_t part = 0);
 
   const SsdRows& rows() const noexcept { return rows_; }
   const std::byte* slot(uint32_t slot) const noexcept { return arena_ + plan_.slot_offset(slot); }
@@ -91,14 +101,26 @@ class RowBuffer {
   void expect_own() const;
   void run(uint32_t image);
   void touch_arena();
+  bool far_enough() const;
   void plan_rounds();
-  template <typename Enough>
-  bool plan_until(std::unique_lock<std::mutex>& planning, Enough&& enough);
+  void run_planner();
+  template <typename Work>
+  bool after_changes(Work&& work);
+  void note_change();
   void finish_part(Flight& flight, const std::unique_lock<std::mutex>& lock);
   void mark_done(Flight& flight);
   void fail(std::exception_ptr error) noexcept;
 
+  /// A batch that was added and is not released.
+  struct Batch {
+    int64_t first;                              ///< the plan's number of its first part
+    size_t rows;                                ///< of all parts
+    std::vector<std::vector<uint32_t>> places;  ///< per part
+  };
+  Batch& batch_at(int64_t batch);
+
   SsdRows rows_;
+  std::vector<SlotPool> pools_;
   ImageSet images_;
   BufferOptions options_;
   PageChecksums checksums_;
@@ -108,11 +130,13 @@ class RowBuffer {
   mutable std::mutex mutex_;  ///< guards the rest
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
-  int64_t base_ = 0;                             ///< the plan's number of batch 0
-  int64_t added_ = 0, released_ = 0;             ///< batches of this epoch
-  int64_t most_waiting_ = 0;                     ///< batches added and not planned
+  std::deque<Batch> batches_;
+  int64_t done_ = 0;                  ///< the plan's number of the first part that is not released
+  int64_t added_ = 0, released_ = 0;  ///< batches of this epoch
+  int64_t most_waiting_ = 0;          ///< parts added and not planned
+  int64_t most_planned_ = 0;          ///< parts planned and not released; a round more is planned below
   int64_t gap_ = 0;
-  int64_t changes_ = 0;  ///< counts what may let another round be planned
+  int64_t changes_ = 0;  ///< counts what somebody may wait for
   bool running_ = false;
   bool ended_ = false;  ///< no batch follows those added
   bool touched_ = false;
@@ -120,8 +144,8 @@ class RowBuffer {
   std::string engine_name_, fallback_;
   std::exception_ptr error_;
   BufferCounters counters_;
-  std::vector<std::thread> readers_;
-  std::atomic<pid_t> owner_ = 0;  ///< process of the readers; 0 before the first epoch
+  std::vector<std::thread> threads_;  ///< the planner, readers
+  std::atomic<pid_t> owner_ = 0;      ///< process of the threads; 0 before the first epoch
 };
 
 }  // namespace tiering
