@@ -21,6 +21,7 @@ using Tables = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_
 /// bytes of a row, slots
 using Pools = std::vector<std::pair<int64_t, int64_t>>;
 using RowLists = std::vector<Values<const uint32_t, "batches">>;
+using Slots = std::span<uint32_t>;
 using IdLists = std::vector<Values<const int64_t, "ids">>;
 
 SsdRows ssd_rows(const Tables& tables, int64_t page_bytes, int64_t num_images) {
@@ -98,6 +99,35 @@ struct BoundBuffer {
     }
     buffer->release(batch);
     return stats;
+  }
+
+  /// Waits for the rows of a batch, as add() got it, and writes for each id of each table the slot of its row, counted
+  /// from the table's first; ids of memory tiers are left as they are. The batch is to be released.
+  void slots(int64_t batch, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) const {
+    const size_t tables = buffer->rows().tables().size();
+    TIERING_EXPECT(ids.size() == tables && outs.size() == tables,
+                   "ids, outs: expected " + std::to_string(tables) + " of each");
+    const std::span<const uint32_t> given = buffer->wait(batch);
+    size_t at = 0;
+    for (size_t t = 0; t < tables; ++t) {
+      const std::span<const int64_t> wanted = ids[t];
+      const std::span<uint32_t> out = outs[t];
+      TIERING_EXPECT(out.size() == wanted.size(), "outs: expected as many slots as ids");
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        if (wanted[i] < begins[t]) continue;
+        TIERING_EXPECT(at < given.size(), "ids: expected those that the batch was planned with");
+        out[i] = given[at++] - buffer->plan().first_slot(t);
+      }
+    }
+    TIERING_EXPECT(at == given.size(), "ids: expected those that the batch was planned with");
+  }
+
+  /// Per table, the address of its first slot in the arena.
+  std::vector<int64_t> origins() const {
+    std::vector<int64_t> found;
+    for (size_t t = 0; t < buffer->rows().tables().size(); ++t)
+      found.push_back(buffer->plan().slot_offset(buffer->plan().first_slot(t)));
+    return found;
   }
 };
 
@@ -210,6 +240,13 @@ void bind_lookahead(nb::module_& m) {
             self.buffer->release(batch);
           },
           "batch"_a, Release())
+      .def(
+          "ready", [](const BoundBuffer& self, int64_t batch) { return self.buffer->ready(batch); }, "batch"_a,
+          Release())
+      .def("slots", &BoundBuffer::slots, "batch"_a, "ids"_a, "outs"_a, Release())
+      .def(
+          "release", [](BoundBuffer& self, int64_t batch) { self.buffer->release(batch); }, "batch"_a, Release())
+      .def_prop_ro("origins", &BoundBuffer::origins)
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
       .def(
           "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())

@@ -247,6 +247,13 @@ bool RowBuffer::end() {
   return plan_until(planning, [&] { return plan_.waiting() == 0; });
 }
 
+/// The round of a batch, by the plan's number, if it was read; else null. The mutex is held.
+const Round* RowBuffer::read_round(int64_t number) const noexcept {
+  for (const auto& flight : flights_)
+    if (number >= flight->round.first && number < flight->round.last && flight->done) return &flight->round;
+  return nullptr;
+}
+
 std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
   expect_own();
   std::unique_lock lock(mutex_);
@@ -257,13 +264,17 @@ std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
     TIERING_EXPECT(batch >= released_ && !(ended_ && batch >= added_),
                    "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
                        std::to_string(added_ - 1));
-    for (const auto& flight : flights_)
-      if (number >= flight->round.first && number < flight->round.last && flight->done) {
-        counters_.wait_nanoseconds += now() - start;
-        return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
-      }
+    if (const Round* const round = read_round(number)) {
+      counters_.wait_nanoseconds += now() - start;
+      return round->batch_slots[static_cast<size_t>(number - round->first)];
+    }
     changed_->wait(lock);
   }
+}
+
+bool RowBuffer::ready(int64_t batch) const {
+  const std::lock_guard lock(mutex_);
+  return error_ || !running_ || read_round(base_ + batch) != nullptr;
 }
 
 void RowBuffer::release(int64_t batch) {

@@ -19,7 +19,9 @@ struct RowTable {
   const std::byte* peers[kMostPeers] = {};
   int64_t num_peers = 0;
   const std::byte* host = nullptr;    ///< the cpu tier
-  const std::byte* staged = nullptr;  ///< rows of the ssd tier that were read into memory, by slot
+  /// Rows of the ssd tier that were read into memory: by slot where a request has slots, else all of them by rank;
+  /// null: none.
+  const std::byte* staged = nullptr;
 
   constexpr bool contains(int64_t rank) const {
     return static_cast<uint64_t>(rank) < static_cast<uint64_t>(ranges.num_rows);

@@ -69,6 +69,8 @@ class RowBuffer {
   /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
   /// given. The caller copies them, then calls release(), which ends the list too. Throws what readers met.
   std::span<const uint32_t> wait(int64_t batch);
+  /// Whether wait() has nothing to wait for.
+  bool ready(int64_t batch) const;
   /// Batch `batch` needs its slots no more; batches are released in order.
   void release(int64_t batch);
 
@@ -87,6 +89,8 @@ class RowBuffer {
  private:
   struct Flight;
   class Reader;
+
+  const Round* read_round(int64_t number) const noexcept;
 
   void expect_own() const;
   void run(uint32_t image);
