@@ -129,7 +129,9 @@ class TieredLayout:
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=where.max_sms, group=group)
                 self._tables[key] = table
-            return table
+        if promoted and isinstance(table, GpuFeatures):
+            table.promote()
+        return table
 
     def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.

@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
-from tiering.loader.gather import TieredFeatures
+from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.resident import anonymous
+from tiering.loader.resident import ResidentRows, anonymous
 from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
@@ -38,15 +38,19 @@ class SsdBuffer:
     def __init__(
         self,
         layout: Layout,
-        features: Mapping[str, TieredFeatures],
+        features: Mapping[str, FeatureRows],
         tables: SsdTables,
         pools: Sequence[tuple[int, int]],
         reading: ReadOptions,
     ) -> None:
-        self.tables, self.pools, self._features = tables, list(pools), dict(features)
+        self.tables, self._features = tables, dict(features)
+        # Rows of a pool begin where their size allows the widest accesses of a GPU.
+        self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
         self._checks = PageChecks(layout) if reading.verify else None
         self._layout, self._reading = layout, reading
         self.arena = anonymous(max(1, sum(row_bytes * slots for row_bytes, slots in pools)))
+        self.memory = ResidentRows(f"{layout.path}: the buffer for rows of the ssd tier", self.arena)
+        """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
 
@@ -91,13 +95,36 @@ class SsdBuffer:
     ) -> None:
         """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they are there."""
         types = self.tables.types
-        buffer, features = self.core, [self._features[t] for t in types]
+        buffer, features = self.core, [cast("TieredFeatures", self._features[t]) for t in types]
         with self.errors():
             stats = buffer.gather(
                 batch, [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads
             )
         for table, found in zip(features, stats, strict=True):
             table.counters.add(found)
+
+    def ready(self, batch: int) -> bool:
+        """Whether `slots` has nothing to wait for."""
+        return self.core.ready(batch)
+
+    def slots(self, batch: int, ids: Mapping[str, Ids]) -> dict[str, npt.NDArray[np.uint32]]:
+        """Where the rows of a batch lie, once they are there: by type a slot for each id, 0 for ids of memory tiers.
+
+        Slots of a type are counted from `origins`. They are the batch's until `release`.
+        """
+        found = {t: np.zeros(ids[t].size, np.uint32) for t in self.tables.types}
+        with self.errors():
+            self.core.slots(batch, [ids[t] for t in found], list(found.values()))
+        return found
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """Where the first slot of each type lies in the memory of all slots."""
+        return dict(zip(self.tables.types, self.core.origins, strict=True))
+
+    def release(self, batch: int) -> None:
+        """Nobody reads the slots of `batch` any more; batches are released in order."""
+        self.core.release(batch)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
