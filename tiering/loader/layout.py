@@ -117,9 +117,9 @@ class TieredLayout:
         """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too."""
         group, index = None, where.index
         key: tuple[Any, ...] = (node_type, reading, promoted)
-        if index is not None:
+        if index is not None:  # one table, promoted or not: the memory of a GPU does not hold a gpu tier twice
             group = find_group(where.peers)
-            key = (*key, index, where.max_sms, group)
+            key = (node_type, reading, index, where.max_sms, group)
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:

@@ -18,7 +18,7 @@ struct RowTable {
   /// The peer tier, interleaved: row i is the i / P-th of peer i % P.
   const std::byte* peers[kMostPeers] = {};
   int64_t num_peers = 0;
-  const std::byte* host = nullptr;    ///< the cpu tier
+  const std::byte* host = nullptr;  ///< the cpu tier
   /// Rows of the ssd tier that were read into memory: by slot where a request has slots, else all of them by rank;
   /// null: none.
   const std::byte* staged = nullptr;
