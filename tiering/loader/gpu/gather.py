@@ -125,7 +125,8 @@ class GpuFeatures(FeatureRows):
 
         Notes
         -----
-        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of. Safe to call from
+        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of (`promote` does away
+        with that). Safe to call from
         several threads; they take turns.
         """
         check_process(self._process)
