@@ -213,6 +213,8 @@ class Loader:
             # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.
             mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
             budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
+        if where.index is not None and self.options.memory.memory == "auto":  # the other ranks lock as much
+            budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes) if where.index is None else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import itertools
 import json
 import sys
 import threading
@@ -111,7 +110,13 @@ def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
 
 @pytest.mark.parametrize(
     ("graph", "window", "sample_on"),
-    [*itertools.product(GRAPHS, [1, 4, "auto"], ["gpu"]), ("one type", 4, "cpu"), ("odd rows", 1, "cpu")],
+    [
+        *(("one type", window, "gpu") for window in (1, 4, "auto")),
+        ("four types", 4, "gpu"),
+        ("odd rows", "auto", "gpu"),
+        ("one type", 4, "cpu"),
+        ("odd rows", 1, "cpu"),
+    ],
 )
 def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on):
     layout = build(GRAPHS[graph](kit, images=2))
@@ -181,6 +186,13 @@ def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, option
     assert again.features["node"] is table  # charged nothing for rows that are there
     ids = np.random.default_rng(0).integers(0, 1200, 500)
     assert table.gather(ids).equal(layout.features().gather(ids))
+
+
+def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, monkeypatch):
+    rows, batches = 1100 * 4096, 4 << 20
+    monkeypatch.setattr(loading, "parse_memory", lambda memory: spare(2 * rows + batches))
+    assert layout.loader(device="cuda", **options, rank=0, world_size=4).lookahead is not None
+    assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].promoted
 
 
 def test_tables_of_several_types_are_promoted(gpu, kit, build, options):

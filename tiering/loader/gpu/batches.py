@@ -228,8 +228,9 @@ class GpuBatches:
                 yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], slots))]
             finally:
                 if slots is not None:  # the next epoch may read other rows into what a kernel still reads
-                    self._stream.synchronize()
-                    slots.finish()
+                    with cuda.device_errors(f"the end of epoch {epoch} on {self.device.name}"):
+                        self._stream.synchronize()
+                        slots.finish()
 
     def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
         """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
