@@ -129,6 +129,8 @@ def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sa
     assert 0 < counted["rows_read"] <= counted["rows_needed"] <= counted["rows"]
     assert counted["batches"] == 2 * len(loader)
     assert all(c["ssd_reads"] == 0 for c in rows.values())  # no batch read by itself
+    for t, origin in loader.lookahead.buffer.origins.items():  # accesses as wide as rows allow
+        assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0
 
 
 @pytest.mark.parametrize("prefetch", [0, 4])
@@ -186,6 +188,27 @@ def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, option
     assert again.features["node"] is table  # charged nothing for rows that are there
     ids = np.random.default_rng(0).integers(0, 1200, 500)
     assert table.gather(ids).equal(layout.features().gather(ids))
+
+
+def test_rows_that_cannot_be_promoted_leave_the_table_as_it_was(gpu, layout, options):
+    """Too little memory may be locked; then pages are damaged."""
+    table = layout.features(device="cuda", depth=4, verify=True)
+    loader = layout.loader(device="cuda", memory="tiers", verify=True, **options)
+    locked, ids = gpu.live("registered"), np.arange(1200)
+    gpu.set_registrable(1 << 20)
+    with pytest.raises(BudgetError, match="'node': rows of the ssd tier: page-locking host memory"):
+        layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
+    gpu.set_registrable(1 << 40)
+    assert not table.promoted and gpu.live("registered") == locked
+    assert table.gather(ids).equal(layout.features().gather(ids))
+    assert contents(loader.epoch(0)) == truth(layout, options, 0)
+    image = layout.artifact.images[1]
+    data = np.fromfile(image, np.uint8)
+    data[4096 * 20] ^= 1
+    data.tofile(image)
+    with pytest.raises(FormatError, match=r"page 20 .* of ssd image 1 is damaged: .* 'node'"):
+        layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
+    assert not table.promoted and gpu.live("registered") == locked
 
 
 def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, monkeypatch):
