@@ -21,6 +21,7 @@ using Tables = std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_
 /// bytes of a row, slots
 using Pools = std::vector<std::pair<int64_t, int64_t>>;
 using RowLists = std::vector<Values<const uint32_t, "batches">>;
+using Slots = std::span<uint32_t>;
 using IdLists = std::vector<Values<const int64_t, "ids">>;
 
 SsdRows ssd_rows(const Tables& tables, int64_t page_bytes, int64_t num_images) {
@@ -129,6 +130,43 @@ struct BoundBuffer {
       buffer->release(batch, number);
       if (last) return copying;
     }
+  }
+
+  /// Waits for a part of a batch, as add() got it, and writes for each id of each table the slot of its row, counted from
+  /// the table's first; kNoSlot for rows of the ssd tier that other parts have. Ids of memory tiers are left as they
+  /// are. The part is to be released. Returns whether it was the last.
+  bool slots(int64_t batch, int64_t part, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) const {
+    const size_t tables = buffer->rows().tables().size();
+    TIERING_EXPECT(ids.size() == tables && outs.size() == tables,
+                   "ids, outs: expected " + std::to_string(tables) + " of each");
+    std::vector<uint32_t*> targets;  // of each row of the batch that lies on SSD
+    std::vector<uint32_t> firsts;
+    for (size_t t = 0; t < tables; ++t) {
+      const std::span<const int64_t> wanted = ids[t];
+      const std::span<uint32_t> out = outs[t];
+      TIERING_EXPECT(out.size() == wanted.size(), "outs: expected as many slots as ids");
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        if (wanted[i] < begins[t]) continue;
+        out[i] = kNoSlot;
+        targets.push_back(&out[i]);
+        firsts.push_back(buffer->plan().first_slot(t));
+      }
+    }
+    const RowBuffer::PartSlots given = buffer->wait(batch, part);
+    TIERING_EXPECT(targets.size() == given.batch_rows, "ids: expected those that the batch was planned with");
+    for (size_t i = 0; i < given.slots.size(); ++i) {
+      const size_t place = given.places.empty() ? i : given.places[i];
+      *targets[place] = given.slots[i] - firsts[place];
+    }
+    return given.last;
+  }
+
+  /// Per table, the address of its first slot in the arena.
+  std::vector<int64_t> origins() const {
+    std::vector<int64_t> found;
+    for (size_t t = 0; t < buffer->rows().tables().size(); ++t)
+      found.push_back(buffer->plan().slot_offset(buffer->plan().first_slot(t)));
+    return found;
   }
 };
 
@@ -262,6 +300,14 @@ void bind_lookahead(nb::module_& m) {
             }
           },
           "batch"_a, Release())
+      .def(
+          "ready", [](const BoundBuffer& self, int64_t batch, int64_t part) { return self.buffer->ready(batch, part); },
+          "batch"_a, "part"_a = 0, Release())
+      .def("slots", &BoundBuffer::slots, "batch"_a, "part"_a, "ids"_a, "outs"_a, Release())
+      .def(
+          "release", [](BoundBuffer& self, int64_t batch, int64_t part) { self.buffer->release(batch, part); },
+          "batch"_a, "part"_a = 0, Release())
+      .def_prop_ro("origins", &BoundBuffer::origins)
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
       .def(
           "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())

@@ -91,14 +91,14 @@ void test_rows(const Case& c) {
   table.host = tables.emplace_back(rows(kPeer, kCpu), false, c.offset).data();
 
   std::vector<int64_t> ids(kIds);
-  std::vector<int32_t> slots(ids.size(), -1);
+  std::vector<uint32_t> slots(ids.size(), ~uint32_t{0});
   std::vector<std::byte> staged, expected;
   for (size_t i = 0; i < ids.size(); ++i) {
     ids[i] = static_cast<int64_t>(random() % kAll);
     const auto row = rows(ids[i], ids[i] + 1);
     expected.insert(expected.end(), row.begin(), row.end());
     if (ids[i] < kCpu) continue;
-    slots[i] = static_cast<int32_t>(staged.size() / size);
+    slots[i] = static_cast<uint32_t>(staged.size() / size);
     staged.insert(staged.end(), row.begin(), row.end());
   }
   table.staged = tables.emplace_back(staged, false, c.offset).data();
@@ -108,7 +108,7 @@ void test_rows(const Case& c) {
   cudaStream_t stream = nullptr;
   cuda::check(cudaStreamCreate(&stream), "a stream");
   const cuda::GatherRequest request{.ids = ids_there.as<int64_t>(),
-                                    .slots = slots_there.as<int32_t>(),
+                                    .slots = slots_there.as<uint32_t>(),
                                     .count = static_cast<int64_t>(ids.size()),
                                     .out = out.data()};
   // A simulated device has no graphs.
@@ -138,7 +138,7 @@ void test_rows(const Case& c) {
   const Shared worse(bytes_of(ids), true), bad(bytes_of(std::vector{first_bad}), true), again(empty, true, c.offset);
   cuda::gather_rows(table,
                     {.ids = worse.as<int64_t>(),
-                     .slots = slots_there.as<int32_t>(),
+                     .slots = slots_there.as<uint32_t>(),
                      .count = request.count,
                      .out = again.data(),
                      .first_bad = bad.as<unsigned long long>()},
@@ -150,7 +150,8 @@ void test_rows(const Case& c) {
   for (size_t i : {17, 40}) std::fill_n(expected.begin() + static_cast<int64_t>(i * size), size, std::byte{0xee});
   CHECK(found == expected);
 
-  // Without slots the rows of the ssd tier are left as they are; with places rows go where these say.
+  // Where no memory has them, the rows of the ssd tier are left as they are; with places rows go where these say.
+  table.staged = nullptr;
   ids[40] = ids[17] = 0;
   std::vector<int64_t> places(ids.size());
   std::iota(places.begin(), places.end(), int64_t{0});
@@ -160,6 +161,18 @@ void test_rows(const Case& c) {
     if (ids[i] < kCpu)
       std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
   const Shared sound(bytes_of(ids), true), places_there(bytes_of(places), true), last(empty, true, c.offset);
+  cuda::gather_rows(
+      table,
+      {.ids = sound.as<int64_t>(), .places = places_there.as<int64_t>(), .count = request.count, .out = last.data()},
+      c.max_sms, stream);
+  cuda::check(cudaStreamSynchronize(stream), "gathering");
+  cuda::check(cudaMemcpy(found.data(), last.data(), found.size(), cudaMemcpyDefault), "reading the rows");
+  CHECK(found == expected);
+
+  // Where memory has all of them, no slots are needed.
+  table.staged = tables.emplace_back(rows(kCpu, kAll), false, c.offset).data();
+  for (size_t i = 0; i < ids.size(); ++i)
+    std::copy_n(all.begin() + ids[i] * c.row_bytes, c.row_bytes, expected.begin() + places[i] * c.row_bytes);
   cuda::gather_rows(
       table,
       {.ids = sound.as<int64_t>(), .places = places_there.as<int64_t>(), .count = request.count, .out = last.data()},

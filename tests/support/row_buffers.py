@@ -60,11 +60,11 @@ class Rows:
         ]  # fmt: skip
 
     def buffer(self, slots: dict[int, int], engine: str = "auto", direct: str = "auto", **options: Any) -> Any:
-        """A buffer in front of them; `slots` by bytes of a row."""
-        arena = anonymous(max(1, sum(size * number for size, number in slots.items())))
+        """A buffer in front of them, whose memory is `arena`; `slots` by bytes of a row."""
+        self.arena = anonymous(max(1, sum(size * number for size, number in slots.items())))
         return native.RowBuffer(
             self.space.core, [self.cached] * len(self.tables), self.space.page_bytes, [str(p) for p in self.paths],
-            list(slots.items()), arena, engine, direct, **options,
+            list(slots.items()), self.arena, engine, direct, **options,
         )  # fmt: skip
 
     def slots(self, batches: Sequence[Batch], spare: int = 0) -> dict[int, int]:

@@ -14,7 +14,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.background import Stage
 from tiering.loader.gather import HostRows
-from tiering.loader.lookahead import Epoch, Lookahead
+from tiering.loader.lookahead import AnySampled, Epoch, Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.output_pool import OutputPool
 from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
@@ -166,6 +166,20 @@ def sampled_batch(
     )
 
 
+@contextmanager
+def sampling_stage(
+    lookahead: Lookahead | None, count: int, sample: Callable[[int], AnySampled], workers: int
+) -> Iterator[tuple[Stage, Epoch[AnySampled] | None]]:
+    """The step that samples `count` batches, and those sampled ahead, if rows are read ahead of them.
+
+    `sample` makes batch 0, 1, ..; the step hands on its number and what was sampled.
+    """
+    with nullcontext() if lookahead is None else lookahead.epoch(count, sample) as ahead:
+        drawn = sample if ahead is None else ahead.sample
+        give_up = None if ahead is None else ahead.give_up
+        yield Stage("sampling", lambda place: (place, drawn(place)), workers, give_up), ahead
+
+
 @dataclass(frozen=True)
 class HostBatches:
     """Makes batches that arrive in host memory."""
@@ -192,18 +206,14 @@ class HostBatches:
         def sample(place: int) -> SampledBatch:
             return self.sampler.sample(plan[order[place]], epoch=epoch, batch=order[place])
 
-        with nullcontext() if self.lookahead is None else self.lookahead.epoch(len(order), sample) as ahead:
-            sampling = Stage("sampling", lambda place: (place, sample(place)), self.workers)
-            if ahead is not None:
-                drawn = ahead.sample
-                sampling = Stage("sampling", lambda place: (place, drawn(place)), self.workers, ahead.give_up)
+        with sampling_stage(self.lookahead, len(order), sample, self.workers) as (sampling, ahead):
             yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead))]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, place: int, sampled: SampledBatch, ahead: Epoch | None) -> Batch:
+    def _extract(self, place: int, sampled: SampledBatch, ahead: Epoch[SampledBatch] | None) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}

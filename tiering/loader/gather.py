@@ -292,7 +292,7 @@ class TieredFeatures(HostRows):
         """Whether the rows of the ssd tier were read into memory, too."""
         ssd = None
         if self.promoted:
-            self._resident.append(_load_ssd_rows(layout, entry, reading, checks))
+            self._resident.append(load_ssd_rows(layout, entry, reading, checks))
             ssd, reader = self._resident[-1].array, None
         table = make_table(layout, entry, reader, None if self.promoted else checks, (gpu, shares, cpu), ssd)
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
@@ -323,7 +323,7 @@ def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promot
     return TieredFeatures(same_layout(path, digest), node_type, reading, promoted)
 
 
-def _load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None) -> ResidentRows:
+def load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None) -> ResidentRows:
     """All rows of the ssd tier, in order, shared by all tables of this process. Cost: every page is read once."""
     rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
     step = max(1, _LOAD_BYTES // entry.row_bytes)

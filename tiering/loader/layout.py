@@ -117,9 +117,9 @@ class TieredLayout:
         """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too."""
         group, index = None, where.index
         key: tuple[Any, ...] = (node_type, reading, promoted)
-        if index is not None:
+        if index is not None:  # one table, promoted or not: the memory of a GPU does not hold a gpu tier twice
             group = find_group(where.peers)
-            key = (*key, index, where.max_sms, group)
+            key = (node_type, reading, index, where.max_sms, group)
         with self._lock:
             table = self._tables.get(key)
             if table is None or table.closed:
@@ -129,7 +129,9 @@ class TieredLayout:
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=where.max_sms, group=group)
                 self._tables[key] = table
-            return table
+        if promoted and isinstance(table, GpuFeatures):
+            table.promote()
+        return table
 
     def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from tiering import cuda
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, FormatError, InputError
@@ -23,7 +24,7 @@ from tiering.loader.gather import FeatureRows, MemoryFeatures, promoted_bytes
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.gpu.peers import find_group
-from tiering.loader.lookahead import Lookahead, sample_bytes
+from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.process import require_torch
 from tiering.loader.ranks import find_rank
@@ -31,7 +32,7 @@ from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import NeighborSampler, Sampler, make_sampler
+from tiering.sampling import NeighborSampler, make_sampler
 from tiering.units import format_count, parse_bytes, parse_threads
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 _HOST = DeviceOptions()
 _MAPPED_SHARE = 1 / 3
 """Share of the memory that is left to the page cache for a large adjacency."""
+_KEPT_SHARE = 1 / 16
+"""Share of a GPU's free memory for batches that are sampled long before their turn; others are sampled again."""
 _LINE = 16
 """The live line changes after so many batches."""
 
@@ -77,8 +80,9 @@ class Loader:
         """This process among those that train together."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
+        self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.lookahead: Lookahead | None = None
-        """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory, and on a GPU."""
+        """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
         """Where each node type's rows come from; types without features are absent."""
         labels = graph.labels(self.node_type)
@@ -192,47 +196,59 @@ class Loader:
             return _given_features(features, artifact.graph.node_types)
         found = {t: self.layout.open_table(t, reading, self.options.device) for t in artifact.feature_types}
         cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
-        if not cold or self.options.device.index is not None or self.options.memory.memory == "tiers":
+        if not cold or self.options.memory.memory == "tiers":
             return found
-        return {**found, **self._above_ssd({t: cast("TieredFeatures", found[t]) for t in cold})}
+        return {**found, **self._above_ssd({t: cast("FeatureRows", found[t]) for t in cold})}
 
-    def _above_ssd(self, cold: dict[str, TieredFeatures]) -> dict[str, Gatherable]:
-        """Tables of types with rows on SSD: all in memory where there is room, else read ahead of the batches."""
+    def _above_ssd(self, cold: dict[str, FeatureRows]) -> dict[str, Gatherable]:
+        """Tables that take the place of those given, with all rows in memory, where there is room for those of the ssd
+        tier; else none, and rows are read ahead of the batches.
+        """
         artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
+        where, workers, kept = self.options.device, int(self.options.pipeline.workers), None
         budget = parse_memory(self.options.memory.memory)
-        # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.
-        mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
-        budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
+        if self._gpu_sampler is not None:
+            workers, kept = 1, int(_KEPT_SHARE * cuda.free_bytes(self._gpu_sampler.device.index))
+        else:
+            # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.
+            mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
+            budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
+        if where.index is not None and self.options.memory.memory == "auto":  # the other ranks lock as much
+            budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
-        outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
-        work = outputs + (2 * int(pipeline.workers) + 2) * 4 * sample_bytes(sample)
+        outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes) if where.index is None else 0
+        work = outputs + (2 * workers + 2) * 4 * sample.nbytes
         rows = sum(promoted_bytes(artifact, t, reading) for t in cold)
         if rows + work <= budget.left():
-            return {t: self.layout.open_table(t, reading, _HOST, promoted=True) for t in cold}
+            return {t: self.layout.open_table(t, reading, where, promoted=True) for t in cold}
         threads = parse_threads(reading.threads)
         self.lookahead = Lookahead(
-            artifact, cold, reading, self.options.memory, budget, outputs, int(pipeline.workers), threads,
-            self.layout.buffers,
+            artifact, cold, reading, self.options.memory, budget, outputs, workers, threads, self.layout.buffers, kept,
+            page_locked=where.index is not None,
         )  # fmt: skip
-        return dict(cold)
+        return {}
 
-    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
-        """Who makes the batches: the host, or a GPU."""
+    def _find_gpu_sampler(self) -> GpuSampler | None:
+        """What samples on the GPU; ``None`` where the host samples."""
         where, pipeline, sampler = self.options.device, self.options.pipeline, self.sampler
         by_gpu = where.index is not None and isinstance(sampler, NeighborSampler)
         if pipeline.sample_on == "gpu" and not by_gpu:
             what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
             raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
-        workers = int(pipeline.workers)
-        if where.index is None:
-            return HostBatches(sampler, self.features, labels, self.node_type, workers, self.lookahead)
+        if where.index is None or not isinstance(sampler, NeighborSampler) or pipeline.sample_on == "cpu":
+            return None
         device = gpu_device.open_device(where.index)
-        drawn_by: Sampler | GpuSampler = sampler
-        if isinstance(sampler, NeighborSampler) and pipeline.sample_on != "cpu":
-            nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
-            drawn_by = GpuSampler(self.layout.artifact, sampler, device, find_group(where.peers), nbytes)
-        return GpuBatches(device, drawn_by, self.features, labels, self.node_type, workers)
+        nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
+        return GpuSampler(self.layout.artifact, sampler, device, find_group(where.peers), nbytes)
+
+    def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
+        """Who makes the batches: the host, or a GPU."""
+        where, workers = self.options.device, int(self.options.pipeline.workers)
+        if where.index is None:
+            return HostBatches(self.sampler, self.features, labels, self.node_type, workers, self.lookahead)
+        device, sampler = gpu_device.open_device(where.index), self._gpu_sampler or self.sampler
+        return GpuBatches(device, sampler, self.features, labels, self.node_type, workers, self.lookahead)
 
     def __repr__(self) -> str:
         return (

@@ -13,10 +13,10 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout
-from tiering.loader.gather import TieredFeatures
+from tiering.loader.gather import FeatureRows
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.ssd import MAX_READ
@@ -32,12 +32,29 @@ from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
 from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
-from tiering.sampling import SampledBatch
 from tiering.units import format_bytes, format_count
 
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
-Sample = Callable[[int], SampledBatch]
+
+
+class Sampled(Protocol):
+    """A batch that was sampled ahead, as `tiering.sampling.SampledBatch` is one."""
+
+    @property
+    def nodes(self) -> Mapping[str, Ids]:
+        """Ids by node type, in host memory; of types with rows on SSD at the least."""
+
+    @property
+    def hops(self) -> Sequence[Mapping[Any, Any]]:
+        """Edges that lie in host memory, by hop and relation."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the batch holds."""
+
+
+AnySampled = TypeVar("AnySampled", bound=Sampled)
 
 _LEAST_SLOTS = 64
 """Slots for rows of each size, which hold parts of batches of a few rows each. Useful buffers have many more."""
@@ -59,15 +76,19 @@ class Lookahead:
     budget
         Memory, less what is held, outputs and samplers included.
     output_bytes
-        Memory of batches that are ready or in the consumer's hands.
+        Host memory of batches that are ready or in the consumer's hands.
     shared
         Buffers of the open layout: loaders with the same memory, such as those of training and validation, have one.
+    kept_bytes
+        Memory for what was sampled ahead; ``None``, and at most: a share of the budget.
+    page_locked
+        Whether a GPU reads the buffer: it is not shared with loaders of the host, which go on in forks.
     """
 
     def __init__(
         self,
         layout: Layout,
-        features: Mapping[str, TieredFeatures],
+        features: Mapping[str, FeatureRows],
         reading: ReadOptions,
         memory: MemoryOptions,
         budget: Budget,
@@ -75,6 +96,8 @@ class Lookahead:
         workers: int,
         threads: int,
         shared: MutableMapping[Any, SsdBuffer],
+        kept_bytes: int | None = None,
+        page_locked: bool = False,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features = layout, dict(features)
@@ -86,18 +109,18 @@ class Lookahead:
         """The model of the disks; ``None`` before the first epoch."""
         self.buffer: SsdBuffer | None = None
         """The buffer; ``None`` before the first epoch."""
-        self._kept_bytes = 0
-        self._shared, self._key = shared, (reading, memory.memory, *self.tables.types)
+        self._kept_bytes = int(KNOWN_SHARE * budget.left()) if kept_bytes is None else kept_bytes
+        self._shared, self._key = shared, (reading, memory.memory, page_locked, *self.tables.types)
         self._lock = ForkLock()
 
     @contextmanager
-    def epoch(self, count: int, sample: Sample) -> Iterator[Epoch | None]:
+    def epoch(self, count: int, sample: Callable[[int], AnySampled]) -> Iterator[Epoch[AnySampled] | None]:
         """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
 
         `sample` makes batch 0, 1, .. below `count`.
         """
         with self._lock:
-            trial = self._prepare(count, sample) if self.choice is None else {}
+            trial: dict[int, AnySampled] = self._prepare(count, sample) if self.choice is None else {}
         assert self.choice is not None and self.buffer is not None
         with self.buffer.epoch(self.choice) as reading:
             if reading is None:
@@ -125,7 +148,7 @@ class Lookahead:
         assert self.buffer is not None
         self.buffer.gather(batch, ids, outs, self._threads)
 
-    def _prepare(self, count: int, sample: Sample) -> dict[int, SampledBatch]:
+    def _prepare(self, count: int, sample: Callable[[int], AnySampled]) -> dict[int, AnySampled]:
         """Sample some batches, choose, and make the buffer. Returns the samples."""
         layout, tables = self._layout, self.tables
         self.speed = speed_of(layout.image_places, self._memory.ssd_model or MEASURED, layout.path.absolute().parent)
@@ -137,7 +160,7 @@ class Lookahead:
         known = int(KNOWN_SHARE * self._budget.left())
         buffer = self._shared.get(self._key)
         pools = self._new_pools(samples, sizes, known) if buffer is None else buffer.pools
-        self._kept_bytes = known
+        self._kept_bytes = min(self._kept_bytes, known)
         mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
         most = max(2, int(known / (4 * mean)))
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
@@ -154,9 +177,7 @@ class Lookahead:
         )  # fmt: skip
         return samples
 
-    def _new_pools(
-        self, samples: Mapping[int, SampledBatch], sizes: Mapping[int, int], known: int
-    ) -> list[tuple[int, int]]:
+    def _new_pools(self, samples: Mapping[int, Sampled], sizes: Mapping[int, int], known: int) -> list[tuple[int, int]]:
         """Slots that the memory has room for; `BudgetError` if they are too few.
 
         `sizes`: rows of the batches that were sampled, by their bytes; `known`: bytes for the rows of batches to come.
@@ -176,35 +197,41 @@ class Lookahead:
         self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
         return slots_for(tables, self._budget.left() - fixed, sizes)
 
-    def _trial(self, count: int, draw: Sample) -> tuple[dict[int, SampledBatch], list[Rows]]:
+    def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:
         """The first batches of an epoch: as many as choosing may take, twice what memory could hold at the most."""
         tables = self.tables
         row_bytes = min(size for _, size, *_ in tables.rows)
         enough = 2 * min(tables.num_rows, self._budget.left() // row_bytes)
-        samples: dict[int, SampledBatch] = {}
+        samples: dict[int, AnySampled] = {}
+        kept_bytes = min(self._kept_bytes, int(KNOWN_SHARE * self._budget.left()))
         rows: list[Rows] = []
         start, total, held = time.perf_counter(), 0, 0
         for batch in range(min(count, _TRIAL_BATCHES)):
             sample = draw(batch)
             rows.append(tables.among(sample.nodes))
             total += len(rows[-1])
-            held += sample_bytes(sample)
-            if held < KNOWN_SHARE * self._budget.left() or not samples:
+            held += sample.nbytes
+            if held < kept_bytes or not samples:
                 samples[batch] = sample
             if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break
         return samples, rows
 
 
-class Epoch:
+class Epoch(Generic[AnySampled]):
     """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it."""
 
     def __init__(
-        self, ahead: Lookahead, buffer: native.RowBuffer, count: int, sample: Sample, trial: dict[int, SampledBatch]
+        self,
+        ahead: Lookahead,
+        buffer: native.RowBuffer,
+        count: int,
+        sample: Callable[[int], AnySampled],
+        trial: dict[int, AnySampled],
     ) -> None:
         self._ahead, self._buffer, self._count, self._draw = ahead, buffer, count, sample
         self._kept = dict(trial)
-        self._kept_bytes = sum(map(sample_bytes, self._kept.values()))
+        self._kept_bytes = sum(kept.nbytes for kept in self._kept.values())
         self._fed, self._over, self._stopped = 0, False, False
         self._error: BaseException | None = None
         self._process, self._changed = os.getpid(), threading.Condition()
@@ -212,7 +239,7 @@ class Epoch:
         self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
         self._thread.start()
 
-    def sample(self, batch: int) -> SampledBatch:
+    def sample(self, batch: int) -> AnySampled:
         """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
         with self._changed:
             self._changed.wait_for(lambda: batch < self._fed or self._over or self._stopped)
@@ -222,7 +249,7 @@ class Epoch:
                 raise self._error
             kept = self._kept.pop(batch, None)
             if kept is not None:
-                self._kept_bytes -= sample_bytes(kept)
+                self._kept_bytes -= kept.nbytes
         return kept if kept is not None else self._draw(batch)
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
@@ -261,7 +288,7 @@ class Epoch:
 
     def _feed_all(self) -> None:
         ahead, count = self._ahead, self._count
-        waiting: deque[Future[SampledBatch]] = deque()
+        waiting: deque[Future[AnySampled]] = deque()
         with ThreadPoolExecutor(ahead.workers, thread_name_prefix="tiering-look-ahead") as pool:
             started = 0
             for batch in range(count):
@@ -276,21 +303,21 @@ class Epoch:
                     return
                 self._keep(batch, sample)
 
-    def _sample_or_take(self, batch: int) -> SampledBatch:
+    def _sample_or_take(self, batch: int) -> AnySampled:
         known = self._kept.get(batch)
         return known if known is not None else self._draw(batch)
 
-    def _keep(self, batch: int, sample: SampledBatch) -> None:
+    def _keep(self, batch: int, sample: AnySampled) -> None:
         with self._changed:
             self._fed = batch + 1
-            size = sample_bytes(sample)
+            size = sample.nbytes
             if batch not in self._kept and self._kept_bytes + size <= self._ahead.kept_bytes:
                 self._kept[batch] = sample
                 self._kept_bytes += size
             self._changed.notify_all()
 
 
-_running: weakref.WeakSet[Epoch] = weakref.WeakSet()
+_running: weakref.WeakSet[Epoch[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -298,10 +325,3 @@ def _stop_all() -> None:
     """End what runs when the interpreter does: its last act would be to end threads inside the core, which aborts."""
     for epoch in list(_running):
         epoch.end_with_interpreter()
-
-
-def sample_bytes(sample: SampledBatch) -> int:
-    """Memory of a sampled batch's arrays."""
-    edges = (e for hop in sample.hops for e in hop.values())
-    weights = sum(0 if e.weights is None else e.weights.nbytes for hop in sample.hops for e in hop.values())
-    return sum(ids.nbytes for ids in sample.nodes.values()) + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights

@@ -123,8 +123,8 @@ class MemoryOptions:
     memory: Any = "auto"
     """What this process may hold (``8GiB``, ``50%``, ``auto``: most of what is free): tiers, batches, samplers, the
     adjacency in the page cache. If all rows of the ssd tier fit beside them, they are read once, in order; if not, a
-    buffer is filled ahead of the batches. ``tiers``: the layout's memory tiers alone; each batch reads its rows of the
-    ssd tier by itself."""
+    buffer is filled ahead of the batches; for a GPU both are page-locked. ``tiers``: the layout's memory tiers alone;
+    each batch reads its rows of the ssd tier by itself."""
     window: int | str = "auto"
     """Batches whose rows are read together, in the order of their pages; ``auto``: what simulation finds best."""
     ssd_model: Any = None

@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,16 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
-from tiering.loader.gather import TieredFeatures
+from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.resident import anonymous
+from tiering.loader.resident import ResidentRows, anonymous
 from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
+NO_SLOT = np.uint32(2**32 - 1)
+"""Instead of a slot: the row lies in none."""
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK, which `mmap` has no name for: a child finds zeros there and copies nothing."""
 _kept_from_parents: list[native.RowBuffer] = []
@@ -38,15 +40,19 @@ class SsdBuffer:
     def __init__(
         self,
         layout: Layout,
-        features: Mapping[str, TieredFeatures],
+        features: Mapping[str, FeatureRows],
         tables: SsdTables,
         pools: Sequence[tuple[int, int]],
         reading: ReadOptions,
     ) -> None:
-        self.tables, self.pools, self._features = tables, list(pools), dict(features)
+        self.tables, self._features = tables, dict(features)
+        # Rows of a pool begin where their size allows the widest accesses of a GPU.
+        self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
         self._checks = PageChecks(layout) if reading.verify else None
         self._layout, self._reading = layout, reading
         self.arena = anonymous(max(1, sum(row_bytes * slots for row_bytes, slots in pools)))
+        self.memory = ResidentRows(f"{layout.path}: the buffer for rows of the ssd tier", self.arena)
+        """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
 
@@ -91,13 +97,37 @@ class SsdBuffer:
     ) -> None:
         """Fill `outs` (by type: uint8, shape (ids, bytes of a row)) with the rows of a batch, once they are there."""
         types = self.tables.types
-        buffer, features = self.core, [self._features[t] for t in types]
+        buffer, features = self.core, [cast("TieredFeatures", self._features[t]) for t in types]
         with self.errors():
             stats = buffer.gather(
                 batch, [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads
             )
         for table, found in zip(features, stats, strict=True):
             table.counters.add(found)
+
+    def ready(self, batch: int, part: int) -> bool:
+        """Whether `slots` has nothing to wait for."""
+        return self.core.ready(batch, part)
+
+    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
+        """Where the rows of a part of a batch lie, once they are there, and whether the part is the last.
+
+        By type a slot for each id, counted from `origins`; `NO_SLOT` for rows of other parts and of memory tiers. Slots
+        are the part's until `release`.
+        """
+        slots = {t: np.full(ids[t].size, NO_SLOT) for t in self.tables.types}
+        with self.errors():
+            last = self.core.slots(batch, part, [ids[t] for t in slots], list(slots.values()))
+        return slots, last
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """Where the first slot of each type lies in the memory of all slots."""
+        return dict(zip(self.tables.types, self.core.origins, strict=True))
+
+    def release(self, batch: int, part: int) -> None:
+        """Nobody reads the slots of a part any more; parts and batches are released in order."""
+        self.core.release(batch, part)
 
     @contextmanager
     def errors(self) -> Iterator[None]:

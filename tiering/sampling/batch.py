@@ -54,6 +54,14 @@ class SampledBatch:
         """Edges drawn in all hops and relations."""
         return sum(len(edges) for hop in self.hops for edges in hop.values())
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays."""
+        edges = [e for hop in self.hops for e in hop.values()]
+        weights = sum(e.weights.nbytes for e in edges if e.weights is not None)
+        nodes = sum(ids.nbytes for ids in self.nodes.values())
+        return nodes + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights
+
 
 @dataclass
 class AccessCounts:

@@ -194,7 +194,7 @@ void bind_rows(nb::module_& m) {
              Address slots, Address first_bad, int max_sms) {
             const DeviceScope scope(rows.device);
             gather_rows(rows.table,
-                        {pointer<const int64_t>(ids), pointer<const int32_t>(slots), pointer<const int64_t>(places),
+                        {pointer<const int64_t>(ids), pointer<const uint32_t>(slots), pointer<const int64_t>(places),
                          count, pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
                         max_sms, stream_of(stream));
           },

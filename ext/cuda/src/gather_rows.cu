@@ -53,8 +53,9 @@ __global__ void __launch_bounds__(kThreads)
       }
       int64_t slot = 0;
       if (ids[i] >= table.ranges.cpu_end) {
-        if (request.slots == nullptr) continue;
-        slot = request.slots[at];
+        if (table.staged == nullptr) continue;
+        slot = request.slots == nullptr ? ids[i] - table.ranges.cpu_end : int64_t{request.slots[at]};
+        if (request.slots != nullptr && slot == RowTable::kNoSlot) continue;
       }
       const std::byte* const row = table.row(ids[i], slot);
       const int32_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));

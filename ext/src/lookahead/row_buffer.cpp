@@ -296,6 +296,13 @@ RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
   return batches_[static_cast<size_t>(batch - released_)];
 }
 
+/// The round of a part, by the plan's number, if it was read; else null. The mutex is held.
+const Round* RowBuffer::read_round(int64_t number) const noexcept {
+  for (const auto& flight : flights_)
+    if (number >= flight->round.first && number < flight->round.last && flight->done) return &flight->round;
+  return nullptr;
+}
+
 RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
   expect_own();
   std::unique_lock lock(mutex_);
@@ -309,15 +316,20 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
       TIERING_EXPECT(part >= 0 && part < parts,
                      "part: expected one of 0.." + std::to_string(parts - 1) + ", found " + std::to_string(part));
       const int64_t number = given.first + part;
-      for (const auto& flight : flights_)
-        if (number >= flight->round.first && number < flight->round.last && flight->done) {
-          counters_.wait_nanoseconds += now() - start;
-          return {flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)],
-                  given.places[static_cast<size_t>(part)], given.rows, part + 1 == parts};
-        }
+      if (const Round* const round = read_round(number)) {
+        counters_.wait_nanoseconds += now() - start;
+        return {round->batch_slots[static_cast<size_t>(number - round->first)], given.places[static_cast<size_t>(part)],
+                given.rows, part + 1 == parts};
+      }
     }
     changed_->wait(lock);
   }
+}
+
+bool RowBuffer::ready(int64_t batch, int64_t part) const {
+  const std::lock_guard lock(mutex_);
+  if (error_ || !running_ || batch < released_ || (ended_ && batch >= added_)) return true;  // wait() throws
+  return batch < added_ && read_round(batches_[static_cast<size_t>(batch - released_)].first + part) != nullptr;
 }
 
 void RowBuffer::release(int64_t batch, int64_t part) {

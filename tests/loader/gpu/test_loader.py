@@ -104,7 +104,7 @@ def test_batches_that_grow(gpu, kit, build):
 
 def test_counters(gpu, kit, build):
     layout = build(kit.small_graph())
-    options = {"fanouts": "4,3", "batch_size": 32}
+    options = {"fanouts": "4,3", "batch_size": 32, "memory": "tiers"}
     here, there = layout.loader(**options), layout.loader(device="cuda", **options)
     for _ in zip(here, there, strict=True):
         pass
@@ -122,7 +122,7 @@ def test_adjacency_that_is_not_sound(gpu, kit, build):
     indices = np.fromfile(path, np.int32)
     indices[::7] = 300
     indices.tofile(path)
-    loader = layout.loader(device="cuda", fanouts="-1,-1", batch_size=32)
+    loader = layout.loader(device="cuda", fanouts="-1,-1", batch_size=32, memory="tiers")
     with pytest.raises(StageError, match=r"sampling failed: .*source id 300 is outside 0..299"):
         list(loader)
 

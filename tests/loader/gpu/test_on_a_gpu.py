@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+from tight_memory import spare, tight_loader, wide_graph
 
 from tiering import cuda
 
@@ -78,6 +84,50 @@ def test_batches_are_the_hosts(kit, build, data, sampler, fanouts, frontier):
     for epoch in range(2):
         for found, expected in zip(there.epoch(epoch), here.epoch(epoch), strict=True):
             assert_same(found, expected)
+
+
+@pytest.fixture
+def ahead(kit, build, tmp_path):
+    """A layout most of whose rows lie on SSD, and options of loaders of small batches."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return build(wide_graph(kit, images=2)), {"batch_size": 8, "fanouts": [3, 2], "depth": 4, "ssd_model": disk}
+
+
+@pytest.mark.parametrize("sample_on", ["gpu", "cpu"])
+@pytest.mark.parametrize(("extra_rows", "window"), [(0, 1), (60, 4), (200, "auto")])
+def test_rows_read_ahead_are_the_hosts(ahead, extra_rows, window, sample_on):
+    layout, options = ahead
+    loader = tight_loader(layout, extra_rows, device="cuda", window=window, sample_on=sample_on, **options)
+    here = layout.loader(**options, features="memory")
+    for epoch in range(3):
+        for found, expected in zip(loader.epoch(epoch), here.epoch(epoch), strict=True):
+            assert_same(found, expected)
+    assert loader.lookahead.buffer.counters()["rows_read"] > 0
+    assert loader.counters()["node"]["ssd_reads"] == 0
+
+
+def test_slots_are_kept_while_kernels_read_them(ahead):
+    """The stream of the loader is busy before each gather: slots are read long after they were found."""
+    layout, options = ahead
+    loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=4, **options)
+    expected = [batch.x.clone() for batch in layout.loader(**options, features="memory").epoch(0)]
+    stream = torch.cuda.ExternalStream(loader._batches._stream.handle)
+    kept = []
+    for batch in loader.epoch(0):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+        kept.append(batch.x * 1)
+    assert all(found.cpu().equal(rows) for found, rows in zip(kept, expected, strict=True))
+
+
+def test_rows_that_fit_are_read_by_the_kernel(ahead):
+    layout, options = ahead
+    loader = layout.loader(device="cuda", memory=spare(4 << 30), **options)
+    assert loader.lookahead is None and loader.features["node"].promoted
+    for found, expected in zip(loader.epoch(0), layout.loader(**options, features="memory").epoch(0), strict=True):
+        assert_same(found, expected)
+    assert loader.counters()["node"]["ssd_reads"] == 0
 
 
 def test_after_the_first_epochs_the_driver_is_not_asked(kit, build):

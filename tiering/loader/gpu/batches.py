@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +19,41 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
-from tiering.loader.batches import Batch, sampled_batch
+from tiering.loader.batches import Batch, sampled_batch, sampling_stage
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
-from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.gather import GpuFeatures, SlotRows
 from tiering.loader.gpu.peers import PeerGroup
+from tiering.loader.gpu.slots import GpuSlots
+from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
-from tiering.sampling import EpochPlan, NeighborSampler, Sampler
+from tiering.sampling import EpochPlan, NeighborSampler, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
 
 Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """A batch that a GPU sampled, ahead of its turn: nodes and edges in its memory, ids in that of the host, too."""
+
+    batch: Batch
+    ready: cuda.Event
+    """When nodes and edges are complete."""
+    seeds: Ids
+    """As they were given."""
+    nodes: dict[str, Ids]
+    """Ids of the types whose rows are read ahead, in host memory."""
+    hops: tuple[Mapping[Any, Any], ...] = ()
+    """Edges in host memory: none."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the batch, on the GPU and the host."""
+        on_gpu = sum(tensor.numel() * tensor.element_size() for tensor in self.batch.tensors())
+        return on_gpu + sum(ids.nbytes for ids in self.nodes.values())
 
 
 class GpuSampler:
@@ -73,6 +96,7 @@ class GpuSampler:
                 sampler.seed,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
+        self._fetched, self._fetched_address = pinned(0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
 
     @property
@@ -92,6 +116,25 @@ class GpuSampler:
                 self._group.check()
             with cuda.device_errors(what, advice):
                 return self._sample(seeds, epoch, batch)
+
+    def fetch_ids(self, batch: Batch, types: Iterable[str]) -> dict[str, Ids]:
+        """Ids of a batch that was sampled here, in host memory. The host waits for the copy, not for other streams."""
+        what = f"{self._path}: ids of batch {batch.index} on {self.device.name}"
+        with self._lock, cuda.device_errors(what):
+            nodes = {t: batch.nodes[t] for t in types}
+            total = sum(map(len, nodes.values()))
+            if self._fetched.size < total:
+                self._fetched, self._fetched_address = pinned(total * 5 // 4, np.int64, what)
+            at, places = 0, {}
+            for t, ids in nodes.items():
+                into = self._fetched_address + 8 * at
+                cuda.copy(self.device.index, into, ids.data_ptr(), 8 * len(ids), self.stream.handle)
+                places[t] = slice(at, at + len(ids))
+                at += len(ids)
+            copied = cuda.Event(self.device.index)
+            copied.record(self.stream.handle)
+            copied.wait()
+            return {t: self._fetched[place].copy() for t, place in places.items()}
 
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
         try:
@@ -143,7 +186,9 @@ class GpuBatches:
     """Makes batches that arrive on a GPU, as `tiering.loader.batches.HostBatches` does for the host.
 
     Where the host samples, by `workers` threads, what it samples is copied; so are rows of tables that are not of this
-    GPU. `labels` are those of the seeds' type, by rank.
+    GPU. `labels` are those of the seeds' type, by rank. `lookahead` reads ahead what batches need of the ssd tier;
+    ``None``: each batch reads it by itself. Batches are then sampled ahead by whoever samples; the host is told the ids
+    when they are, and when rows are gathered it has only to say in which slots they lie.
     """
 
     def __init__(
@@ -154,25 +199,38 @@ class GpuBatches:
         labels: Ids | None,
         seed_type: str,
         workers: int,
+        lookahead: Lookahead | None = None,
     ) -> None:
-        self.device, self.sampler = device, sampler
+        self.device, self.sampler, self.lookahead = device, sampler, lookahead
         self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
         self._stream = cuda.Stream(device.index)
+        self._frontier = sampler.host.frontier if isinstance(sampler, GpuSampler) else sampler.frontier
         self._process = os.getpid()
 
     @contextmanager
     def stages(self, plan: EpochPlan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
-        sampler = self.sampler
+        types = [] if self.lookahead is None else self.lookahead.tables.types
 
-        def sample(place: int) -> tuple[dict[str, Ids], Any]:
-            index = order[place]
+        def sample(place: int) -> GpuSample | SampledBatch:
+            index, sampler = order[place], self.sampler
+            if isinstance(sampler, Sampler):
+                return sampler.sample(plan[index], epoch=epoch, batch=index)
             seeds = plan[index]
-            return seeds, sampler.sample(seeds, epoch=epoch, batch=index)
+            batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
+            return GpuSample(batch, ready, seeds[self._seed_type], sampler.fetch_ids(batch, types) if types else {})
 
-        workers = 1 if isinstance(sampler, GpuSampler) else self._workers
-        yield [Stage("sampling", sample, workers), Stage("extraction", self._extract)]
+        workers = 1 if isinstance(self.sampler, GpuSampler) else self._workers
+        with sampling_stage(self.lookahead, len(order), sample, workers) as (sampling, ahead):
+            slots = None if ahead is None else self._open_slots()
+            try:
+                yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], slots))]
+            finally:
+                if slots is not None:  # the next epoch may read other rows into what a kernel still reads
+                    with cuda.device_errors(f"the end of epoch {epoch} on {self.device.name}"):
+                        self._stream.synchronize()
+                        slots.finish()
 
     def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
         """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
@@ -181,30 +239,43 @@ class GpuBatches:
         self.device.keep(batch.tensors())
         return batch
 
-    def _extract(self, given: tuple[dict[str, Ids], Any]) -> tuple[Batch, cuda.Event]:
-        seeds, sampled = given
+    def _open_slots(self) -> GpuSlots:
+        assert self.lookahead is not None and self.lookahead.buffer is not None
+        tables = {t: source for t, source in self._features.items() if isinstance(source, GpuFeatures)}
+        return GpuSlots(self.lookahead.buffer, tables, self.device)
+
+    def _extract(
+        self, place: int, sampled: GpuSample | SampledBatch, slots: GpuSlots | None
+    ) -> tuple[Batch, cuda.Event]:
         stream = self._stream
         with self.device.on(stream):
-            if isinstance(self.sampler, Sampler):
-                batch = sampled_batch(sampled, self._seed_type, self.sampler.frontier, self.device.send)
+            if isinstance(sampled, SampledBatch):
+                batch = sampled_batch(sampled, self._seed_type, self._frontier, self.device.send)
+                seeds = sampled.seeds[self._seed_type]
             else:
-                batch, ready = sampled
-                cuda.wait_event(stream.handle, ready)
+                batch, seeds = sampled.batch, sampled.seeds
+                cuda.wait_event(stream.handle, sampled.ready)
                 self.device.keep(batch.tensors(), stream)
-            features = {t: self._rows(source, batch.nodes[t]) for t, source in self._features.items()}
-            y = self._labels_of(seeds[self._seed_type], batch.num_nodes[0][self._seed_type])
+            features: dict[str, torch.Tensor] = {}
+            for ahead in [{}] if slots is None else slots.parts(place, sampled.nodes, stream):
+                if not features:
+                    features = {t: self._rows(s, batch.nodes[t], ahead.get(t)) for t, s in self._features.items()}
+                    continue
+                for t, rows in ahead.items():
+                    cast("GpuFeatures", self._features[t]).gather_part(rows, features[t].data_ptr(), stream.handle)
+            y = self._labels_of(seeds, batch.num_nodes[0][self._seed_type])
         complete = cuda.Event(self.device.index)
         complete.record(stream.handle)
         return replace(batch, features=features, y=y), complete
 
-    def _rows(self, source: Gatherable, nodes: torch.Tensor) -> torch.Tensor:
+    def _rows(self, source: Gatherable, nodes: torch.Tensor, ahead: SlotRows | None) -> torch.Tensor:
         import torch
 
         if not isinstance(source, GpuFeatures):
             rows = source.gather(nodes.cpu())
             return rows if self.device.has(rows) else self.device.send(rows)
         out = self.device.empty((len(nodes), source.dim), getattr(torch, source.dtype))
-        source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.handle)
+        source.gather_into(nodes.data_ptr(), len(nodes), out.data_ptr(), self._stream.handle, ahead=ahead)
         return out
 
     def _labels_of(self, seeds: Ids, unique: int) -> torch.Tensor | None:

@@ -28,8 +28,8 @@ _first_process: int | None = None
 """The process that opened the first GPU."""
 _pinning = threading.Lock()
 _ADVICE = (
-    "lock less: give the layout a smaller cpu tier, or raise the limit of locked memory (`ulimit -l`, in containers "
-    "--ulimit memlock=-1)"
+    "lock less: give the layout a smaller cpu tier, or the loader less `memory`, or raise the limit of "
+    "locked memory (`ulimit -l`, in containers --ulimit memlock=-1)"
 )
 
 

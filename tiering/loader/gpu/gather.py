@@ -14,13 +14,13 @@ from tiering import cuda
 from tiering.errors import InputError
 from tiering.formats.layout import TIERS, Layout
 from tiering.loader.counters import Counters
-from tiering.loader.gather import FeatureRows, as_ids
-from tiering.loader.gpu.device import Device, check_process, pinned
+from tiering.loader.gather import FeatureRows, as_ids, load_ssd_rows
+from tiering.loader.gpu.device import Device, check_process, pinned, pinned_address
 from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
-from tiering.loader.ssd import describe, open_images
+from tiering.loader.ssd import PageChecks, describe, open_images
 
 if TYPE_CHECKING:
     import torch
@@ -38,14 +38,29 @@ class _SsdRequests:
     places_address: int
 
 
+@dataclass(frozen=True)
+class SlotRows:
+    """Rows of the ssd tier that lie in the slots of a buffer."""
+
+    table: cuda.RowTable
+    """All rows; see `GpuFeatures.table_over`."""
+    slots: torch.Tensor
+    """On the GPU, for each id: the slot of its row, 4 bytes, or `NO_SLOT`; not looked at for ids of memory tiers."""
+    ids: torch.Tensor | None = None
+    """On the GPU, of a part of a batch: the ids that the slots are of; ``None``: those of the batch."""
+    places: torch.Tensor | None = None
+    """On the GPU, of a part of a batch: for each of its ids the row of the result; ``None``: all, in order."""
+
+
 class GpuFeatures(FeatureRows):
     """Feature rows over the four tiers of a layout, gathered by a GPU.
 
     The gpu tier lies in its memory; peers' shares in theirs, where it reaches them, else in host memory; the cpu tier
-    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`.
-    One kernel serves the first three, on up to `max_sms` multiprocessors, so that training keeps the others (0: all;
-    ``auto``: a tenth, which is more than enough for PCIe). `group` are the processes that share the peer tier. Opened
-    by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
+    in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`,
+    unless they lie in pinned memory already: all of them (`promote`), or those of a batch in the slots of a buffer.
+    One kernel serves what lies in memory, on up to `max_sms` multiprocessors, so that training keeps the others (0:
+    all; ``auto``: a tenth, which is more than enough for PCIe). `group` are the processes that share the peer tier.
+    Opened by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
     """
 
     def __init__(
@@ -63,17 +78,17 @@ class GpuFeatures(FeatureRows):
         if reading.verify:
             layout.verify_tiers(node_type)
         super().__init__(str(layout.path), entry, open_images(layout, entry, reading))
-        self._process, self.device, self._staged = os.getpid(), device, None
+        self._process, self.device = os.getpid(), device
+        self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes
+        self._staged: StagedRows | None = None
         self.max_sms = _parse_sms(max_sms, device)
         """Multiprocessors that a gather uses at most; 0: all."""
-        if self.reader is not None:
-            self._staged = StagedRows(layout, entry, self.reader, device, reading, staging_bytes)
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
-        self._table = cuda.RowTable(
-            device.index, entry.row_bytes, self._ends, self._memory.gpu, self._memory.peers, self._memory.cpu
-        )
+        self._table = self.table_over(0)
+        self.promoted = False
+        """Whether all rows of the ssd tier lie in pinned host memory."""
         self._compactor = cuda.RequestCompactor(device.index)
         self._num_requests, self._num_requests_address = pinned(1, np.uint32, self._what)
         self._first_bad, self._first_bad_address = pinned(1, np.uint64, self._what)
@@ -114,7 +129,8 @@ class GpuFeatures(FeatureRows):
 
         Notes
         -----
-        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of. Safe to call from
+        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of (`promote` does away
+        with that). Safe to call from
         several threads; they take turns.
         """
         check_process(self._process)
@@ -134,10 +150,38 @@ class GpuFeatures(FeatureRows):
         self.gather_into(wanted.data_ptr(), len(wanted), out.data_ptr(), self.device.current(), checked=checked)
         return out
 
-    def gather_into(self, ids: int, count: int, out: int, stream: int, *, checked: bool = False) -> None:
+    def promote(self) -> None:
+        """Read all rows of the ssd tier into pinned host memory; gathers read them there from then on.
+
+        Tables of this process share the memory. Cost: every page is read once, in order.
+        """
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                raise self._closed_error()
+            if self.reader is None:
+                return
+            checks = PageChecks(self._layout) if self._reading.verify else None
+            rows = load_ssd_rows(self._layout, self._entry, self._reading, checks)
+            self._table = self.table_over(pinned_address(rows, f"{self._what}: rows of the ssd tier"))
+            self._memory.owners.append(rows)
+            self._done.wait()  # the GPU may still copy from the buffers
+            self.promoted, self.reader, self._staged, self._requests = True, None, None, None
+
+    def table_over(self, staged: int) -> cuda.RowTable:
+        """All rows, where those of the ssd tier lie at the address `staged`: by slot or by rank (0: they do not)."""
+        memory = self._memory
+        return cuda.RowTable(
+            self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged
+        )
+
+    def gather_into(
+        self, ids: int, count: int, out: int, stream: int, *, checked: bool = False, ahead: SlotRows | None = None
+    ) -> None:
         """`gather` by addresses, on any stream (its handle): what the loader calls.
 
-        `ids` are `count` int64 ranks that the GPU can read, `out` is room for so many rows.
+        `ids` are `count` int64 ranks that the GPU can read, `out` is room for so many rows. `ahead`: rows of the ssd
+        tier were read ahead; the host neither reads nor waits.
         """
         check_process(self._process)
         with self._lock:
@@ -147,8 +191,20 @@ class GpuFeatures(FeatureRows):
                 self._group.check()
             with cuda.device_errors(self._what):
                 cuda.wait_event(stream, self._done)  # what the gather before used, on whatever stream, is used again
-                self._gather(ids, count, out, stream, checked)
+                self._gather(ids, count, out, stream, checked, ahead)
                 self._done.record(stream)
+
+    def gather_part(self, part: SlotRows, out: int, stream: int) -> None:
+        """Rows of another part of a batch, into its result `out`, after `gather_into` with the first, which counts."""
+        assert part.ids is not None and part.places is not None
+        check_process(self._process)
+        with self._lock, cuda.device_errors(self._what):
+            cuda.wait_event(stream, self._done)
+            part.table.gather(
+                part.ids.data_ptr(), len(part.ids), out, stream,
+                places=part.places.data_ptr(), slots=part.slots.data_ptr(), max_sms=self.max_sms,
+            )  # fmt: skip
+            self._done.record(stream)
 
     def close(self) -> None:
         """Give memory and descriptors back, after gathers that are under way.
@@ -174,24 +230,35 @@ class GpuFeatures(FeatureRows):
                     _kept.extend(own)
             self._memory.owners = []
 
-    def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool) -> None:
+    def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool, ahead: SlotRows | None) -> None:
         if checked:
             self._first_bad[0] = count
             self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, max_sms=self.max_sms)
             self._check_ids(ids, count, stream)
-        requests = self._room_for(count) if self._staged is not None else None
+        staged = self._staging() if ahead is None else None
+        requests = self._room_for(count) if staged is not None else None
         rows, places = (requests.rows_address, requests.places_address) if requests else (0, 0)
         number = self._num_requests_address
         self._compactor.compact(ids, count, self._ends[2], rows, places, number, self._ends, stream)
         self._listed.record(stream)
         self._uncounted += 1
-        if not checked:
+        if ahead is not None:
+            ahead.table.gather(ids, count, out, stream, slots=ahead.slots.data_ptr(), max_sms=self.max_sms)
+        elif not checked:
             self._table.gather(ids, count, out, stream, max_sms=self.max_sms)
-        if requests is not None and self._staged is not None:
+        if requests is not None and staged is not None:
             self._listed.wait()
             wanted = requests.rows[: int(self._num_requests[0])]
-            for stats in self._staged.copy(wanted, places, out, stream, self.max_sms):
+            for stats in staged.copy(wanted, places, out, stream, self.max_sms):
                 self._counters.add_reads(stats)
+
+    def _staging(self) -> StagedRows | None:
+        """Buffers on the way from the SSDs, made when they are first needed; ``None`` where all rows lie in memory."""
+        if self._staged is None and self.reader is not None:
+            self._staged = StagedRows(
+                self._layout, self._entry, self.reader, self.device, self._reading, self._staging_bytes
+            )
+        return self._staged
 
     def _check_ids(self, ids: int, count: int, stream: int) -> None:
         self._done.record(stream)
@@ -239,7 +306,7 @@ class GpuFeatures(FeatureRows):
         if self.closed:
             return "closed"
         if tier == "ssd":
-            return describe(self.reader)
+            return "pinned host memory (read from SSD)" if self.promoted else describe(self.reader)
         if tier == "peer":
             return ", ".join(self._memory.peer_places)
         return self.device.name if tier == "gpu" else "pinned host memory"

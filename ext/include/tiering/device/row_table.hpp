@@ -11,6 +11,8 @@ namespace tiering {
 /// A table over four tiers, passed to kernels by value; owns nothing. Rows lie row_bytes apart.
 struct RowTable {
   static constexpr int kMostPeers = 16;
+  /// Instead of a slot: the row is in none, and what stands in its place in a result stays.
+  static constexpr int64_t kNoSlot = 0xffffffff;
 
   TierRanges ranges;
   int64_t row_bytes = 0;
@@ -18,8 +20,10 @@ struct RowTable {
   /// The peer tier, interleaved: row i is the i / P-th of peer i % P.
   const std::byte* peers[kMostPeers] = {};
   int64_t num_peers = 0;
-  const std::byte* host = nullptr;    ///< the cpu tier
-  const std::byte* staged = nullptr;  ///< rows of the ssd tier that were read into memory, by slot
+  const std::byte* host = nullptr;  ///< the cpu tier
+  /// Rows of the ssd tier that were read into memory: by slot where a request has slots, else all of them by rank;
+  /// null: none.
+  const std::byte* staged = nullptr;
 
   constexpr bool contains(int64_t rank) const {
     return static_cast<uint64_t>(rank) < static_cast<uint64_t>(ranges.num_rows);

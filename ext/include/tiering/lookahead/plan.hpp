@@ -72,6 +72,8 @@ class LookaheadPlan {
   /// Address of a slot in the memory of all slots; its size is that of its pool's rows.
   int64_t slot_offset(uint32_t slot) const noexcept;
   int64_t slot_bytes(uint32_t slot) const noexcept;
+  /// The first slot for rows of a table.
+  uint32_t first_slot(size_t table) const noexcept { return pools_[pool_of_table_[table]].begin; }
   /// Bytes of all slots.
   int64_t arena_bytes() const noexcept;
 

@@ -79,6 +79,8 @@ class RowBuffer {
   /// Waits until the rows of a part of batch `batch` are there. The caller copies them, then calls release(), which ends
   /// the lists too, then waits for the next part unless this was the last. Throws what readers met.
   PartSlots wait(int64_t batch, int64_t part = 0);
+  /// Whether wait() has nothing to wait for.
+  bool ready(int64_t batch, int64_t part = 0) const;
   /// The part needs its slots no more; parts and batches are released in order.
   void release(int64_t batch, int64_t part = 0);
 
@@ -97,6 +99,8 @@ class RowBuffer {
  private:
   struct Flight;
   class Reader;
+
+  const Round* read_round(int64_t number) const noexcept;
 
   void expect_own() const;
   void run(uint32_t image);

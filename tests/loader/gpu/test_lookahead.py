@@ -1,0 +1,356 @@
+"""Loaders of a GPU that read rows of the ssd tier ahead: the batches of memory, from slots that its kernels read."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
+
+from tiering.errors import BudgetError, FormatError
+from tiering.loader import loader as loading
+from tiering.loader.background import StageError
+from tiering.loader.gpu.batches import GpuSampler
+from tiering.loader.gpu.slots import GpuSlots
+
+
+def odd_graph(kit: Any, **options: Any) -> Any:
+    """Rows of 4092 bytes and of 2002, which no wide access fits."""
+    data = wide_hetero_graph(kit, **options)
+    data.nodes["paper"].table = np.ascontiguousarray(data.nodes["paper"].table[:, :1023])
+    data.nodes["author"].table = np.ascontiguousarray(data.nodes["author"].table[:, :1001])
+    return data
+
+
+GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph, "odd rows": odd_graph}
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """A test that hangs says where, and ends the process."""
+    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Small batches, and a known disk."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return {"batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk}
+
+
+@pytest.fixture
+def layout(gpu: Any, kit: Any, build: Any) -> Any:
+    return build(wide_graph(kit, images=2))
+
+
+def contents(batches: Any) -> list[dict[Any, bytes]]:
+    """Every tensor of some batches, as bytes."""
+    return [
+        {
+            name: tensor.contiguous().numpy().tobytes() if "bfloat" not in str(tensor.dtype) else raw(tensor)
+            for name, tensor in [
+                *((("ids", t), ids) for t, ids in batch.nodes.items()),
+                *((("rows", t), rows) for t, rows in batch.features.items()),
+                *(((hop, r), e) for hop, edges in enumerate(batch.hops) for r, e in edges.items()),
+                ("labels", batch.y),
+            ]
+        }
+        for batch in batches
+    ]
+
+
+def raw(tensor: Any) -> bytes:
+    return tensor.contiguous().view(torch.int16).numpy().tobytes()
+
+
+def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[dict[Any, bytes]]:
+    """The batches of an epoch, on the host, with all rows in memory."""
+    return contents(layout.loader(**{**options, **more}, features="memory").epoch(epoch))
+
+
+class Late:
+    """An event that nobody is told of: only who waits for it learns that it is over."""
+
+    waits = 0
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        Late.waits += 1
+        self.event.wait()
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
+    """Kernels are never seen to have ended."""
+    plain = GpuSlots.release_after
+    monkeypatch.setattr(
+        GpuSlots, "release_after", lambda self, batch, part, ended: plain(self, batch, part, Late(ended))
+    )
+    Late.waits = 0
+    return Late
+
+
+@pytest.mark.parametrize(
+    ("graph", "window", "sample_on"),
+    [
+        *(("one type", window, "gpu") for window in (1, 4, "auto")),
+        ("four types", 4, "gpu"),
+        ("odd rows", "auto", "gpu"),
+        ("one type", 4, "cpu"),
+        ("odd rows", 1, "cpu"),
+    ],
+)
+def test_batches_are_those_of_memory(gpu, kit, build, options, graph, window, sample_on):
+    layout = build(GRAPHS[graph](kit, images=2))
+    loader = tight_loader(layout, device="cuda", window=window, sample_on=sample_on, **options)
+    loader.reset_counters()
+    for epoch in range(2):
+        assert contents(loader.epoch(epoch)) == truth(layout, options, epoch)
+    counted, rows = loader.lookahead.buffer.counters(), loader.counters()
+    assert counted["rows"] == sum(c["tiers"]["ssd"]["rows"] for c in rows.values()) > 0
+    assert 0 < counted["rows_read"] <= counted["rows_needed"] <= counted["rows"]
+    assert counted["batches"] == 2 * len(loader)
+    assert all(c["ssd_reads"] == 0 for c in rows.values())  # no batch read by itself
+    for t, origin in loader.lookahead.buffer.origins.items():  # accesses as wide as rows allow
+        assert origin % (loader.features[t].row_bytes & -loader.features[t].row_bytes) == 0
+
+
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_the_smallest_buffer_and_kernels_that_are_late(layout, options, late, prefetch):
+    """Slots of a batch are wanted by the next one while kernels may still read them."""
+    loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=prefetch, workers=3, **options)
+    for epoch in range(2):
+        assert contents(loader.epoch(epoch)) == truth(layout, options, epoch)
+    assert late.waits > 0
+
+
+def test_slots_are_kept_while_slow_kernels_read_them(layout, options, monkeypatch):
+    """Other work lies before each gather on its stream: the host is batches ahead, and reads on."""
+    loader = tight_loader(layout, 0, device="cuda", window=1, prefetch=4, **options)
+    expected, stream = [truth(layout, options, e) for e in (0, 1)], loader._batches._stream.handle
+    table, device = layout.features(device="cuda", depth=4), loader._batches.device
+    ids, out = device.upload(np.zeros(2000, np.int64)), device.empty((2000, 1024), torch.float32)
+    plain = GpuSlots.parts
+
+    def parts(self: Any, batch: int, nodes: Any, on: Any) -> Any:
+        for rows in plain(self, batch, nodes, on):
+            table._table.gather(ids.data_ptr(), len(ids), out.data_ptr(), stream)
+            yield rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GpuSlots, "parts", parts)
+        assert [contents(loader.epoch(e)) for e in (0, 1)] == expected
+
+
+def test_nobody_waits_for_kernels_where_rows_are_there(layout, options, late, monkeypatch):
+    """All batches of the epoch are one round: while they are gathered, the host asks for no kernel's end."""
+    options["fanouts"] = [2]
+    loader = tight_loader(layout, 250, device="cuda", split="val", window=64, **options)
+    list(loader.epoch(0))
+    seen, plain = [], GpuSlots.finish
+    monkeypatch.setattr(GpuSlots, "finish", lambda self: (seen.append(late.waits), plain(self)))
+    late.waits = 0
+    assert contents(loader.epoch(1)) == truth(layout, options, 1, split="val")
+    assert seen == [0] and late.waits == len(loader)
+
+
+def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, options):
+    registered = gpu.live("registered")
+    loader = layout.loader(device="cuda", memory=spare(1 << 30), **options)
+    table = loader.features["node"]
+    assert loader.lookahead is None and table.promoted and table is layout.features(device="cuda", depth=4)
+    assert table.placement()["ssd"]["where"] == "pinned host memory (read from SSD)"
+    assert gpu.live("registered") > registered
+    for epoch in range(2):
+        assert contents(loader.epoch(epoch)) == truth(layout, options, epoch)
+    counted = loader.counters()["node"]
+    assert counted["tiers"]["ssd"]["rows"] > 0
+    assert counted["ssd_reads"] == counted["ssd_read_bytes"] == 0
+    again = layout.loader("val", device="cuda", memory=spare(2 << 20), **options)
+    assert again.features["node"] is table  # charged nothing for rows that are there
+    ids = np.random.default_rng(0).integers(0, 1200, 500)
+    assert table.gather(ids).equal(layout.features().gather(ids))
+
+
+def test_rows_that_cannot_be_promoted_leave_the_table_as_it_was(gpu, layout, options):
+    """Too little memory may be locked; then pages are damaged."""
+    table = layout.features(device="cuda", depth=4, verify=True)
+    loader = layout.loader(device="cuda", memory="tiers", verify=True, **options)
+    locked, ids = gpu.live("registered"), np.arange(1200)
+    gpu.set_registrable(1 << 20)
+    with pytest.raises(BudgetError, match="'node': rows of the ssd tier: page-locking host memory"):
+        layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
+    gpu.set_registrable(1 << 40)
+    assert not table.promoted and gpu.live("registered") == locked
+    assert table.gather(ids).equal(layout.features().gather(ids))
+    assert contents(loader.epoch(0)) == truth(layout, options, 0)
+    image = layout.artifact.images[1]
+    data = np.fromfile(image, np.uint8)
+    data[4096 * 20] ^= 1
+    data.tofile(image)
+    with pytest.raises(FormatError, match=r"page 20 .* of ssd image 1 is damaged: .* 'node'"):
+        layout.loader(device="cuda", memory=spare(1 << 30), verify=True, **options)
+    assert not table.promoted and gpu.live("registered") == locked
+
+
+def test_of_several_ranks_each_takes_its_share_of_free_memory(layout, options, monkeypatch):
+    rows, batches = 1100 * 4096, 4 << 20
+    monkeypatch.setattr(loading, "parse_memory", lambda memory: spare(2 * rows + batches))
+    assert layout.loader(device="cuda", **options, rank=0, world_size=4).lookahead is not None
+    assert layout.loader(device="cuda", **options, rank=0, world_size=1).features["node"].promoted
+
+
+def test_tables_of_several_types_are_promoted(gpu, kit, build, options):
+    layout = build(odd_graph(kit, images=2))
+    loader = layout.loader(device="cuda", memory=spare(1 << 30), **options)
+    assert {t: getattr(table, "promoted", None) for t, table in loader.features.items()} == {
+        "author": True, "paper": True, "topic": False,
+    }  # fmt: skip
+    assert contents(loader.epoch(0)) == truth(layout, options, 0)
+
+
+def test_tiers_alone_read_each_batch_by_itself(layout, options):
+    loader = layout.loader(device="cuda", memory="tiers", **options)
+    assert loader.lookahead is None and not loader.features["node"].promoted
+    assert contents(loader.epoch(0)) == truth(layout, options, 0)
+    assert loader.counters()["node"]["ssd_reads"] > 0
+
+
+def test_epochs_that_end_early_leave_nothing(gpu, layout, options):
+    """A break, an exception, an epoch that is dropped: threads and page-locked memory are as after a whole one."""
+    loader = tight_loader(layout, 30, device="cuda", window=1, prefetch=3, **options)
+    list(loader.epoch(9))
+    list(layout.loader(device="cuda", memory="tiers", **options).epoch(9))
+    gc.collect()
+    kinds = ("allocations", "host", "registered", "streams")
+    before = {kind: gpu.live(kind) for kind in kinds}
+
+    def assert_nothing_left() -> None:
+        gc.collect()
+        assert [t.name for t in threading.enumerate() if t.name.startswith("tiering-")] == []
+        assert {kind: gpu.live(kind) for kind in kinds} == before
+
+    for batch in loader.epoch(1):
+        if batch.index == 2:
+            break
+    del batch
+    assert_nothing_left()
+    with pytest.raises(ZeroDivisionError):
+        for batch in loader.epoch(1):
+            1 / (3 - batch.index)
+    del batch
+    assert_nothing_left()
+    epoch = loader.epoch(1)
+    next(epoch)
+    del epoch
+    assert_nothing_left()
+    assert contents(loader.epoch(1)) == truth(layout, options, 1)
+
+
+def test_the_buffer_is_locked_as_long_as_its_loader_lives(gpu, layout, options):
+    loader = tight_loader(layout, 30, device="cuda", **options)
+    list(loader.epoch(0))
+    assert loader.lookahead.buffer.memory.registration is not None
+    again = layout.loader(device="cuda", memory="tiers", **options)  # has the same adjacency
+    registered = gpu.live("registered")
+    del loader
+    gc.collect()
+    assert not layout.buffers and gpu.live("registered") == registered - 1
+    assert contents(again.epoch(0)) == truth(layout, options, 0)
+
+
+def test_an_epoch_within_an_epoch_reads_by_itself(layout, options):
+    loader = tight_loader(layout, 30, device="cuda", **options)
+    outer = []
+    for batch in loader.epoch(0):
+        outer += contents([batch])
+        if batch.index == 3:
+            assert contents(loader.epoch(5)) == truth(layout, options, 5)
+    assert outer == truth(layout, options, 0)
+
+
+def test_loaders_of_a_gpu_share_a_buffer_which_those_of_the_host_do_not_use(layout, options):
+    train = tight_loader(layout, 200, device="cuda", **options)
+    more = {**options, "memory": train.options.memory.memory}
+    val, host = layout.loader("val", device="cuda", **more), layout.loader("val", **more)
+    list(train.epoch(0))
+    assert contents(val.epoch(0)) == truth(layout, options, 0, split="val")
+    assert train.lookahead.buffer is val.lookahead.buffer is not None
+    assert list(layout.buffers) == [train.lookahead._key] != [host.lookahead._key]
+
+
+@pytest.mark.parametrize(("share", "times"), [(0, 2), (1, 1)])
+def test_batches_that_the_gpu_has_no_room_to_keep_are_sampled_again(layout, options, monkeypatch, share, times):
+    monkeypatch.setattr(loading, "_KEPT_SHARE", share)
+    loader = tight_loader(layout, 200, device="cuda", **options)
+    list(loader.epoch(0))
+    drawn, plain = [], GpuSampler.sample
+
+    def sample(self: Any, seeds: Any, *, epoch: int, batch: int) -> Any:
+        drawn.append(batch)
+        return plain(self, seeds, epoch=epoch, batch=batch)
+
+    monkeypatch.setattr(GpuSampler, "sample", sample)
+    assert contents(loader.epoch(1)) == truth(layout, options, 1)
+    assert sorted(drawn) == sorted([*range(len(loader))] * times)
+
+
+def test_memory_that_cannot_be_locked_is_refused(gpu, layout, options):
+    loader = tight_loader(layout, 30, device="cuda", **options)
+    gpu.set_registrable(4096)
+    message = r"buffer for rows of the ssd tier: page-locking host memory.*lock less: .*loader less `memory`"
+    with pytest.raises(BudgetError, match=message):
+        list(loader.epoch(0))
+    gpu.set_registrable(1 << 40)
+    assert contents(loader.epoch(0)) == truth(layout, options, 0)
+
+
+def test_damage_met_ahead_of_its_batch(layout, options):
+    loader = tight_loader(layout, 30, device="cuda", verify=True, **options)
+    list(loader.epoch(0))
+    for image in layout.artifact.images:
+        data = np.fromfile(image, np.uint8)
+        data[::4096] ^= 1
+        data.tofile(image)
+    message = r"extraction failed: FormatError: .*page \d+ .* is damaged: .* 'node'"
+    with pytest.raises(StageError, match=message) as caught:
+        list(loader.epoch(1))
+    assert isinstance(caught.value.__cause__, FormatError)
+
+
+def test_a_sampler_that_fails_ahead_of_its_batch(layout, options, monkeypatch):
+    loader = tight_loader(layout, 30, device="cuda", **options)
+    list(loader.epoch(0))
+    plain, arrived = GpuSampler.sample, []
+
+    def sample(self: Any, seeds: Any, *, epoch: int, batch: int) -> Any:
+        if batch == 4:
+            raise LookupError("no such node")
+        return plain(self, seeds, epoch=epoch, batch=batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GpuSampler, "sample", sample)
+        with pytest.raises(StageError, match="epoch 1, batch 4: sampling failed: LookupError"):
+            arrived.extend(contents([batch])[0] for batch in loader.epoch(1))
+    assert arrived == truth(layout, options, 1)[:4]
+    assert contents(loader.epoch(1)) == truth(layout, options, 1)

@@ -1,0 +1,152 @@
+"""Slots of the buffer in front of the ssd tier, for whoever reads them without a copy: where they lie, how long."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiering.errors import RefusedError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from row_buffers import Batch, Epoch, Rows, random_batches, within
+from striped_rows import Striped
+
+WIPED = 0xEE
+NO_SLOT = 2**32 - 1
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    """Three tables in two pools of slots."""
+    return Rows(tmp_path, Striped([(300, 512), (60, 5732), (80, 512)], 4096, 2, 1), cached=5)
+
+
+def find(buffer: Any, number: int, batch: Batch, part: int = 0) -> tuple[list[np.ndarray], bool]:
+    """Slots of a part of a batch, per table, `WIPED` where none was written; whether it is the last part."""
+    ids = [np.array(some, np.int64) for some in batch]
+    slots = [np.full(one.size, WIPED, np.uint32) for one in ids]
+    return slots, buffer.slots(number, part, ids, slots)
+
+
+def whole(rows: Rows, batches: list[Batch], spare: int = 0) -> dict[int, int]:
+    """Slots of which each batch takes so few that it comes in one part."""
+    return {size: 8 * number for size, number in rows.slots(batches, spare).items()}
+
+
+def check(rows: Rows, buffer: Any, batch: Batch, slots: list[np.ndarray]) -> None:
+    """The slots hold the rows of the batch."""
+    for ids, truth, origin, found in zip(batch, rows.truth, buffer.origins, slots, strict=True):
+        size = truth.shape[1]
+        for one, slot in zip(ids, found.tolist(), strict=True):
+            at = origin + slot * size
+            assert slot == WIPED if one < rows.cached else (rows.arena[at : at + size] == truth[one]).all()
+
+
+@pytest.mark.parametrize("held", [0, 1, 3])
+@pytest.mark.parametrize("spare", [0, 40])
+def test_slots_hold_the_rows_of_a_batch_until_it_is_released(rows, held, spare):
+    """The last `held` batches stay in use as long as the next one is there: nothing is read into their slots."""
+    batches = random_batches(rows, 40, 12)
+    buffer = rows.buffer(whole(rows, batches, spare))
+
+    def work() -> None:
+        epoch, in_use = Epoch(buffer, batches, window=1, horizon=0), []
+        try:
+            for number, batch in enumerate(batches):
+                while in_use and (len(in_use) > held or not buffer.ready(number)):
+                    buffer.release(in_use.pop(0)[0])
+                slots, last = find(buffer, number, batch)
+                assert last
+                in_use.append((number, batch, slots))
+                assert buffer.ready(number)
+                for _, known, slots in in_use:
+                    check(rows, buffer, known, slots)
+        finally:
+            epoch.close()
+        assert epoch.error is None
+
+    within(60, work)
+
+
+def test_parts_of_batches_larger_than_the_buffer(rows):
+    """Each row comes once, in one of the parts; the others know nothing of it."""
+    batches = random_batches(rows, 6, 60)
+    buffer = rows.buffer({512: 17, 5732: 9})
+
+    def work() -> None:
+        epoch = Epoch(buffer, batches, window=2, horizon=1)
+        try:
+            for number, batch in enumerate(batches):
+                came = [np.zeros(len(ids), np.int64) for ids in batch]
+                part, last = 0, False
+                while not last:
+                    slots, last = find(buffer, number, batch, part)
+                    for ids, of_table, truth, origin, times in zip(
+                        batch, slots, rows.truth, buffer.origins, came, strict=True
+                    ):
+                        size = truth.shape[1]
+                        for k in np.flatnonzero((of_table != WIPED) & (of_table != NO_SLOT)):
+                            at = origin + int(of_table[k]) * size
+                            assert (rows.arena[at : at + size] == truth[ids[k]]).all()
+                            times[k] += 1
+                    buffer.release(number, part)
+                    part += 1
+                assert part > 1
+                for ids, times in zip(batch, came, strict=True):
+                    assert times.tolist() == [int(one >= rows.cached) for one in ids]
+        finally:
+            epoch.close()
+        assert epoch.error is None
+
+    within(60, work)
+
+
+def test_a_part_whose_slots_another_one_holds_is_not_ready(rows):
+    """Where there is one slot, each row is a part, which is read when the one before is released."""
+    batches: list[Batch] = [[[5, 6], [], []], [[8], [], []]]
+    buffer = rows.buffer({512: 1, 5732: 1})
+
+    def work() -> None:
+        epoch = Epoch(buffer, batches, window=1, horizon=0)
+        try:
+            assert find(buffer, 0, batches[0])[1] is False
+            assert not buffer.ready(0, 1)
+            assert not buffer.ready(1)
+            buffer.release(0)
+            assert find(buffer, 0, batches[0], 1)[1] is True
+            epoch.feeder.join()
+            buffer.release(0, 1)
+            slots, last = find(buffer, 1, batches[1])
+            check(rows, buffer, batches[1], slots)
+            assert last
+            assert buffer.ready(1)
+        finally:
+            epoch.close()
+        assert buffer.ready(1)  # whoever waits is told that the epoch was ended
+
+    within(60, work)
+
+
+@pytest.mark.parametrize(
+    ("ids", "sizes", "message"),
+    [
+        ([[5, 6], [], []], [2, 0, 0], "ids: expected those that the batch was planned with"),
+        ([[5, 6, 7, 8], [], []], [4, 0, 0], "ids: expected those that the batch was planned with"),
+        ([[5, 6, 7], [], []], [2, 0, 0], "outs: expected as many slots as ids"),
+        ([[5, 6, 7], []], [3, 0], "ids, outs: expected 3 of each"),
+    ],
+)
+def test_slots_of_other_ids_are_refused(rows, ids, sizes, message):
+    batch: Batch = [[5, 6, 7], [], []]
+    buffer = rows.buffer(whole(rows, [batch]))
+    epoch = Epoch(buffer, [batch])
+    try:
+        with pytest.raises(RefusedError, match=message):
+            buffer.slots(0, 0, [np.array(some, np.int64) for some in ids], [np.zeros(n, np.uint32) for n in sizes])
+    finally:
+        epoch.close()
