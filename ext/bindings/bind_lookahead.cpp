@@ -52,6 +52,54 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
+/// Rows of a batch, table by table; those of the ssd tier lie in `slots` of the arena, in the order of their ids.
+std::vector<GatherStats> gather_tables(const SlotArena& arena, std::span<const uint32_t> slots,
+                                       const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                       const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
+  TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
+                 "tables, ids, outs: expected as many of each");
+  std::vector<RowsTarget> targets;
+  std::vector<size_t> cold;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TieredTable& table = tables[t]->table;
+    const std::span<const int64_t> wanted = ids[t];
+    targets.push_back(checked_target(table, wanted, outs[t]));
+    cold.push_back(static_cast<size_t>(
+        std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; })));
+  }
+  TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == slots.size(),
+                 "ids: expected those that the batch was planned with");
+  std::vector<GatherStats> stats;
+  for (size_t t = 0, at = 0; t < tables.size(); ++t) {
+    stats.push_back(
+        tiering::gather(tables[t]->table, ids[t], slots.subspan(at, cold[t]), arena, targets[t].data, threads));
+    at += cold[t];
+  }
+  return stats;
+}
+
+/// The same by a process that maps the arena and was told the slots.
+std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
+                                           const Values<const uint32_t, "slots">& slots,
+                                           const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                           const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
+  const std::span<const std::byte> memory = arena;
+  const std::span<const uint32_t> given = slots;
+  const SlotArena known(memory.data(), slot_pools(pools));
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(),
+                 "arena: expected " + std::to_string(known.bytes()) + " bytes, found " + std::to_string(memory.size()));
+  for (const uint32_t slot : given)
+    TIERING_EXPECT(slot < known.slots(), "slots: expected some of 0.." + std::to_string(known.slots() - 1) +
+                                             ", found " + std::to_string(slot));
+  return gather_tables(known, given, tables, ids, outs, threads);
+}
+
+Buffer<uint32_t> copied(std::span<const uint32_t> values) {
+  Buffer<uint32_t> copy(static_cast<int64_t>(values.size()));
+  std::copy(values.begin(), values.end(), copy.data());
+  return copy;
+}
+
 /// A buffer together with the arrays it points to.
 struct BoundBuffer {
   Values<std::byte, "arena"> arena;
@@ -61,41 +109,32 @@ struct BoundBuffer {
 
   bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
 
-  /// Throws InputError where tables or targets are not those of the rows. Returns how many rows of each lie on SSD.
-  std::vector<size_t> check(const std::vector<const BoundTable*>& tables, const IdLists& ids,
-                            const std::vector<Argument<RowsTarget, "out">>& outs) const {
+  bool add_rows(const Values<const uint32_t, "rows">& rows) {
+    const std::span<const uint32_t> given = rows;
+    const uint32_t count = buffer->rows().count();
+    for (const uint32_t row : given)
+      TIERING_EXPECT(row < count, "rows: expected some of 0.." + std::to_string(int64_t{count} - 1) + ", found " +
+                                      std::to_string(row));
+    return buffer->add({given.begin(), given.end()});
+  }
+
+  /// Throws InputError where tables are not those of the rows.
+  void check(const std::vector<const BoundTable*>& tables) const {
     const auto& known = buffer->rows().tables();
-    TIERING_EXPECT(tables.size() == known.size() && ids.size() == known.size() && outs.size() == known.size(),
-                   "tables, ids, outs: expected " + std::to_string(known.size()) + " of each");
-    std::vector<size_t> cold;
+    TIERING_EXPECT(tables.size() == known.size(), "tables: expected " + std::to_string(known.size()));
     for (size_t t = 0; t < known.size(); ++t) {
       const TieredTable& table = tables[t]->table;
       TIERING_EXPECT(table.row_bytes == known[t].row_bytes && table.ranges.cpu_end == begins[t] &&
                          table.ranges.num_rows - begins[t] == known[t].rows,
                      "tables: expected those that the buffer was made for, in their order");
-      const std::span<const int64_t> wanted = ids[t];
-      checked_target(table, wanted, outs[t]);
-      cold.push_back(static_cast<size_t>(
-          std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; })));
     }
-    return cold;
   }
 
   /// Rows of batch `batch`, table by table, as add() got it.
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-    const std::vector<size_t> cold = check(tables, ids, outs);
-    const std::span<const uint32_t> slots = buffer->wait(batch);
-    TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == slots.size(),
-                   "ids: expected those that the batch was planned with");
-    std::vector<GatherStats> stats;
-    for (size_t t = 0, at = 0; t < tables.size(); ++t) {
-      const TieredTable& table = tables[t]->table;
-      const std::span<const int64_t> wanted = ids[t];
-      const RowsTarget out = checked_target(table, wanted, outs[t]);
-      stats.push_back(tiering::gather(table, wanted, slots.subspan(at, cold[t]), *buffer, out.data, threads));
-      at += cold[t];
-    }
+    check(tables);
+    auto stats = gather_tables(buffer->slots(), buffer->wait(batch), tables, ids, outs, threads);
     buffer->release(batch);
     return stats;
   }
@@ -154,10 +193,7 @@ Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_by
 
 Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
                                 const IdLists& ids) {
-  const auto found = rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins);
-  Buffer<uint32_t> rows(static_cast<int64_t>(found.size()));
-  std::copy(found.begin(), found.end(), rows.data());
-  return rows;
+  return copied(rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins));
 }
 
 }  // namespace
@@ -171,6 +207,8 @@ void bind_lookahead(nb::module_& m) {
       "images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
   m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
+  m.def("gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "tables"_a, "ids"_a, "outs"_a,
+        "threads"_a = 1, Release());
   m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
         "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
 
@@ -197,6 +235,7 @@ void bind_lookahead(nb::module_& m) {
           },
           "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
       .def("add", &BoundBuffer::add, "ids"_a, Release())
+      .def("add_rows", &BoundBuffer::add_rows, "rows"_a, Release())
       .def(
           "end", [](BoundBuffer& self) { return self.buffer->end(); }, Release())
       .def(
@@ -210,6 +249,11 @@ void bind_lookahead(nb::module_& m) {
             self.buffer->release(batch);
           },
           "batch"_a, Release())
+      .def(
+          "take", [](BoundBuffer& self, int64_t batch) { return copied(self.buffer->wait(batch)); }, "batch"_a,
+          Release())
+      .def(
+          "release", [](BoundBuffer& self, int64_t batch) { self.buffer->release(batch); }, "batch"_a, Release())
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
       .def(
           "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())

@@ -18,9 +18,9 @@ from tiering.formats.layout import Layout
 from tiering.loader.gather import TieredFeatures, same_layout
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
-from tiering.loader.gpu.peers import find_group
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
+from tiering.loader.peers import find_group
 from tiering.loader.process import ForkLock
 from tiering.loader.ssd_buffer import SsdBuffer
 

@@ -22,9 +22,9 @@ from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures, promoted_bytes
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.gpu.peers import find_group
 from tiering.loader.lookahead import Lookahead, sample_bytes
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
+from tiering.loader.peers import find_group
 from tiering.loader.process import require_torch
 from tiering.loader.ranks import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer

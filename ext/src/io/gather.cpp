@@ -18,7 +18,7 @@
 #include <string>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
-#include <tiering/lookahead/row_buffer.hpp>
+#include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
 #include <vector>
@@ -195,7 +195,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
 }
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
-                   const RowBuffer& buffer, std::byte* out, int threads) {
+                   const SlotArena& arena, std::byte* out, int threads) {
   GatherStats stats;
   classify(table, ids, stats);
   TIERING_EXPECT(stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
@@ -213,7 +213,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
         auto slot = slots.begin() + before[static_cast<size_t>(b)];
         copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
           const std::byte* const row = memory_row(table, ids[size_t(i)]);
-          return row != nullptr ? row : buffer.slot(*slot++);
+          return row != nullptr ? row : arena.slot(*slot++);
         });
       },
       [] {});

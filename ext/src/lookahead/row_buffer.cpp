@@ -60,6 +60,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       options_(std::move(options)),
       checksums_(std::move(checksums)),
       arena_(arena),
+      slots_(arena, pools),
       plan_(rows_, pools) {
   TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
@@ -102,6 +103,7 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
     error_ = nullptr;
     bad_page_ = kNoPage;
     added_ = released_ = 0;
+    released_early_.clear();
     ended_ = false;
     owner_ = getpid();
   }
@@ -254,7 +256,7 @@ std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
   for (;;) {
     if (error_) std::rethrow_exception(error_);
     TIERING_EXPECT(running_, "the epoch was ended");
-    TIERING_EXPECT(batch >= released_ && !(ended_ && batch >= added_),
+    TIERING_EXPECT(batch >= released_ && !released_early_.contains(batch) && !(ended_ && batch >= added_),
                    "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
                        std::to_string(added_ - 1));
     for (const auto& flight : flights_)
@@ -268,7 +270,8 @@ std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
 
 void RowBuffer::release(int64_t batch) {
   const std::lock_guard lock(mutex_);
-  released_ = batch + 1;
+  released_early_.insert(batch);
+  while (released_early_.erase(released_) > 0) ++released_;
   for (const auto& flight : flights_)
     if (const int64_t at = base_ + batch - flight->round.first; at >= 0 && base_ + batch < flight->round.last)
       flight->round.batch_slots[static_cast<size_t>(at)] = {};

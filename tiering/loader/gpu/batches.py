@@ -23,8 +23,8 @@ from tiering.loader.batches import Batch, sampled_batch
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.gather import GpuFeatures
-from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.options import Gatherable
+from tiering.loader.peers import PeerGroup
 from tiering.sampling import EpochPlan, NeighborSampler, Sampler
 
 if TYPE_CHECKING:

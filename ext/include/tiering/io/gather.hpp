@@ -80,10 +80,10 @@ struct GatherStats {
 /// written; IoError when a read fails (the contents of `out` are then unspecified).
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
 
-class RowBuffer;
+class SlotArena;
 
-/// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids.
+/// The same where rows of the ssd tier are in a buffer's slots: `slots` says in which, in the order of their ids.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
-                   const RowBuffer& buffer, std::byte* out, int threads);
+                   const SlotArena& arena, std::byte* out, int threads);
 
 }  // namespace tiering

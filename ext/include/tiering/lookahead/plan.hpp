@@ -10,6 +10,7 @@
 #include <deque>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 #include <vector>
 
@@ -26,12 +27,6 @@ struct Round {
   std::vector<uint32_t> slots{};  ///< where each goes
   std::vector<int64_t> after{};   ///< batches that must be done with the slot before: all before this number
   std::vector<std::vector<uint32_t>> batch_slots{};  ///< per batch: the slot of each row, in the order they were given
-};
-
-/// Slots of one size: those of all tables with rows of so many bytes.
-struct SlotPool {
-  int64_t row_bytes = 0;
-  int64_t slots = 0;
 };
 
 class LookaheadPlan {

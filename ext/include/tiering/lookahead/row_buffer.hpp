@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -40,7 +41,7 @@ struct BufferCounters {
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
-/// by one thread, wait() and release() for each batch in order by another, and cancel() when both have come to an end.
+/// by one thread, wait() and release() for each batch by others, and cancel() when all have come to an end.
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
@@ -69,11 +70,13 @@ class RowBuffer {
   /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
   /// given. The caller copies them, then calls release(), which ends the list too. Throws what readers met.
   std::span<const uint32_t> wait(int64_t batch);
-  /// Batch `batch` needs its slots no more; batches are released in order.
+  /// Batch `batch` needs its slots no more. Those who take turns waiting for batches may release them in any order; a
+  /// slot is filled again when every batch up to the last that uses it was released.
   void release(int64_t batch);
 
   const SsdRows& rows() const noexcept { return rows_; }
-  const std::byte* slot(uint32_t slot) const noexcept { return arena_ + plan_.slot_offset(slot); }
+  const SlotArena& slots() const noexcept { return slots_; }
+  const std::byte* slot(uint32_t slot) const noexcept { return slots_.slot(slot); }
   const LookaheadPlan& plan() const noexcept { return plan_; }
   BufferCounters counters() const;
   void reset_counters();
@@ -103,13 +106,15 @@ class RowBuffer {
   BufferOptions options_;
   PageChecksums checksums_;
   std::byte* arena_;
+  SlotArena slots_;      ///< of the arena, for those who read
   std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
   LookaheadPlan plan_;
   mutable std::mutex mutex_;  ///< guards the rest
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
   int64_t base_ = 0;                             ///< the plan's number of batch 0
-  int64_t added_ = 0, released_ = 0;             ///< batches of this epoch
+  int64_t added_ = 0, released_ = 0;             ///< batches of this epoch; all before `released_` were released
+  std::set<int64_t> released_early_;             ///< others that were released
   int64_t most_waiting_ = 0;                     ///< batches added and not planned
   int64_t gap_ = 0;
   int64_t changes_ = 0;  ///< counts what may let another round be planned
