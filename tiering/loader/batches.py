@@ -189,11 +189,11 @@ class HostBatches:
         batches side by side, then extraction.
         """
 
-        def sample(place: int) -> SampledBatch:
-            return self.sampler.sample(plan[order[place]], epoch=epoch, batch=order[place])
+        def draw(batch: int) -> SampledBatch:
+            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
 
-        with nullcontext() if self.lookahead is None else self.lookahead.epoch(len(order), sample) as ahead:
-            sampling = Stage("sampling", lambda place: (place, sample(place)), self.workers)
+        with nullcontext() if self.lookahead is None else self.lookahead.epoch(epoch, order, len(plan), draw) as ahead:
+            sampling = Stage("sampling", lambda place: (place, draw(order[place])), self.workers)
             if ahead is not None:
                 drawn = ahead.sample
                 sampling = Stage("sampling", lambda place: (place, drawn(place)), self.workers, ahead.give_up)

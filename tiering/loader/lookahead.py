@@ -24,7 +24,10 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
+from tiering.loader.buffer_client import BufferClient, ClientEpoch
+from tiering.loader.buffer_server import BufferServer, Key
 from tiering.loader.gather import TieredFeatures
+from tiering.loader.machine import MachineRanks
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
 from tiering.loader.ssd import MAX_READ
@@ -38,6 +41,8 @@ from tiering.units import format_bytes, format_count
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 Sample = Callable[[int], SampledBatch]
+Reading = native.RowBuffer | ClientEpoch
+"""What takes the rows of batches: the core's buffer, or the way to that of another process."""
 
 _SLACK = 1.25
 """A batch may need so many times what the largest of those sampled needs."""
@@ -62,6 +67,11 @@ class Lookahead:
         Memory of batches that are ready or in the consumer's hands.
     shared
         Buffers of the open layout: loaders with the same memory, such as those of training and validation, have one.
+    machine
+        Ranks that have one buffer together; `budget` and `output_bytes` are of all of them then. The first owns it and
+        reads for all.
+    drop_last
+        How batches are shared among ranks; see `tiering.loader.ranks.Rank.batches`.
     """
 
     def __init__(
@@ -75,40 +85,92 @@ class Lookahead:
         workers: int,
         threads: int,
         shared: MutableMapping[Any, SsdBuffer],
+        machine: MachineRanks | None = None,
+        drop_last: bool = False,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features = layout, dict(features)
-        self._reading, self._memory, self._budget = reading, memory, budget
+        self._reading_options, self._memory, self._budget = reading, memory, budget
         self._outputs, self._workers, self._threads = output_bytes, workers, threads
         self.choice: Choice | None = None
         """What was chosen; ``None`` before the first epoch."""
         self.speed: DiskSpeed | None = None
         """The model of the disks; ``None`` before the first epoch."""
-        self.buffer: SsdBuffer | None = None
-        """The buffer; ``None`` before the first epoch."""
+        self.buffer: SsdBuffer | BufferClient | None = None
+        """The buffer, or the way to that of the owner; ``None`` before the first epoch."""
         self._kept_bytes = 0
-        self._shared, self._key = shared, (reading, memory.memory, *self.tables.types)
-        self._lock = ForkLock()
+        self._shared = shared
+        self._key = (reading, memory.memory, *self.tables.types, None if machine is None else machine.group)
+        self._lock, self._machine, self._drop_last = ForkLock(), machine, drop_last
+        self._server: BufferServer | None = None
+        self._client: BufferClient | None = None
+        if machine is not None:
+            self._server = BufferServer(machine) if machine.own == 0 else None
+            address = machine.told_by_owner("" if self._server is None else self._server.address)
+            self._client = BufferClient(machine, address, self.tables, features)
 
     @contextmanager
-    def epoch(self, count: int, sample: Sample) -> Iterator[Epoch | None]:
+    def epoch(self, epoch: int, order: Sequence[int], whole: int, draw: Sample) -> Iterator[Epoch | None]:
         """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
 
-        `sample` makes batch 0, 1, .. below `count`.
+        `order`: numbers of the batches of this process among the `whole` of the epoch; `draw` makes one of them.
         """
-        with self._lock:
-            trial = self._prepare(count, sample) if self.choice is None else {}
-        assert self.choice is not None and self.buffer is not None
-        with self.buffer.epoch(self.choice) as reading:
+
+        def sample(place: int) -> SampledBatch:
+            return draw(order[place])
+
+        if self._machine is not None and self._machine.group.pid != os.getpid():
+            warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
+            yield None
+            return
+        with self._reading(epoch, len(order), whole, sample, draw) as (reading, trial):
             if reading is None:
                 warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
-            run = Epoch(self, reading, count, sample, trial)
+            run = Epoch(self, reading, len(order), sample, trial)
             try:
                 yield run
             finally:
                 run.stop()
+
+    @contextmanager
+    def _reading(
+        self, epoch: int, count: int, whole: int, sample: Sample, draw: Sample
+    ) -> Iterator[tuple[Reading | None, dict[int, SampledBatch]]]:
+        """An epoch of the buffer, and what was sampled to choose it by."""
+        if self._client is None:
+            with self._lock:
+                trial = self._prepare(count, sample) if self.choice is None else {}
+            assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
+            with self.buffer.epoch(self.choice) as reading:
+                yield reading, trial
+            return
+        key, trial = self._client.key(epoch), {}
+        if self._server is not None:
+            with self._lock:
+                trial = self._offer(self._server, self._client, key, whole, draw) if self.choice is None else {}
+        with self._client.epoch(key) as shared:
+            self.choice, self.buffer, self._kept_bytes = self._client.choice, self._client, self._client.kept_bytes
+            yield shared, trial
+
+    def _offer(
+        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Sample
+    ) -> dict[int, SampledBatch]:
+        """Choose for the batches of all ranks of this machine, in the order in which they come, and make their buffer.
+        Returns what was sampled of this rank's own.
+        """
+        assert self._machine is not None
+        ranks, order = self._machine.size, self._machine.interleaved(whole, self._drop_last)
+        try:
+            trial = self._prepare(len(order), lambda place: draw(order[place]))
+        except BaseException as error:
+            server.refuse(key, error)
+            raise
+        assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
+        client.adopt(self.buffer.arena, self.buffer.descriptor)
+        server.offer(self.buffer, self.choice, self._kept_bytes // ranks)
+        return {place // ranks: sampled for place, sampled in trial.items() if place % ranks == 0}
 
     @property
     def workers(self) -> int:
@@ -151,7 +213,7 @@ class Lookahead:
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
         self.choice = choose(tables, pools, rows, self.speed, windows, most)
         if buffer is None:
-            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading)
+            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading_options, self._machine is not None)
             self._shared[self._key] = buffer
         self.buffer = buffer
         _log.info(
@@ -170,13 +232,13 @@ class Lookahead:
         `largest`: rows of a batch, by their bytes; `sizes`: those of all that were sampled; `known`: bytes for the rows
         of batches to come.
         """
-        tables = self.tables
+        tables, ranks = self.tables, 1 if self._machine is None else self._machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
         overhead = {
             "outputs": self._outputs,
-            "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
-            "reads": native.buffer_staging_bytes(tables.images, int(self._reading.depth), MAX_READ),
+            "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
+            "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
             "batches to come": 2 * known,
         }
@@ -209,7 +271,7 @@ class Epoch:
     """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it."""
 
     def __init__(
-        self, ahead: Lookahead, buffer: native.RowBuffer, count: int, sample: Sample, trial: dict[int, SampledBatch]
+        self, ahead: Lookahead, buffer: Reading, count: int, sample: Sample, trial: dict[int, SampledBatch]
     ) -> None:
         self._ahead, self._buffer, self._count, self._draw = ahead, buffer, count, sample
         self._kept = dict(trial)

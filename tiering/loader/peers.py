@@ -76,7 +76,7 @@ class PeerGroup:
     def __init__(self, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> None:
         if not 0 <= rank < size:
             raise InputError(f"peers: expected a rank of 0 to {size - 1}, found {rank}")
-        self.rank, self.size, self.timeout = rank, size, timeout
+        self.rank, self.size, self.timeout, self.pid = rank, size, timeout, os.getpid()
         self._store = store
         self._members: dict[int, Process] = {}
         self._post(f"member/{rank}", [os.getpid(), _start(os.getpid())])

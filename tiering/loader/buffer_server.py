@@ -1,0 +1,397 @@
+"""The owner's side of a buffer that the ranks of one machine share: takes the rows that their batches need, fills the
+buffer in the order of the batches of all, and says where rows lie.
+
+The owner, like every other rank, is a client of it (`tiering.loader.buffer_client`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.errors import CapabilityError, DeviceError
+from tiering.loader.channel import Channel, listen
+from tiering.loader.machine import MachineRanks
+from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.lookahead.choice import Choice
+
+_log = logging.getLogger("tiering.loader")
+_WATCH_SECONDS = 1.0
+_PATIENCE = 60.0
+"""Seconds until a warning says which ranks do not begin an epoch, and in which the owner, at its end, waits for others."""
+Key = tuple[int, int]
+"""An epoch's number, and how many times it was begun before."""
+
+
+@dataclass
+class Member:
+    """One rank in an epoch."""
+
+    number: int
+    feed: Channel
+    """Where it says what it needs."""
+    rows: deque[npt.NDArray[np.uint32]] = field(default_factory=deque)
+    """Of its next batches, not yet in the plan."""
+    batches: deque[int] = field(default_factory=deque)
+    """Numbers in the plan of its batches that are not released."""
+    adding: bool = False
+    """Whether a batch of it is on its way into the plan."""
+    ended: bool = False
+    """Whether it has said what all its batches need."""
+    left: bool = False
+    """Whether it wants no batch any more."""
+    completed: bool = False
+    """Whether it had all its batches when it left."""
+    gone: bool = False
+    """Whether nothing of it is in the plan any more."""
+    giving: threading.Thread | None = None
+    """Tells it where rows lie."""
+
+
+@dataclass
+class Run:
+    """One epoch of all ranks."""
+
+    key: Key
+    since: float = field(default_factory=time.monotonic)
+    warned: float = field(default_factory=time.monotonic)
+    members: dict[int, Member] = field(default_factory=dict)
+    started: bool = False
+    core: native.RowBuffer | None = None
+    error: Exception | None = None
+    fed: bool = False
+    """Whether no batch is added any more."""
+    added: int = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all ranks are done with it."""
+        return all(member.gone for member in self.members.values())
+
+
+class BufferServer:
+    """Listens for the ranks of this machine, as long as the loader that owns it lives and epochs are under way."""
+
+    def __init__(self, machine: MachineRanks) -> None:
+        self._serving = Serving(machine)
+        self.address = self._serving.address
+        """Where ranks connect."""
+        weakref.finalize(self, self._serving.close).atexit = False
+        threading.Thread(target=self._serving.accept, name="tiering-buffer-server", daemon=True).start()
+
+    def offer(self, buffer: SsdBuffer, choice: Choice, kept_bytes: int) -> None:
+        """Fill this buffer in epochs from now on."""
+        self._serving.offered = (buffer, choice, kept_bytes)
+
+    def refuse(self, key: Key, error: BaseException) -> None:
+        """Tell the ranks that begin this epoch why there is none."""
+        self._serving.fail(self._serving.run(key), error)
+
+
+class Serving:
+    """What the threads of a server have in common; `changed` guards all of it."""
+
+    def __init__(self, machine: MachineRanks) -> None:
+        self.machine, self.changed = machine, threading.Condition()
+        self.offered: tuple[SsdBuffer, Choice, int] | None = None
+        self._listener, self.address = listen()
+        self._runs: dict[Key, Run] = {}
+        self._closing, self._process = False, os.getpid()
+        _serving.add(self)
+
+    def run(self, key: Key) -> Run:
+        """The epoch of this key, which begins with the first rank that asks."""
+        with self.changed:
+            return self._runs.setdefault(key, Run(key))
+
+    def fail(self, run: Run, error: BaseException) -> None:
+        """End an epoch for all ranks; the first error counts."""
+        with self.changed:
+            if run.error is None:
+                run.error = error if isinstance(error, Exception) else CapabilityError(f"{type(error).__name__}")
+            members = list(run.members.values())
+            core = run.core
+            self.changed.notify_all()
+        if core is not None:
+            core.stop()
+        for member in members:
+            _tell(member.feed, _told(run.error))
+
+    def close(self) -> None:
+        """Stop listening, once epochs that are under way have ended."""
+        if self._process != os.getpid():  # a fork, which has no such threads and may find the condition taken
+            return
+        with self.changed:
+            self._closing = True
+            self.changed.notify_all()
+
+    def accept(self) -> None:
+        """Take connections of this machine's ranks, and nobody else's; look after those that do not come."""
+        processes = {self.machine.group.process(k).pid: k for k in range(self.machine.size)}
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        while not self._is_over():
+            if not poll.poll(_WATCH_SECONDS * 1000):
+                self._watch()
+                continue
+            channel = Channel(self._listener.accept()[0])
+            member = processes.get(channel.peer)
+            if member is None:
+                channel.close()
+                continue
+            threading.Thread(target=self._serve, args=(channel, member), name="tiering-rank", daemon=True).start()
+        self._listener.close()
+
+    def _is_over(self) -> bool:
+        with self.changed:
+            return self._closing and not any(run.started for run in self._runs.values())
+
+    def _watch(self) -> None:
+        """Fail epochs that wait for a process that has ended; say once a minute whom others wait for."""
+        with self.changed:
+            waiting = [run for run in self._runs.values() if run.members and not run.started and run.error is None]
+        for run in waiting:
+            missing = [k for k in range(self.machine.size) if k not in run.members]
+            for k in missing:
+                if not self.machine.is_alive(k):
+                    self.fail(run, self.machine.ended(k, f"and does not begin epoch {run.key[0]}"))
+            if missing and time.monotonic() - run.warned > _PATIENCE:
+                run.warned = time.monotonic()
+                names = ", ".join(self.machine.name(k) for k in missing)
+                _log.warning(
+                    "epoch %d: after %.0f s the other ranks still wait for %s to begin it", run.key[0],
+                    time.monotonic() - run.since, names,
+                )  # fmt: skip
+
+    def _serve(self, channel: Channel, number: int) -> None:
+        try:
+            header, _ = channel.receive(lambda: self._expect_alive(number))
+            run = self.run((int(header["epoch"]), int(header["turn"])))
+            if header["wants"] == "slots":
+                with self.changed:
+                    member = run.members[number]
+                    if member.left:
+                        return
+                    member.giving = threading.current_thread()
+                self._give(run, member, channel)
+            else:
+                self._feed(run, Member(number, channel))
+        except (EOFError, OSError, DeviceError):
+            pass  # whoever feeds an epoch says so
+        finally:
+            channel.close()
+
+    def _expect_alive(self, number: int) -> None:
+        if not self.machine.is_alive(number):
+            raise self.machine.ended(number, "")
+
+    def _feed(self, run: Run, member: Member) -> None:
+        """Take what a rank needs, until it leaves the epoch or ends."""
+        with self.changed:
+            run.members[member.number] = member
+            refused = run.error
+            begins = len(run.members) == self.machine.size and refused is None
+            run.started = run.started or begins
+        if begins:
+            threading.Thread(target=self._carry_out, args=(run,), name="tiering-merge", daemon=True).start()
+        if refused is not None:
+            _tell(member.feed, _told(refused))
+        try:
+            while self._take(member, *member.feed.receive(lambda: self._expect_alive(member.number))):
+                pass
+        except (EOFError, OSError, DeviceError):
+            self.fail(run, self.machine.ended(member.number, f"in the middle of epoch {run.key[0]}"))
+        with self.changed:
+            member.left = True
+            self.changed.notify_all()
+        if member.giving is not None:
+            member.giving.join()
+        member.completed = member.ended and not member.batches
+        self._drain(run, member)
+        with self.changed:
+            member.gone = True
+            if not run.started and len(run.members) == self.machine.size and run.finished:
+                self._runs.pop(run.key, None)
+            self.changed.notify_all()
+
+    def _take(self, member: Member, header: dict[str, Any], payload: bytes) -> bool:
+        """A message of a rank. False: it leaves."""
+        with self.changed:
+            if header["says"] == "rows":
+                member.rows.append(np.frombuffer(payload, np.uint32))
+            member.ended = member.ended or header["says"] == "end"
+            self.changed.notify_all()
+        return str(header["says"]) != "leave"
+
+    def _drain(self, run: Run, member: Member) -> None:
+        """Give slots back that wait for a rank that has left, as their rows arrive."""
+        while run.core is not None:
+            with self.changed:
+                self.changed.wait_for(lambda: member.batches or not member.adding or run.error)
+                if run.error is not None or not member.batches:
+                    return
+                batch = member.batches.popleft()
+            try:
+                run.core.wait(batch)  # and releases it
+            except (OSError, ValueError):
+                return
+
+    def _carry_out(self, run: Run) -> None:
+        """One epoch, from the moment that all ranks have begun it to the last that leaves."""
+        assert self.offered is not None
+        buffer, choice, kept_bytes = self.offered
+        try:
+            with buffer.epoch(choice) as core:
+                run.core = core
+                opened = {
+                    "alone": core is None, "pools": buffer.pools, "choice": vars(choice), "kept_bytes": kept_bytes,
+                    "arena": buffer.arena.size,
+                }  # fmt: skip
+                for member in run.members.values():
+                    with suppress(OSError):
+                        member.feed.send(opened, descriptor=buffer.descriptor)
+                try:
+                    if core is not None:
+                        self._merge(run, core)
+                except (OSError, ValueError) as error:
+                    self.fail(run, error)
+                with self.changed:
+                    run.fed = True
+                    self.changed.notify_all()
+                    self.changed.wait_for(lambda: run.finished)
+        except Exception as error:
+            self.fail(run, error)
+        with self.changed:
+            self.changed.wait_for(lambda: run.finished)
+            self._runs.pop(run.key, None)
+            run.core = None
+            self.changed.notify_all()
+
+    def _merge(self, run: Run, core: native.RowBuffer) -> None:
+        """Plan batch i of every rank before batch i + 1 of any: whoever waits for the others at each step of training
+        finds that what they need for it comes first.
+        """
+        members = [run.members[number] for number in sorted(run.members)]
+        while members and run.error is None:
+            members = [member for member in members if self._has_next(run, member)]
+            for member in members:
+                if not self._add_next(run, core, member):
+                    return  # readers met an error, which those hear who wait for rows, or the epoch was stopped
+        core.end()
+
+    def _has_next(self, run: Run, member: Member) -> bool:
+        """Wait for what the next batch of a rank needs. False: there is none."""
+        with self.changed:
+            self.changed.wait_for(lambda: member.rows or member.ended or member.left or run.error)
+            return bool(member.rows) and not member.left
+
+    def _add_next(self, run: Run, core: native.RowBuffer, member: Member) -> bool:
+        """Plan the next batch of a rank, where it has not left. False: the core takes none any more."""
+        with self.changed:
+            if member.left:
+                return True
+            rows, member.adding = member.rows.popleft(), True
+        more = core.add_rows(rows)
+        with self.changed:
+            member.adding = False
+            if more:
+                member.batches.append(run.added)
+                run.added += 1
+            self.changed.notify_all()
+        if more:
+            _tell(member.feed, {"planned": 1})
+        return more
+
+    def _give(self, run: Run, member: Member, channel: Channel) -> None:
+        """Tell a rank where the rows of its batches lie, one batch after the other."""
+        assert self.offered is not None
+        buffer, held = self.offered[0], -1
+        try:
+            while True:
+                header, _ = channel.receive(lambda: self._expect_alive(member.number))
+                if header["wants"] == "release":
+                    self._release(run, member)
+                    held = -1
+                    continue
+                held, slots = self._slots(run, member, buffer)
+                counters = buffer.counters()
+                channel.send({"slots": len(slots), "counters": counters}, slots.view(np.uint8).data)
+        except RefusalError as refused:
+            _tell(channel, _told(refused.error))
+        finally:
+            if held >= 0 and run.core is not None:
+                self._release(run, member)
+
+    def _slots(self, run: Run, member: Member, buffer: SsdBuffer) -> tuple[int, npt.NDArray[np.uint32]]:
+        with self.changed:
+            self.changed.wait_for(lambda: member.batches or member.left or run.error or run.fed)
+            batch = member.batches[0] if member.batches else run.added  # where it was not added, the core says why
+        assert run.core is not None
+        try:
+            if run.error is not None:
+                raise run.error
+            with buffer.errors():
+                return batch, run.core.take(batch)
+        except Exception as error:
+            raise RefusalError(run.error or error) from error
+
+    def _release(self, run: Run, member: Member) -> None:
+        with self.changed:
+            batch = member.batches.popleft()
+        assert run.core is not None
+        run.core.release(batch)
+
+    def end_with_interpreter(self) -> None:
+        """Where the owner came to the end of its epochs, let the others come to theirs; then end the core's threads."""
+        if self._process != os.getpid():
+            return
+        with self.changed:
+            runs = [run for run in self._runs.values() if run.core is not None]
+            for run in runs:
+                if run.members[self.machine.own].completed:
+                    self.changed.wait_for(lambda run=run: run.finished or run.error, _PATIENCE)  # type: ignore[misc]
+        for run in runs:
+            if (core := run.core) is not None:
+                self.fail(run, self.machine.ended(self.machine.own, f"in the middle of epoch {run.key[0]}"))
+                core.cancel()
+
+
+class RefusalError(Exception):
+    """Rows of a batch cannot be had."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    text = str(error)
+    return {"error": type(error).__name__, "message": text, "errno": getattr(error, "errno", None)}
+
+
+def _tell(channel: Channel, header: dict[str, Any]) -> None:
+    """Send to who may be gone."""
+    with suppress(OSError):
+        channel.send(header)
+
+
+_serving: weakref.WeakSet[Serving] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for serving in list(_serving):
+        serving.end_with_interpreter()
