@@ -31,7 +31,7 @@ from tiering.lookahead.choice import Choice
 _log = logging.getLogger("tiering.loader")
 _WATCH_SECONDS = 1.0
 _PATIENCE = 60.0
-"""Seconds until a warning says which ranks do not begin an epoch, and in which the owner, at its end, waits for others."""
+"""Seconds until a warning says which ranks do not begin an epoch; the owner, at its end, waits as long for others."""
 Key = tuple[int, int]
 """An epoch's number, and how many times it was begun before."""
 
