@@ -119,7 +119,7 @@ def test_ranks_read_through_one_buffer(layout: Any, options: dict[str, Any], tmp
         kinds = ranks.all("open", 60)
         assert kinds == ["look-ahead"] * size
         for epoch in (0, 1):
-            expect_epoch(ranks.all("epoch", epoch), batches_alone(layout, options, epoch), size)
+            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), size)
         mappings = ranks.all("mappings")
         assert all(set(found) == set(mappings[0]) for found in mappings)  # the same inodes: tiers and slots
         assert "tiering-buffer" in mappings[0].values()
@@ -129,6 +129,7 @@ def test_ranks_read_through_one_buffer(layout: Any, options: dict[str, Any], tmp
         assert sum(c["own"]["batches"] for c in counters) == whole["batches"] == 2 * size * -(-30 // size)
         assert whole["rows_read"] < whole["rows_needed"] <= whole["rows"]
         assert ranks.all("left_over") == [[]] * size
+        assert ranks.all("drop") == [[]] * size
 
 
 def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
@@ -203,6 +204,43 @@ def test_a_rank_that_is_killed_is_named_by_the_others(
         expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
 
 
+def test_an_owner_that_is_done_first_waits_for_the_others(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Its process ends normally, and the other rank still gets its batches."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 700)  # so that nobody waits for slots
+        ranks.all("pause", 0, 1)
+        ranks.ask(0, "go on")
+        assert len(ranks.answer(0)) == 14
+        ranks.lines[0].close()
+        time.sleep(0.3)
+        assert ranks.processes[0].is_alive()
+        ranks.ask(1, "go on")
+        assert len(ranks.answer(1)) == 14
+        ranks.processes[0].join(20)
+        assert ranks.processes[0].exitcode == 0
+
+
+def test_an_owner_that_ends_in_the_middle_is_named(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        ranks.all("pause", 0, 1)
+        ranks.lines[0].close()
+        ranks.processes[0].join(20)
+        assert ranks.processes[0].exitcode == 0
+        ranks.ask(1, "go on")
+        kind, message = ranks.answer(1)
+        assert kind == "DeviceError" and f"rank 0 (process {ranks.processes[0].pid})" in message
+
+
+def test_a_fork_of_a_rank_reads_by_itself(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        ranks.all("epoch", 0)
+        ranks.ask(0, "in a fork", 1)
+        assert ranks.answer(0) == 15
+        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+
+
 def test_an_image_that_is_truncated_is_an_error_for_every_rank(
     layout: Any, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -229,9 +267,9 @@ def test_too_little_memory_is_an_error_for_every_rank(layout: Any, options: dict
 
 def test_a_rank_that_does_not_begin_is_named_in_a_warning(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
     with started(2, layout.path, tmp_path, options) as ranks:
-        ranks.all("open", 60, 0.5)  # seconds of patience
+        ranks.all("open", 60, 0.3)  # seconds of patience
         ranks.ask(0, "epoch", 0)
-        time.sleep(2.5)
+        time.sleep(1.6)
         ranks.ask(1, "epoch", 0)
         for rank in range(2):
             assert len(ranks.answer(rank)) == 15

@@ -67,6 +67,33 @@ class RankProcess:
         """Numbers, seeds and rows of an epoch's batches."""
         return [taken(batch) for batch in self.loader.epoch(epoch)]
 
+    def epoch_in_step(self, epoch: int) -> list[Any]:
+        """The same where ranks wait for each other at each batch, as they do to add up gradients."""
+        import torch.distributed as dist
+
+        batches = []
+        for batch in self.loader.epoch(epoch):
+            batches.append(taken(batch))
+            dist.barrier()
+        return batches
+
+    def drop(self) -> list[str]:
+        """Give up the loader; what is left of it."""
+        self.loader = None
+        gc.collect()
+        end = time.monotonic() + 5
+        while (names := [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]) and (
+            time.monotonic() < end
+        ):
+            time.sleep(0.02)
+        return names + [name for name in self.mappings().values() if name == "tiering-buffer"]
+
+    def in_a_fork(self, epoch: int) -> int:
+        """Batches of an epoch in a forked child, which knows no other rank."""
+        from child_process import in_child
+
+        return int(in_child(lambda: len(list(self.loader.epoch(epoch)))))
+
     def break_off(self, epoch: int, after: int) -> list[Any]:
         """The first batches of an epoch."""
         batches = []

@@ -6,80 +6,33 @@ The owner, like every other rank, is a client of it (`tiering.loader.buffer_clie
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import select
 import threading
 import time
 import weakref
-from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import CapabilityError, DeviceError
+from tiering.errors import DeviceError
 from tiering.loader.channel import Channel, listen
 from tiering.loader.machine import MachineRanks
+from tiering.loader.shared_epoch import Key, Member, RefusalError, Run, tell, told
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import Choice
 
 _log = logging.getLogger("tiering.loader")
 _WATCH_SECONDS = 1.0
+_REFUSAL_SECONDS = 10.0
+"""Seconds in which ranks that are late can ask why there is no epoch, though the owner has given up its loader."""
 _PATIENCE = 60.0
 """Seconds until a warning says which ranks do not begin an epoch; the owner, at its end, waits as long for others."""
-Key = tuple[int, int]
-"""An epoch's number, and how many times it was begun before."""
-
-
-@dataclass
-class Member:
-    """One rank in an epoch."""
-
-    number: int
-    feed: Channel
-    """Where it says what it needs."""
-    rows: deque[npt.NDArray[np.uint32]] = field(default_factory=deque)
-    """Of its next batches, not yet in the plan."""
-    batches: deque[int] = field(default_factory=deque)
-    """Numbers in the plan of its batches that are not released."""
-    adding: bool = False
-    """Whether a batch of it is on its way into the plan."""
-    ended: bool = False
-    """Whether it has said what all its batches need."""
-    left: bool = False
-    """Whether it wants no batch any more."""
-    completed: bool = False
-    """Whether it had all its batches when it left."""
-    gone: bool = False
-    """Whether nothing of it is in the plan any more."""
-    giving: threading.Thread | None = None
-    """Tells it where rows lie."""
-
-
-@dataclass
-class Run:
-    """One epoch of all ranks."""
-
-    key: Key
-    since: float = field(default_factory=time.monotonic)
-    warned: float = field(default_factory=time.monotonic)
-    members: dict[int, Member] = field(default_factory=dict)
-    started: bool = False
-    core: native.RowBuffer | None = None
-    error: Exception | None = None
-    fed: bool = False
-    """Whether no batch is added any more."""
-    added: int = 0
-
-    @property
-    def finished(self) -> bool:
-        """Whether all ranks are done with it."""
-        return all(member.gone for member in self.members.values())
 
 
 class BufferServer:
@@ -98,7 +51,9 @@ class BufferServer:
 
     def refuse(self, key: Key, error: BaseException) -> None:
         """Tell the ranks that begin this epoch why there is none."""
-        self._serving.fail(self._serving.run(key), error)
+        run = self._serving.run(key)
+        run.refused = time.monotonic()
+        self._serving.fail(run, error)
 
 
 class Serving:
@@ -111,6 +66,7 @@ class Serving:
         self._runs: dict[Key, Run] = {}
         self._closing, self._process = False, os.getpid()
         _serving.add(self)
+        _stop_with_process()
 
     def run(self, key: Key) -> Run:
         """The epoch of this key, which begins with the first rank that asks."""
@@ -120,15 +76,14 @@ class Serving:
     def fail(self, run: Run, error: BaseException) -> None:
         """End an epoch for all ranks; the first error counts."""
         with self.changed:
-            if run.error is None:
-                run.error = error if isinstance(error, Exception) else CapabilityError(f"{type(error).__name__}")
+            run.error = run.error or told(error)
             members = list(run.members.values())
             core = run.core
             self.changed.notify_all()
         if core is not None:
             core.stop()
         for member in members:
-            _tell(member.feed, _told(run.error))
+            tell(member.feed, run.error)
 
     def close(self) -> None:
         """Stop listening, once epochs that are under way have ended."""
@@ -154,10 +109,19 @@ class Serving:
                 continue
             threading.Thread(target=self._serve, args=(channel, member), name="tiering-rank", daemon=True).start()
         self._listener.close()
+        with self.changed:
+            begun = [run for run in self._runs.values() if run.members]
+        for run in begun:
+            self.fail(run, self.machine.ended(self.machine.own, "or has given up its loader"))
 
     def _is_over(self) -> bool:
         with self.changed:
-            return self._closing and not any(run.started for run in self._runs.values())
+            return self._closing and not self._unheard() and not any(run.started for run in self._runs.values())
+
+    def _unheard(self) -> bool:
+        """Whether a rank may still ask for an epoch that was refused, and is to hear why."""
+        late = time.monotonic() - _REFUSAL_SECONDS
+        return any(run.refused > late and len(run.members) < self.machine.size - 1 for run in self._runs.values())
 
     def _watch(self) -> None:
         """Fail epochs that wait for a process that has ended; say once a minute whom others wait for."""
@@ -208,7 +172,10 @@ class Serving:
         if begins:
             threading.Thread(target=self._carry_out, args=(run,), name="tiering-merge", daemon=True).start()
         if refused is not None:
-            _tell(member.feed, _told(refused))
+            tell(member.feed, refused)
+            with self.changed:
+                self.changed.notify_all()
+        self._watch()
         try:
             while self._take(member, *member.feed.receive(lambda: self._expect_alive(member.number))):
                 pass
@@ -312,7 +279,7 @@ class Serving:
                 run.added += 1
             self.changed.notify_all()
         if more:
-            _tell(member.feed, {"planned": 1})
+            tell(member.feed, {"planned": 1})
         return more
 
     def _give(self, run: Run, member: Member, channel: Channel) -> None:
@@ -330,7 +297,7 @@ class Serving:
                 counters = buffer.counters()
                 channel.send({"slots": len(slots), "counters": counters}, slots.view(np.uint8).data)
         except RefusalError as refused:
-            _tell(channel, _told(refused.error))
+            tell(channel, refused.told)
         finally:
             if held >= 0 and run.core is not None:
                 self._release(run, member)
@@ -339,14 +306,13 @@ class Serving:
         with self.changed:
             self.changed.wait_for(lambda: member.batches or member.left or run.error or run.fed)
             batch = member.batches[0] if member.batches else run.added  # where it was not added, the core says why
-        assert run.core is not None
+        if run.error is not None or run.core is None:
+            raise RefusalError(run.error or {})
         try:
-            if run.error is not None:
-                raise run.error
             with buffer.errors():
                 return batch, run.core.take(batch)
         except Exception as error:
-            raise RefusalError(run.error or error) from error
+            raise RefusalError(run.error or told(error)) from None
 
     def _release(self, run: Run, member: Member) -> None:
         with self.changed:
@@ -359,6 +325,7 @@ class Serving:
         if self._process != os.getpid():
             return
         with self.changed:
+            self.changed.wait_for(lambda: not self._unheard(), _REFUSAL_SECONDS)
             runs = [run for run in self._runs.values() if run.core is not None]
             for run in runs:
                 if run.members[self.machine.own].completed:
@@ -369,29 +336,18 @@ class Serving:
                 core.cancel()
 
 
-class RefusalError(Exception):
-    """Rows of a batch cannot be had."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def _told(error: Exception) -> dict[str, Any]:
-    text = str(error)
-    return {"error": type(error).__name__, "message": text, "errno": getattr(error, "errno", None)}
-
-
-def _tell(channel: Channel, header: dict[str, Any]) -> None:
-    """Send to who may be gone."""
-    with suppress(OSError):
-        channel.send(header)
-
-
 _serving: weakref.WeakSet[Serving] = weakref.WeakSet()
+_stopped_with = 0
 
 
-@atexit.register
+def _stop_with_process() -> None:
+    """End what this process serves when it ends: also one of `multiprocessing`, which knows no `atexit`."""
+    global _stopped_with
+    if _stopped_with != os.getpid():
+        _stopped_with = os.getpid()
+        Finalize(None, _stop_all, exitpriority=0)
+
+
 def _stop_all() -> None:
     for serving in list(_serving):
         serving.end_with_interpreter()

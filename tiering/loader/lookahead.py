@@ -25,11 +25,12 @@ from tiering import native
 from tiering.errors import BudgetError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.buffer_client import BufferClient, ClientEpoch
-from tiering.loader.buffer_server import BufferServer, Key
+from tiering.loader.buffer_server import BufferServer
 from tiering.loader.gather import TieredFeatures
 from tiering.loader.machine import MachineRanks
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
+from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for

@@ -259,11 +259,12 @@ std::span<const uint32_t> RowBuffer::wait(int64_t batch) {
     TIERING_EXPECT(batch >= released_ && !released_early_.contains(batch) && !(ended_ && batch >= added_),
                    "batch " + std::to_string(batch) + ": expected one of " + std::to_string(released_) + ".." +
                        std::to_string(added_ - 1));
-    for (const auto& flight : flights_)
-      if (number >= flight->round.first && number < flight->round.last && flight->done) {
-        counters_.wait_nanoseconds += now() - start;
-        return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
-      }
+    for (const auto& flight : flights_) {
+      if (!flight->done) break;  // rounds before bring rows, too, that the batch finds in the buffer
+      if (number >= flight->round.last) continue;
+      counters_.wait_nanoseconds += now() - start;
+      return flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)];
+    }
     changed_->wait(lock);
   }
 }
