@@ -291,14 +291,16 @@ void RowBuffer::stop() noexcept {
 }
 
 void RowBuffer::cancel() noexcept {
-  if (readers_.empty()) return;
   if (owner_ != getpid()) {
+    if (readers_.empty()) return;
     // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
     // they wait for would be to wait for them.
     static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(readers_)));
     static_cast<void>(changed_.release());
     return;
   }
+  const std::lock_guard ending(ending_);
+  if (readers_.empty()) return;
   stop();
   for (std::thread& reader : readers_) reader.join();
   readers_.clear();

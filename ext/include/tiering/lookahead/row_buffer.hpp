@@ -64,7 +64,7 @@ class RowBuffer {
   bool end();
   /// Lets add(), end() and wait() return, and readers begin nothing new. By anybody.
   void stop() noexcept;
-  /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
+  /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays. By anybody.
   void cancel() noexcept;
 
   /// Waits until the rows of batch `batch` are there, and says where: a slot for each, in the order in which they were
@@ -107,6 +107,7 @@ class RowBuffer {
   PageChecksums checksums_;
   std::byte* arena_;
   SlotArena slots_;      ///< of the arena, for those who read
+  std::mutex ending_;    ///< held while readers are waited for
   std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
   LookaheadPlan plan_;
   mutable std::mutex mutex_;  ///< guards the rest
