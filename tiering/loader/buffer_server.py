@@ -28,7 +28,7 @@ from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import Choice
 
 _log = logging.getLogger("tiering.loader")
-_WATCH_SECONDS = 1.0
+_WATCH_SECONDS = 0.25
 _REFUSAL_SECONDS = 10.0
 """Seconds in which ranks that are late can ask why there is no epoch, though the owner has given up its loader."""
 _PATIENCE = 60.0
