@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
+"""Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
+
 
 def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any]) -> None:
     """Carry out orders until the line is closed; an error is answered by its kind and text."""
@@ -19,7 +22,7 @@ def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict
 
     faulthandler.dump_traceback_later(90, exit=True)
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
-    process = RankProcess(line, path, options)
+    process = RankProcess(line, path, size, options)
     while True:
         try:
             order, *arguments = line.recv()
@@ -37,10 +40,10 @@ def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict
 class RankProcess:
     """One rank and its loader."""
 
-    def __init__(self, line: Any, path: str, options: dict[str, Any]) -> None:
+    def __init__(self, line: Any, path: str, size: int, options: dict[str, Any]) -> None:
         from tiering.loader import open_layout
 
-        self.layout, self.options = open_layout(path), options
+        self.layout, self.size, self.options = open_layout(path), size, options
         self.loader: Any = None
         self.running: Any = None
         self.log: list[str] = []
@@ -50,7 +53,7 @@ class RankProcess:
 
     def open(self, rows: int | None, patience: float | None = None, more: dict[str, Any] | None = None) -> str:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
-        from tight_memory import ROW_BYTES, least_memory, spare
+        from tight_memory import ROW_BYTES, spare
 
         from tiering.loader import buffer_server
 
@@ -59,7 +62,7 @@ class RankProcess:
         options = {**self.options, **(more or {})}
         nbytes = 1
         if rows is not None:  # a tenth of the memory is for batches to come
-            nbytes = int((least_memory(self.layout, **options) + rows * (ROW_BYTES + 8)) / 0.89)
+            nbytes = int((BESIDE + self.size * BESIDE_OF_A_RANK + rows * (ROW_BYTES + 8)) / 0.89)
         self.loader = self.layout.loader(**options, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
