@@ -64,15 +64,16 @@ class Budget:
         )
 
 
-def parse_memory(memory: str | int | Budget | None) -> Budget:
+def parse_memory(memory: str | int | Budget | None, held: int | None = None) -> Budget:
     """The budget of a stage that begins now: ``8GiB``, ``50%`` of the machine's memory, or ``auto`` (also ``None``).
 
     ``auto`` is 80 % of what is available now. Both shares respect the limit of a control group (container). A budget
-    is returned as it is. `InputError` for anything else, and for 0.
+    is returned as it is. `InputError` for anything else, and for 0. `held`: what is held now, where it is not this
+    process alone that the budget is for.
     """
     if isinstance(memory, Budget):
         return memory
-    size, held = parse_size("auto" if memory is None else memory, "memory"), own_memory()
+    size, held = parse_size("auto" if memory is None else memory, "memory"), own_memory() if held is None else held
     if size.bytes is not None:
         limit = size.bytes
     elif size.fraction is not None:

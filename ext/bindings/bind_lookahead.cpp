@@ -37,6 +37,12 @@ std::vector<SlotPool> slot_pools(const Pools& pools) {
   return made;
 }
 
+void expect_rows(const SsdRows& rows, std::span<const uint32_t> batch) {
+  for (const uint32_t row : batch)
+    TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
+                                           ", found " + std::to_string(row));
+}
+
 /// The rows of the ssd tier among the ids of each table; those from `begins` on lie there.
 std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::span<const int64_t>>& ids,
                                  const std::vector<int64_t>& begins) {
@@ -53,6 +59,82 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
+/// Rows of a part of a batch, table by table; `first`: with those of memory tiers.
+std::vector<GatherStats> gather_part(const SlotArena& arena, const RowBuffer::PartSlots& part, bool first,
+                                     const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                     const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
+  TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
+                 "tables, ids, outs: expected as many of each");
+  const bool whole = part.places.empty();
+  std::vector<std::byte*> targets;  // of each row of the batch that lies on SSD, where it comes in parts
+  std::vector<size_t> cold;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TieredTable& table = tables[t]->table;
+    const std::span<const int64_t> wanted = ids[t];
+    std::byte* at = checked_target(table, wanted, outs[t]).data;
+    cold.push_back(0);
+    for (const int64_t id : wanted) {
+      const bool on_ssd = id >= table.ranges.cpu_end;
+      cold.back() += on_ssd;
+      if (on_ssd && !whole) targets.push_back(at);
+      at += table.row_bytes;
+    }
+  }
+  TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == part.batch_rows,
+                 "ids: expected those that the batch was planned with");
+  int64_t copying = 0;
+  if (!whole) {
+    std::vector<std::byte*> chosen;
+    for (const uint32_t place : part.places) chosen.push_back(targets[place]);
+    copying = copy_slots(arena, part.slots, chosen, threads);
+  }
+  std::vector<GatherStats> stats(tables.size());
+  for (size_t t = 0, at = 0; first && t < tables.size(); ++t) {
+    const TieredTable& table = tables[t]->table;
+    const auto slots = whole ? part.slots.subspan(at, cold[t]) : std::span<const uint32_t>{};
+    stats[t] = tiering::gather(table, ids[t], slots, arena, checked_target(table, ids[t], outs[t]).data, threads);
+    at += cold[t];
+  }
+  stats.front().copy_nanoseconds += copying;
+  return stats;
+}
+
+void add_stats(std::vector<GatherStats>& sum, const std::vector<GatherStats>& part) {
+  if (sum.empty()) {
+    sum = part;
+    return;
+  }
+  for (size_t t = 0; t < sum.size(); ++t) sum[t].copy_nanoseconds += part[t].copy_nanoseconds;
+}
+
+/// The same by a process that maps the arena and was told the slots.
+std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
+                                           const Values<const uint32_t, "slots">& slots,
+                                           const Values<const uint32_t, "places">& places, size_t batch_rows,
+                                           bool first, const std::vector<const BoundTable*>& tables, const IdLists& ids,
+                                           const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
+  const std::span<const std::byte> memory = arena;
+  const RowBuffer::PartSlots part{.slots = slots, .places = places, .batch_rows = batch_rows};
+  const SlotArena known(memory.data(), slot_pools(pools));
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(),
+                 "arena: expected " + std::to_string(known.bytes()) + " bytes, found " + std::to_string(memory.size()));
+  TIERING_EXPECT(part.places.empty() ? part.slots.size() == batch_rows : part.slots.size() == part.places.size(),
+                 "places: expected as many as slots");
+  for (const uint32_t slot : part.slots)
+    TIERING_EXPECT(slot < known.slots(), "slots: expected some of 0.." + std::to_string(known.slots() - 1) +
+                                             ", found " + std::to_string(slot));
+  for (const uint32_t place : part.places)
+    TIERING_EXPECT(place < batch_rows, "places: expected some of 0.." + std::to_string(batch_rows - 1) + ", found " +
+                                           std::to_string(place));
+  return gather_part(known, part, first, tables, ids, outs, threads);
+}
+
+Buffer<uint32_t> copied(std::span<const uint32_t> values) {
+  Buffer<uint32_t> copy(static_cast<int64_t>(values.size()));
+  std::copy(values.begin(), values.end(), copy.data());
+  return copy;
+}
+
 /// A buffer together with the arrays it points to.
 struct BoundBuffer {
   Values<std::byte, "arena"> arena;
@@ -62,74 +144,37 @@ struct BoundBuffer {
 
   bool add(const IdLists& ids) { return buffer->add(rows_among(buffer->rows(), all(ids), begins)); }
 
-  /// Throws InputError where tables or targets are not those of the rows. Returns how many rows of each lie on SSD.
-  std::vector<size_t> check(const std::vector<const BoundTable*>& tables, const IdLists& ids,
-                            const std::vector<Argument<RowsTarget, "out">>& outs) const {
+  bool add_rows(const Values<const uint32_t, "rows">& rows) {
+    const std::span<const uint32_t> given = rows;
+    expect_rows(buffer->rows(), given);
+    return buffer->add({given.begin(), given.end()});
+  }
+
+  /// Throws InputError where tables are not those of the rows.
+  void check(const std::vector<const BoundTable*>& tables) const {
     const auto& known = buffer->rows().tables();
-    TIERING_EXPECT(tables.size() == known.size() && ids.size() == known.size() && outs.size() == known.size(),
-                   "tables, ids, outs: expected " + std::to_string(known.size()) + " of each");
-    std::vector<size_t> cold;
+    TIERING_EXPECT(tables.size() == known.size(), "tables: expected " + std::to_string(known.size()));
     for (size_t t = 0; t < known.size(); ++t) {
       const TieredTable& table = tables[t]->table;
       TIERING_EXPECT(table.row_bytes == known[t].row_bytes && table.ranges.cpu_end == begins[t] &&
                          table.ranges.num_rows - begins[t] == known[t].rows,
                      "tables: expected those that the buffer was made for, in their order");
-      const std::span<const int64_t> wanted = ids[t];
-      checked_target(table, wanted, outs[t]);
-      cold.push_back(static_cast<size_t>(
-          std::count_if(wanted.begin(), wanted.end(), [&](int64_t id) { return id >= table.ranges.cpu_end; })));
     }
-    return cold;
   }
 
   /// Rows of batch `batch`, table by table, as add() got it.
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-    const std::vector<size_t> cold = check(tables, ids, outs);
-    const size_t all_cold = std::accumulate(cold.begin(), cold.end(), size_t{0});
-    RowBuffer::PartSlots part = buffer->wait(batch);
-    const bool whole = part.places.empty();
-    TIERING_EXPECT(all_cold == part.batch_rows, "ids: expected those that the batch was planned with");
-    const int64_t copying = whole ? 0 : gather_parts(batch, part, tables, ids, outs, all_cold, threads);
+    check(tables);
     std::vector<GatherStats> stats;
-    for (size_t t = 0, at = 0; t < tables.size(); ++t) {
-      const TieredTable& table = tables[t]->table;
-      const std::span<const int64_t> wanted = ids[t];
-      const auto slots = whole ? part.slots.subspan(at, cold[t]) : std::span<const uint32_t>{};
-      stats.push_back(
-          tiering::gather(table, wanted, slots, *buffer, checked_target(table, wanted, outs[t]).data, threads));
-      at += cold[t];
-    }
-    stats.front().copy_nanoseconds += copying;
-    if (whole) buffer->release(batch);
-    return stats;
-  }
-
-  /// Rows of the ssd tier of a batch that comes in parts; `part` is the first. Returns nanoseconds of copying.
-  int64_t gather_parts(int64_t batch, RowBuffer::PartSlots part, const std::vector<const BoundTable*>& tables,
-                       const IdLists& ids, const std::vector<Argument<RowsTarget, "out">>& outs, size_t all_cold,
-                       int threads) {
-    std::vector<std::byte*> targets;  // of each row of the batch that lies on SSD
-    targets.reserve(all_cold);
-    for (size_t t = 0; t < tables.size(); ++t) {
-      const TieredTable& table = tables[t]->table;
-      const std::span<const int64_t> wanted = ids[t];
-      std::byte* at = checked_target(table, wanted, outs[t]).data;
-      for (const int64_t id : wanted) {
-        if (id >= table.ranges.cpu_end) targets.push_back(at);
-        at += table.row_bytes;
-      }
-    }
-    int64_t copying = 0;
-    std::vector<std::byte*> chosen;
-    for (int64_t number = 0;; part = buffer->wait(batch, ++number)) {
-      chosen.clear();
-      for (const uint32_t place : part.places) chosen.push_back(targets[place]);
-      copying += copy_slots(*buffer, part.slots, chosen, threads);
+    for (int64_t number = 0;; ++number) {
+      const RowBuffer::PartSlots part = buffer->wait(batch, number);
+      add_stats(stats, gather_part(buffer->slots(), part, number == 0, tables, ids, outs, threads));
       const bool last = part.last;
       buffer->release(batch, number);
-      if (last) return copying;
+      if (last) break;
     }
+    return stats;
   }
 
   /// Waits for a part of a batch, as add() got it, and writes for each id of each table the slot of its row, counted from
@@ -186,12 +231,6 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
   new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
 }
 
-void expect_rows(const SsdRows& rows, std::span<const uint32_t> batch) {
-  for (const uint32_t row : batch)
-    TIERING_EXPECT(row < rows.count(), "batches: expected rows of 0.." + std::to_string(int64_t{rows.count()} - 1) +
-                                           ", found " + std::to_string(row));
-}
-
 /// Per round of a plan: first and last batch, rows needed, rows to read, then reads and bytes for each gap.
 Shaped<Buffer<int64_t>, 2> simulate_rounds(const Tables& tables, int64_t page_bytes, int64_t num_images,
                                            const Pools& pools, int64_t window, int64_t horizon, const RowLists& batches,
@@ -241,10 +280,7 @@ std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, int64_t page_bytes,
 
 Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const std::vector<int64_t>& begins,
                                 const IdLists& ids) {
-  const auto found = rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins);
-  Buffer<uint32_t> rows(static_cast<int64_t>(found.size()));
-  std::copy(found.begin(), found.end(), rows.data());
-  return rows;
+  return copied(rows_among(ssd_rows(tables, page_bytes, 1), all(ids), begins));
 }
 
 }  // namespace
@@ -259,6 +295,8 @@ void bind_lookahead(nb::module_& m) {
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
   m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
   m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());
+  m.def("gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "places"_a, "batch_rows"_a, "first"_a,
+        "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release());
   m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
         "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
 
@@ -285,6 +323,7 @@ void bind_lookahead(nb::module_& m) {
           },
           "window"_a, "horizon"_a, "gap"_a, "growing"_a = false, Release())
       .def("add", &BoundBuffer::add, "ids"_a, Release())
+      .def("add_rows", &BoundBuffer::add_rows, "rows"_a, Release())
       .def(
           "end", [](BoundBuffer& self) { return self.buffer->end(); }, Release())
       .def(
@@ -293,13 +332,13 @@ void bind_lookahead(nb::module_& m) {
           "cancel", [](BoundBuffer& self) { self.buffer->cancel(); }, Release())
       .def(
           "wait",
-          [](BoundBuffer& self, int64_t batch) {
-            for (int64_t part = 0, last = 0; !last; ++part) {
+          [](BoundBuffer& self, int64_t batch, int64_t part) {
+            for (bool last = false; !last; ++part) {
               last = self.buffer->wait(batch, part).last;
               self.buffer->release(batch, part);
             }
           },
-          "batch"_a, Release())
+          "batch"_a, "part"_a = 0, Release())
       .def(
           "ready", [](const BoundBuffer& self, int64_t batch, int64_t part) { return self.buffer->ready(batch, part); },
           "batch"_a, "part"_a = 0, Release())
@@ -308,6 +347,13 @@ void bind_lookahead(nb::module_& m) {
           "release", [](BoundBuffer& self, int64_t batch, int64_t part) { self.buffer->release(batch, part); },
           "batch"_a, "part"_a = 0, Release())
       .def_prop_ro("origins", &BoundBuffer::origins)
+      .def(
+          "take",
+          [](BoundBuffer& self, int64_t batch, int64_t part) {
+            const RowBuffer::PartSlots given = self.buffer->wait(batch, part);
+            return std::make_tuple(copied(given.slots), copied(given.places), given.batch_rows, given.last);
+          },
+          "batch"_a, "part"_a, Release())
       .def("gather", &BoundBuffer::gather, "batch"_a, "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release())
       .def(
           "reset_counters", [](BoundBuffer& self) { self.buffer->reset_counters(); }, Release())

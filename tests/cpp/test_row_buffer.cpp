@@ -61,41 +61,34 @@ class Fixture {
     CHECK(file.good());
   }
 
-  /// An epoch with a thread that feeds; this one gathers up to batch `upto`, or until an error, which it returns.
-  std::string run(const std::vector<Batch>& batches, size_t upto, int64_t window, int64_t horizon, int64_t gap) {
-    buffer->begin(window, horizon, gap);
+  /// An epoch with a thread that feeds; `takers` threads gather the batches in turn up to batch `upto`, or until an
+  /// error, which it returns.
+  std::string run(const std::vector<Batch>& batches, size_t upto, int64_t window, int64_t horizon, int64_t gap,
+                  size_t takers = 1) {
+    buffer->begin(window, horizon, gap, takers > 1);
     std::thread feeder([&] {
       for (const Batch& batch : batches)
         if (!buffer->add(batch)) return;
       buffer->end();
     });
-    std::string error;
-    try {
-      for (size_t b = 0; b < std::min(upto, batches.size()); ++b) {
-        std::vector<bool> arrived(batches[b].size(), false);
-        for (int64_t number = 0, last = 0; !last; ++number) {
-          const auto part = buffer->wait(static_cast<int64_t>(b), number);
-          last = part.last;
-          for (size_t i = 0; i < part.slots.size(); ++i) {
-            const size_t place = part.places.empty() ? i : part.places[i];
-            const Bytes& row = disk_.truth[batches[b][place]];
-            CHECK(!arrived[place]);
-            arrived[place] = true;
-            CHECK(std::memcmp(buffer->slot(part.slots[i]), row.data(), row.size()) == 0);
-          }
-          buffer->release(static_cast<int64_t>(b), number);
-        }
-        CHECK(std::find(arrived.begin(), arrived.end(), false) == arrived.end());
+    std::vector<std::string> errors(takers);
+    std::vector<std::thread> others;
+    auto take = [&](size_t taker) {
+      try {
+        for (size_t b = taker; b < std::min(upto, batches.size()); b += takers) check_batch(batches[b], b);
+      } catch (const IoError& found) {
+        errors[taker] = found.what();
       }
-    } catch (const IoError& found) {
-      error = found.what();
-    }
+    };
+    for (size_t taker = 1; taker < takers; ++taker) others.emplace_back(take, taker);
+    take(0);
+    for (std::thread& taker : others) taker.join();
     std::thread other([&] { buffer->stop(); });  // anybody may
     buffer->stop();
     feeder.join();
     buffer->cancel();
     other.join();
-    return error;
+    return errors[0];
   }
 
   std::optional<RowBuffer> buffer;
@@ -108,8 +101,26 @@ class Fixture {
     return static_cast<size_t>(bytes);
   }
 
+  void check_batch(const Batch& batch, size_t number) {
+    std::vector<bool> arrived(batch.size(), false);
+    for (int64_t k = 0, last = 0; !last; ++k) {
+      const auto part = buffer->wait(static_cast<int64_t>(number), k);
+      last = part.last;
+      for (size_t i = 0; i < part.slots.size(); ++i) {
+        const size_t place = part.places.empty() ? i : part.places[i];
+        const Bytes& row = disk_.truth[batch[place]];
+        CHECK(!arrived[place]);
+        arrived[place] = true;
+        CHECK(std::memcmp(buffer->slot(part.slots[i]), row.data(), row.size()) == 0);
+      }
+      buffer->release(static_cast<int64_t>(number), k);
+    }
+    CHECK(std::find(arrived.begin(), arrived.end(), false) == arrived.end());
+  }
+
   TempDir dir_;
   Disk disk_;
+
   AlignedBuffer arena_;
   std::vector<std::vector<uint32_t>> sums_;
 };
@@ -127,7 +138,8 @@ void test_buffers(const std::string& engine) {
     int64_t taken = 0;
     for (int epoch = 0; epoch < 5; ++epoch) {
       const size_t upto = epoch % 2 == 0 ? batches.size() : static_cast<size_t>(below(random, 21));
-      CHECK(fixture.run(batches, upto, 1 + below(random, 4), below(random, 5), below(random, 3) * 5000).empty());
+      CHECK(fixture.run(batches, upto, 1 + below(random, 4), below(random, 5), below(random, 3) * 5000, 1 + seed % 3)
+                .empty());
       taken += static_cast<int64_t>(std::min(upto, batches.size()));
     }
     const BufferCounters counters = fixture.buffer->counters();

@@ -113,10 +113,16 @@ def test_within_a_process_it_is_one_object(file):
     size, group = file.stat().st_size, PeerGroup(0, 1, HashStore())
     first = load_rows(file, size, group)
     assert load_rows(file, size, group) is first
-    private = load_rows(file, size)
-    assert private is not first
-    np.testing.assert_array_equal(private.array, first.array)
+    assert load_rows(file, size) is first  # who asks for no group is served, too
     assert not first.array.flags.writeable
+
+
+def test_what_a_process_has_alone_is_no_group_s(file):
+    size, group = file.stat().st_size, PeerGroup(0, 1, HashStore())
+    private = load_rows(file, size)
+    shared = load_rows(file, size, group)
+    assert shared is not private
+    np.testing.assert_array_equal(shared.array, private.array)
 
 
 def test_a_file_that_changed_is_read_anew(file):

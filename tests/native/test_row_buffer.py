@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -287,4 +288,87 @@ def test_gathers_of_something_else_are_refused(rows):
     for batch in (-1, 0, 1, 2):
         with pytest.raises(RefusedError, match=f"batch {batch}: expected"):
             within(60, lambda batch=batch: buffer.gather(batch, rows.tables, ids, outs))
+    buffer.cancel()
+
+
+def test_batches_released_in_any_order_are_copied_by_who_knows_their_slots(rows, engine):
+    """Two threads take every second batch each, the second one late; rows come as numbers, and out of the arena."""
+    batches = random_batches(rows, 40, 12, seed=3)
+    slots = rows.slots(batches, spare=25)
+    arena = anonymous(sum(size * number for size, number in slots.items()))
+    buffer = native.RowBuffer(
+        rows.space.core, [rows.cached] * 2, rows.space.page_bytes, [str(path) for path in rows.paths],
+        list(slots.items()), arena, engine,
+    )  # fmt: skip
+    buffer.begin(2, 1, 0, True)
+
+    def feed() -> None:
+        for batch in batches:
+            numbers = native.ssd_rows_among(
+                rows.space.core, rows.space.page_bytes, [rows.cached] * 2, [np.array(ids, np.int64) for ids in batch]
+            )
+            assert buffer.add_rows(numbers)
+        assert buffer.end()
+
+    def take(first: int) -> None:
+        time.sleep(0.05 * first)
+        for number in range(first, len(batches), 2):
+            ids = [np.array(some, np.int64) for some in batches[number]]
+            outs = [np.zeros((one.size, truth.shape[1]), np.uint8) for one, truth in zip(ids, rows.truth, strict=True)]
+            part, copied, last = 0, 0, False
+            while not last:
+                where, places, of_batch, last = buffer.take(number, part)
+                stats = native.gather_from_slots(
+                    arena, list(slots.items()), where, places, of_batch, part == 0, rows.tables, ids, outs
+                )
+                buffer.release(number, part)
+                assert of_batch == len(rows.on_disk(batches[number]))
+                assert sum(one.rows[3] for one in stats) == (0 if part else of_batch)
+                part, copied = part + 1, copied + where.size
+            assert copied == of_batch
+            for one, out, truth in zip(ids, outs, rows.truth, strict=True):
+                np.testing.assert_array_equal(out, truth[one])
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(feed), pool.submit(take, 0), pool.submit(take, 1)]:
+            done.result(60)
+    assert buffer.counters.batches == len(batches)
+    with pytest.raises(RefusedError, match="batch 7: expected"):
+        buffer.take(7, 0)
+    buffer.cancel()
+
+
+def test_slots_that_there_are_not_are_refused(rows):
+    pools, ids = [(512, 4), (5732, 2)], [np.array([9]), np.array([7])]
+    outs = [np.zeros((1, 512), np.uint8), np.zeros((1, 5732), np.uint8)]
+    arena = anonymous(4 * 512 + 2 * 5732)
+    for slots, memory, words in (
+        ([0, 6], arena, "slots: expected some of 0..5, found 6"),
+        ([0], arena, "places: expected as many as slots"),
+        ([0, 4], arena[:-1], "arena: expected 13512 bytes, found 13511"),
+    ):
+        with pytest.raises(RefusedError, match=words):
+            native.gather_from_slots(
+                memory, pools, np.array(slots, np.uint32), np.empty(0, np.uint32), 2, True, rows.tables, ids, outs
+            )
+    for places, of_batch, words in (
+        ([2], 2, r"places: expected some of 0\.\.1, found 2"),
+        ([0], 3, "expected those that the batch was planned with"),
+    ):
+        with pytest.raises(RefusedError, match=words):
+            native.gather_from_slots(
+                arena,
+                pools,
+                np.array([0], np.uint32),
+                np.array(places, np.uint32),
+                of_batch,
+                True,
+                rows.tables,
+                ids,
+                outs,
+            )
+    buffer = rows.buffer({512: 30, 5732: 10})
+    buffer.begin(1, 0, 0)
+    with pytest.raises(RefusedError, match=r"expected rows of 0\.\.359, found 360"):
+        buffer.add_rows(np.array([360], np.uint32))
     buffer.cancel()

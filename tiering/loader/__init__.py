@@ -10,9 +10,9 @@ from __future__ import annotations
 from tiering.loader.batches import Batch, Block
 from tiering.loader.counters import Counters, TierCounters
 from tiering.loader.gather import MemoryFeatures, TieredFeatures
-from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
+from tiering.loader.peers import PeerGroup
 
 __all__ = [
     "Batch",

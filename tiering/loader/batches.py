@@ -14,9 +14,10 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
 from tiering.loader.background import Stage
 from tiering.loader.gather import HostRows
-from tiering.loader.lookahead import AnySampled, Epoch, Lookahead
+from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.output_pool import OutputPool
+from tiering.loader.sampled_ahead import AnySampled, SampledAhead
 from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -168,16 +169,23 @@ def sampled_batch(
 
 @contextmanager
 def sampling_stage(
-    lookahead: Lookahead | None, count: int, sample: Callable[[int], AnySampled], workers: int
-) -> Iterator[tuple[Stage, Epoch[AnySampled] | None]]:
-    """The step that samples `count` batches, and those sampled ahead, if rows are read ahead of them.
+    lookahead: Lookahead | None,
+    epoch: int,
+    order: Sequence[int],
+    whole: int,
+    draw: Callable[[int], AnySampled],
+    workers: int,
+) -> Iterator[tuple[Stage, SampledAhead[AnySampled] | None]]:
+    """The step that samples the batches of `order` among the `whole` of an epoch, and those sampled ahead, if rows are
+    read ahead of them.
 
-    `sample` makes batch 0, 1, ..; the step hands on its number and what was sampled.
+    `draw` makes a batch by its number; the step hands on its place in `order` and what was sampled.
     """
-    with nullcontext() if lookahead is None else lookahead.epoch(count, sample) as ahead:
-        drawn = sample if ahead is None else ahead.sample
-        give_up = None if ahead is None else ahead.give_up
-        yield Stage("sampling", lambda place: (place, drawn(place)), workers, give_up), ahead
+    with nullcontext() if lookahead is None else lookahead.epoch(epoch, order, whole, draw) as ahead:
+        if ahead is None:
+            yield Stage("sampling", lambda place: (place, draw(order[place])), workers), None
+        else:
+            yield Stage("sampling", lambda place: (place, ahead.sample(place)), workers, ahead.give_up), ahead
 
 
 @dataclass(frozen=True)
@@ -203,24 +211,25 @@ class HostBatches:
         batches side by side, then extraction.
         """
 
-        def sample(place: int) -> SampledBatch:
-            return self.sampler.sample(plan[order[place]], epoch=epoch, batch=order[place])
+        def draw(batch: int) -> SampledBatch:
+            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
 
-        with sampling_stage(self.lookahead, len(order), sample, self.workers) as (sampling, ahead):
+        with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
             yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead))]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 
-    def _extract(self, place: int, sampled: SampledBatch, ahead: Epoch[SampledBatch] | None) -> Batch:
+    def _extract(self, place: int, sampled: SampledBatch, ahead: SampledAhead[SampledBatch] | None) -> Batch:
         import torch
 
         rows = {t: self._empty(source, sampled.nodes[t].size) for t, source in self.features.items()}
-        together: list[str] = [] if self.lookahead is None or ahead is None else self.lookahead.tables.types
-        if ahead is not None:
+        together: list[str] = []
+        if self.lookahead is not None and ahead is not None:
+            together = self.lookahead.tables.types
             outs = {t: rows[t].view(torch.uint8).numpy() for t in together}
-            ahead.gather(place, {t: sampled.nodes[t] for t in together}, outs)
+            self.lookahead.gather(place, {t: sampled.nodes[t] for t in together}, outs)
         for t, source in self.features.items():
             if t not in together:
                 rows[t] = source.gather(sampled.nodes[t], **({} if rows[t] is None else {"out": rows[t]}))

@@ -16,7 +16,7 @@ from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLay
 from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import ResidentRows, anonymous, is_held, load_rows, made_rows
+from tiering.loader.resident import ResidentRows, SharesMemory, anonymous, is_held, load_rows, made_rows
 from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images, open_row_buffer
 from tiering.lookahead.choice import SsdTables
 from tiering.units import format_bytes, format_count, parse_threads
@@ -273,7 +273,14 @@ class TieredFeatures(HostRows):
     `TieredLayout.features`. On a GPU: `tiering.loader.gpu.gather.GpuFeatures`.
     """
 
-    def __init__(self, layout: Layout, node_type: str, reading: ReadOptions = _DEFAULT, promoted: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        node_type: str,
+        reading: ReadOptions = _DEFAULT,
+        promoted: bool = False,
+        group: SharesMemory | None = None,
+    ) -> None:
         entry = layout.type_layout(node_type)
         self._reopened_by = (str(layout.path.absolute()), layout.digest, node_type, reading, promoted)
         checks = PageChecks(layout) if reading.verify and entry.rows("ssd") else None
@@ -281,7 +288,7 @@ class TieredFeatures(HostRows):
             layout.verify_tiers(node_type)
         reader = open_images(layout, entry, reading)
         tiers = [
-            load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes) if rows else None
+            load_rows(layout.tier_path(node_type, tier, peer), rows * entry.row_bytes, group) if rows else None
             for tier in MEMORY_TIERS
             for peer, rows in enumerate(entry.file_rows(tier, layout.num_peers))
         ]
@@ -292,7 +299,7 @@ class TieredFeatures(HostRows):
         """Whether the rows of the ssd tier were read into memory, too."""
         ssd = None
         if self.promoted:
-            self._resident.append(load_ssd_rows(layout, entry, reading, checks))
+            self._resident.append(load_ssd_rows(layout, entry, reading, checks, group))
             ssd, reader = self._resident[-1].array, None
         table = make_table(layout, entry, reader, None if self.promoted else checks, (gpu, shares, cpu), ssd)
         super().__init__(str(layout.path), entry, table, reading.threads, reader, checks)
@@ -323,8 +330,16 @@ def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promot
     return TieredFeatures(same_layout(path, digest), node_type, reading, promoted)
 
 
-def load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, checks: PageChecks | None) -> ResidentRows:
-    """All rows of the ssd tier, in order, shared by all tables of this process. Cost: every page is read once."""
+def load_ssd_rows(
+    layout: Layout,
+    entry: TypeLayout,
+    reading: ReadOptions,
+    checks: PageChecks | None,
+    group: SharesMemory | None = None,
+) -> ResidentRows:
+    """All rows of the ssd tier, in order, shared by all tables of this process or group. Cost: every page is read
+    once.
+    """
     rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
     step = max(1, _LOAD_BYTES // entry.row_bytes)
 
@@ -349,7 +364,7 @@ def load_ssd_rows(layout: Layout, entry: TypeLayout, reading: ReadOptions, check
             buffer.cancel()
 
     what = f"{layout.path}: rows of node type {entry.node_type!r} of the ssd tier"
-    return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, None)
+    return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
 
 
 def promoted_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:

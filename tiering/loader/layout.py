@@ -18,9 +18,9 @@ from tiering.formats.layout import Layout
 from tiering.loader.gather import TieredFeatures, same_layout
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
-from tiering.loader.gpu.peers import find_group
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
+from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import ForkLock
 from tiering.loader.ssd_buffer import SsdBuffer
 
@@ -112,11 +112,18 @@ class TieredLayout:
         return self.graph.split(name, node_type)
 
     def open_table(
-        self, node_type: str, reading: ReadOptions, where: DeviceOptions, promoted: bool = False
+        self,
+        node_type: str,
+        reading: ReadOptions,
+        where: DeviceOptions,
+        promoted: bool = False,
+        group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
-        """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too."""
-        group, index = None, where.index
-        key: tuple[Any, ...] = (node_type, reading, promoted)
+        """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too; `group`:
+        processes that hold what lies in host memory together (on a GPU: those that `where` says).
+        """
+        index = where.index
+        key: tuple[Any, ...] = (node_type, reading, promoted, group)
         if index is not None:  # one table, promoted or not: the memory of a GPU does not hold a gpu tier twice
             group = find_group(where.peers)
             key = (node_type, reading, index, where.max_sms, group)
@@ -124,7 +131,7 @@ class TieredLayout:
             table = self._tables.get(key)
             if table is None or table.closed:
                 if index is None:
-                    table = TieredFeatures(self.artifact, node_type, reading, promoted)
+                    table = TieredFeatures(self.artifact, node_type, reading, promoted, group)
                 else:
                     device = gpu_device.open_device(index)
                     table = GpuFeatures(self.artifact, node_type, device, reading, max_sms=where.max_sms, group=group)

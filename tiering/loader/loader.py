@@ -23,9 +23,10 @@ from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures, promoted_bytes
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.gpu.peers import find_group
 from tiering.loader.lookahead import Lookahead
+from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
+from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import require_torch
 from tiering.loader.ranks import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
@@ -54,7 +55,12 @@ class OpenLayout(Protocol):
     buffers: MutableMapping[Any, SsdBuffer]
 
     def open_table(
-        self, node_type: str, reading: ReadOptions, where: DeviceOptions, promoted: bool = False
+        self,
+        node_type: str,
+        reading: ReadOptions,
+        where: DeviceOptions,
+        promoted: bool = False,
+        group: PeerGroup | None = None,
     ) -> Gatherable:
         """Rows of a node type by rank; the same arguments give the same table."""
 
@@ -160,7 +166,7 @@ class Loader:
         """Begin counting rows, bytes and seconds at zero, in every table, too."""
         self._times.reset()
         if self.lookahead is not None and self.lookahead.buffer is not None:
-            self.lookahead.buffer.core.reset_counters()
+            self.lookahead.buffer.reset_counters()
         for source in self.features.values():
             if isinstance(source, FeatureRows):
                 source.reset_counters()
@@ -194,40 +200,59 @@ class Loader:
             return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         if not isinstance(features, str) or features != "tiers":
             return _given_features(features, artifact.graph.node_types)
-        found = {t: self.layout.open_table(t, reading, self.options.device) for t in artifact.feature_types}
+        where, group = self.options.device, None
+        if where.index is None:
+            group = host_group(where.peers, self.rank)
+        found = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
         cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
         if not cold or self.options.memory.memory == "tiers":
             return found
-        return {**found, **self._above_ssd({t: cast("FeatureRows", found[t]) for t in cold})}
+        return {**found, **self._above_ssd({t: cast("FeatureRows", found[t]) for t in cold}, group)}
 
-    def _above_ssd(self, cold: dict[str, FeatureRows]) -> dict[str, Gatherable]:
+    def _above_ssd(self, cold: dict[str, FeatureRows], group: PeerGroup | None) -> dict[str, Gatherable]:
         """Tables that take the place of those given, with all rows in memory, where there is room for those of the ssd
-        tier; else none, and rows are read ahead of the batches.
+        tier; else none, and rows are read ahead of the batches. `group`: processes that hold them together; each comes
+        to the same.
         """
         artifact, pipeline, reading = self.layout.artifact, self.options.pipeline, self.options.reading
-        where, workers, kept = self.options.device, int(self.options.pipeline.workers), None
-        budget = parse_memory(self.options.memory.memory)
+        where, workers, kept, machine = self.options.device, int(self.options.pipeline.workers), None, None
+        memory, on_gpu = self.options.memory.memory, self.options.device.index is not None
+        budget, mapped = parse_memory(memory), 0
         if self._gpu_sampler is not None:
             workers, kept = 1, int(_KEPT_SHARE * cuda.free_bytes(self._gpu_sampler.device.index))
-        else:
-            # Sampling reads the adjacency at random through the page cache: what is left for it decides how fast.
+        else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
             mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
-            budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
-        if where.index is not None and self.options.memory.memory == "auto":  # the other ranks lock as much
-            budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
-        outputs = (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes) if where.index is None else 0
+        outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * workers + 2) * 4 * sample.nbytes
         rows = sum(promoted_bytes(artifact, t, reading) for t in cold)
-        if rows + work <= budget.left():
-            return {t: self.layout.open_table(t, reading, where, promoted=True) for t in cold}
-        threads = parse_threads(reading.threads)
+        if group is not None:
+            needs = {"outputs": outputs, "work": work, "rows": rows}
+            machine = MachineRanks.meet(group, self.rank, self._in_common(), needs)
+            budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
+            rows = machine.most("rows")
+        budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
+        if on_gpu and memory == "auto":  # the other ranks lock as much
+            budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
+        fits = rows + work <= budget.left()
+        if fits if machine is None else machine.told_by_owner(fits):
+            return {t: self.layout.open_table(t, reading, where, promoted=True, group=group) for t in cold}
         self.lookahead = Lookahead(
-            artifact, cold, reading, self.options.memory, budget, outputs, workers, threads, self.layout.buffers, kept,
-            page_locked=where.index is not None,
+            artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
+            self.layout.buffers, kept,
+            page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
         )  # fmt: skip
         return {}
+
+    def _in_common(self) -> dict[str, Any]:
+        """What loaders have in common that several ranks make together, JSON types by name."""
+        seeds, memory = self.options.seeds, self.options.memory
+        return {
+            "layout": self.layout.artifact.digest, "node_type": self.node_type, "seeds": len(self.seeds),
+            "shuffle": bool(seeds.shuffle), "drop_last": bool(seeds.drop_last), "sampling": repr(self.sampling),
+            "window": str(memory.window), "reading": repr(self.options.reading),
+        }  # fmt: skip
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""

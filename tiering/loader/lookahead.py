@@ -1,32 +1,29 @@
-"""Batches sampled ahead of the consumer, so that what they need of the ssd tier is read before they need it.
-
-A batch is a pure function of ``(seed, epoch, index)``: it is sampled for its ids far ahead, kept while there is room,
-and else sampled again when its turn comes.
+"""How far a loader looks ahead, and the buffer into which rows of the ssd tier are read before batches need them: its
+own, or one for all ranks of a machine.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.errors import InputError
 from tiering.formats.layout import Layout
-from tiering.loader.gather import FeatureRows
+from tiering.loader.buffer_client import BufferClient
+from tiering.loader.buffer_server import BufferServer
+from tiering.loader.gather import FeatureRows, TieredFeatures
+from tiering.loader.machine import MachineRanks
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
+from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
+from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
@@ -37,24 +34,6 @@ from tiering.units import format_bytes, format_count
 _log = logging.getLogger("tiering.loader")
 Ids = npt.NDArray[np.int64]
 
-
-class Sampled(Protocol):
-    """A batch that was sampled ahead, as `tiering.sampling.SampledBatch` is one."""
-
-    @property
-    def nodes(self) -> Mapping[str, Ids]:
-        """Ids by node type, in host memory; of types with rows on SSD at the least."""
-
-    @property
-    def hops(self) -> Sequence[Mapping[Any, Any]]:
-        """Edges that lie in host memory, by hop and relation."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the batch holds."""
-
-
-AnySampled = TypeVar("AnySampled", bound=Sampled)
 
 _LEAST_SLOTS = 64
 """Slots for rows of each size, which hold parts of batches of a few rows each. Useful buffers have many more."""
@@ -83,6 +62,11 @@ class Lookahead:
         Memory for what was sampled ahead; ``None``, and at most: a share of the budget.
     page_locked
         Whether a GPU reads the buffer: it is not shared with loaders of the host, which go on in forks.
+    machine
+        Ranks that have one buffer together; `budget` and `output_bytes` are of all of them then. The first owns it and
+        reads for all.
+    drop_last
+        How batches are shared among ranks; see `tiering.loader.ranks.Rank.batches`.
     """
 
     def __init__(
@@ -98,50 +82,101 @@ class Lookahead:
         shared: MutableMapping[Any, SsdBuffer],
         kept_bytes: int | None = None,
         page_locked: bool = False,
+        machine: MachineRanks | None = None,
+        drop_last: bool = False,
     ) -> None:
         self.tables = SsdTables.of(layout, list(features))
         self._layout, self._features = layout, dict(features)
-        self._reading, self._memory, self._budget = reading, memory, budget
+        self._reading_options, self._memory, self._budget = reading, memory, budget
         self._outputs, self._workers, self._threads = output_bytes, workers, threads
         self.choice: Choice | None = None
         """What was chosen; ``None`` before the first epoch."""
         self.speed: DiskSpeed | None = None
         """The model of the disks; ``None`` before the first epoch."""
-        self.buffer: SsdBuffer | None = None
-        """The buffer; ``None`` before the first epoch."""
+        self.buffer: SsdBuffer | BufferClient | None = None
+        """The buffer, or the way to that of the owner; ``None`` before the first epoch."""
         self._kept_bytes = int(KNOWN_SHARE * budget.left()) if kept_bytes is None else kept_bytes
-        self._shared, self._key = shared, (reading, memory.memory, page_locked, *self.tables.types)
-        self._lock = ForkLock()
+        self._shared = shared
+        self._key = (
+            reading,
+            memory.memory,
+            page_locked,
+            *self.tables.types,
+            None if machine is None else machine.group,
+        )
+        self._lock, self._machine, self._drop_last = ForkLock(), machine, drop_last
+        self._server: BufferServer | None = None
+        self._client: BufferClient | None = None
+        if machine is not None:
+            self._server = BufferServer(machine) if machine.own == 0 else None
+            address = machine.told_by_owner("" if self._server is None else self._server.address)
+            tables = {t: cast("TieredFeatures", table) for t, table in features.items()}
+            self._client = BufferClient(machine, address, self.tables, tables)
 
     @contextmanager
-    def epoch(self, count: int, sample: Callable[[int], AnySampled]) -> Iterator[Epoch[AnySampled] | None]:
+    def epoch(
+        self, epoch: int, order: Sequence[int], whole: int, draw: Callable[[int], AnySampled]
+    ) -> Iterator[SampledAhead[AnySampled] | None]:
         """Sample and read ahead for the batches of an epoch; ``None`` where another epoch of this loader does.
 
-        `sample` makes batch 0, 1, .. below `count`.
+        `order`: numbers of the batches of this process among the `whole` of the epoch; `draw` makes one of them.
         """
-        with self._lock:
-            trial: dict[int, AnySampled] = self._prepare(count, sample) if self.choice is None else {}
-        assert self.choice is not None and self.buffer is not None
-        with self.buffer.epoch(self.choice) as reading:
+
+        def sample(place: int) -> AnySampled:
+            return draw(order[place])
+
+        if self._machine is not None and self._machine.group.pid != os.getpid():
+            warn_once(f"{self._layout.path}: a fork of a rank reads each batch by itself")
+            yield None
+            return
+        with self._reading(epoch, len(order), whole, sample, draw) as (reading, trial):
             if reading is None:
                 warn_once(f"{self._layout.path}: another epoch uses the buffer: this one reads each batch by itself")
                 yield None
                 return
-            run = Epoch(self, reading, count, sample, trial)
+            run = SampledAhead(self.tables.types, reading, len(order), sample, trial, self._workers, self._kept_bytes)
             try:
                 yield run
             finally:
                 run.stop()
 
-    @property
-    def workers(self) -> int:
-        """Threads that sample ahead."""
-        return self._workers
+    @contextmanager
+    def _reading(
+        self, epoch: int, count: int, whole: int, sample: Callable[[int], AnySampled], draw: Callable[[int], AnySampled]
+    ) -> Iterator[tuple[Reading | None, dict[int, AnySampled]]]:
+        """An epoch of the buffer, and what was sampled to choose it by."""
+        if self._client is None:
+            with self._lock:
+                trial = self._prepare(count, sample) if self.choice is None else {}
+            assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
+            with self.buffer.epoch(self.choice) as reading:
+                yield reading, trial
+            return
+        key, trial = self._client.key(epoch), {}
+        if self._server is not None:
+            with self._lock:
+                trial = self._offer(self._server, self._client, key, whole, draw) if self.choice is None else {}
+        with self._client.epoch(key) as shared:
+            self.choice, self.buffer, self._kept_bytes = self._client.choice, self._client, self._client.kept_bytes
+            yield shared, trial
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory for what was sampled ahead, beside the rows' numbers."""
-        return self._kept_bytes
+    def _offer(
+        self, server: BufferServer, client: BufferClient, key: Key, whole: int, draw: Callable[[int], AnySampled]
+    ) -> dict[int, AnySampled]:
+        """Choose for the batches of all ranks of this machine, in the order in which they come, and make their buffer.
+        Returns what was sampled of this rank's own.
+        """
+        assert self._machine is not None
+        ranks, order = self._machine.size, self._machine.interleaved(whole, self._drop_last)
+        try:
+            trial = self._prepare(len(order), lambda place: draw(order[place]))
+        except BaseException as error:
+            server.refuse(key, error)
+            raise
+        assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
+        client.adopt(self.buffer.arena, self.buffer.descriptor)
+        server.offer(self.buffer, self.choice, self._kept_bytes // ranks)
+        return {place // ranks: sampled for place, sampled in trial.items() if place % ranks == 0}
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
         """Rows of a batch; see `SsdBuffer.gather`."""
@@ -166,7 +201,7 @@ class Lookahead:
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
         self.choice = choose(tables, pools, rows, self.speed, windows, most)
         if buffer is None:
-            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading)
+            buffer = SsdBuffer(layout, self._features, tables, pools, self._reading_options, self._machine is not None)
             self._shared[self._key] = buffer
         self.buffer = buffer
         _log.info(
@@ -182,13 +217,13 @@ class Lookahead:
 
         `sizes`: rows of the batches that were sampled, by their bytes; `known`: bytes for the rows of batches to come.
         """
-        tables = self.tables
+        tables, ranks = self.tables, 1 if self._machine is None else self._machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
         edges = max(sum(e.src.size for hop in s.hops for e in hop.values()) for s in samples.values())
         overhead = {
             "outputs": self._outputs,
-            "samplers": (2 * self._workers + 2) * (48 * nodes + 16 * edges),
-            "reads": native.buffer_staging_bytes(tables.images, int(self._reading.depth), MAX_READ),
+            "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
+            "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
             "batches to come": 2 * known,
         }
@@ -216,112 +251,3 @@ class Lookahead:
             if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break
         return samples, rows
-
-
-class Epoch(Generic[AnySampled]):
-    """One epoch's batches, sampled ahead by a thread of its own; `stop` ends it."""
-
-    def __init__(
-        self,
-        ahead: Lookahead,
-        buffer: native.RowBuffer,
-        count: int,
-        sample: Callable[[int], AnySampled],
-        trial: dict[int, AnySampled],
-    ) -> None:
-        self._ahead, self._buffer, self._count, self._draw = ahead, buffer, count, sample
-        self._kept = dict(trial)
-        self._kept_bytes = sum(kept.nbytes for kept in self._kept.values())
-        self._fed, self._over, self._stopped = 0, False, False
-        self._error: BaseException | None = None
-        self._process, self._changed = os.getpid(), threading.Condition()
-        _running.add(self)
-        self._thread = threading.Thread(target=self._feed, name="tiering-look-ahead", daemon=True)
-        self._thread.start()
-
-    def sample(self, batch: int) -> AnySampled:
-        """The batch, once it was sampled ahead: what was kept of it, or sampled again."""
-        with self._changed:
-            self._changed.wait_for(lambda: batch < self._fed or self._over or self._stopped)
-            if self._stopped:
-                raise InputError("the epoch was ended")
-            if batch >= self._fed and self._error is not None:
-                raise self._error
-            kept = self._kept.pop(batch, None)
-            if kept is not None:
-                self._kept_bytes -= kept.nbytes
-        return kept if kept is not None else self._draw(batch)
-
-    def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:
-        """Rows of the ssd tier's types for the batch; waits until they were read."""
-        self._ahead.gather(batch, ids, outs)
-
-    def give_up(self) -> None:
-        """Let everybody return who waits: no batch is wanted any more."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        self._buffer.stop()
-
-    def stop(self) -> None:
-        """End sampling and reading ahead. The thread has ended when this returns."""
-        if self._process == os.getpid():  # a fork has no such thread, and may find the condition taken
-            self.give_up()
-            self._thread.join()
-
-    def end_with_interpreter(self) -> None:
-        """End all threads of the epoch, the core's as well."""
-        self.stop()
-        self._buffer.cancel()
-
-    def _feed(self) -> None:
-        """Sample ahead to the end, or to the first batch that fails: those before it are read all the same."""
-        error: BaseException | None = None
-        try:
-            self._feed_all()
-        except BaseException as met:
-            error = met
-        with self._changed:
-            self._error, self._over = error, True
-            self._changed.notify_all()
-        self._buffer.end()
-
-    def _feed_all(self) -> None:
-        ahead, count = self._ahead, self._count
-        waiting: deque[Future[AnySampled]] = deque()
-        with ThreadPoolExecutor(ahead.workers, thread_name_prefix="tiering-look-ahead") as pool:
-            started = 0
-            for batch in range(count):
-                while started < count and len(waiting) <= ahead.workers:
-                    waiting.append(pool.submit(self._sample_or_take, started))
-                    started += 1
-                sample = waiting.popleft().result()
-                # False: ended, or readers met an error, which extraction reports.
-                if not self._buffer.add([sample.nodes[t] for t in ahead.tables.types]):
-                    for future in waiting:
-                        future.cancel()
-                    return
-                self._keep(batch, sample)
-
-    def _sample_or_take(self, batch: int) -> AnySampled:
-        known = self._kept.get(batch)
-        return known if known is not None else self._draw(batch)
-
-    def _keep(self, batch: int, sample: AnySampled) -> None:
-        with self._changed:
-            self._fed = batch + 1
-            size = sample.nbytes
-            if batch not in self._kept and self._kept_bytes + size <= self._ahead.kept_bytes:
-                self._kept[batch] = sample
-                self._kept_bytes += size
-            self._changed.notify_all()
-
-
-_running: weakref.WeakSet[Epoch[Any]] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """End what runs when the interpreter does: its last act would be to end threads inside the core, which aborts."""
-    for epoch in list(_running):
-        epoch.end_with_interpreter()

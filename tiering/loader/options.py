@@ -58,9 +58,11 @@ class DeviceOptions:
     max_sms: int | str = "auto"
     """With a GPU: multiprocessors that a gather may use (0: all; ``auto``: a tenth)."""
     peers: Any = "auto"
-    """With a GPU: processes of this machine that share the peer tier and hold one copy of what lies in host memory.
-    ``auto``: those of torch's default process group, or those that ``torchrun`` started; ``off``: none; a
-    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`."""
+    """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
+    ``auto``: those of torch's default process group; with a GPU also those that ``torchrun`` started; ``off``: none; a
+    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader on the CPU shares where its `rank` and
+    `world_size` are those of the group; ranks make the same loaders in the same order then, and begin the same
+    epochs."""
 
     @property
     def index(self) -> int | None:
@@ -121,10 +123,10 @@ class MemoryOptions:
     """Memory for rows of the ssd tier, and how far a loader looks ahead to use it well."""
 
     memory: Any = "auto"
-    """What this process may hold (``8GiB``, ``50%``, ``auto``: most of what is free): tiers, batches, samplers, the
-    adjacency in the page cache. If all rows of the ssd tier fit beside them, they are read once, in order; if not, a
-    buffer is filled ahead of the batches; for a GPU both are page-locked. ``tiers``: the layout's memory tiers alone;
-    each batch reads its rows of the ssd tier by itself."""
+    """What this process, or all of its machine that share host memory, may hold (``8GiB``, ``50%``, ``auto``: most of
+    what is free): tiers, batches, samplers, the adjacency in the page cache. If all rows of the ssd tier fit beside
+    them, they are read once, in order; if not, a buffer is filled ahead of the batches; for a GPU both are page-locked.
+    ``tiers``: the layout's memory tiers alone; each batch reads its rows of the ssd tier by itself."""
     window: int | str = "auto"
     """Batches whose rows are read together, in the order of their pages; ``auto``: what simulation finds best."""
     ssd_model: Any = None

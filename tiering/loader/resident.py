@@ -70,7 +70,8 @@ def made_rows(
     """Memory that `fill` writes, or what goes by `key` already, in this process or in one of the group."""
     with _lock:
         known = (*key, group is not None)
-        rows = _resident.get(known)
+        # What a group holds serves this process, too: where one of several ranks evaluates, it needs no second copy.
+        rows = _resident.get(known) or _resident.get((*key, True))
         if rows is None:
             if group is None or not nbytes:
                 array = anonymous(nbytes)
@@ -83,8 +84,8 @@ def made_rows(
 
 
 def is_held(key: tuple[Any, ...]) -> bool:
-    """Whether this process has the memory that goes by `key`, of no group."""
-    return (*key, False) in _resident
+    """Whether this process has the memory that goes by `key`, its own or that of a group."""
+    return (*key, False) in _resident or (*key, True) in _resident
 
 
 def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
@@ -102,6 +103,25 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
         with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
             block.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(block, np.uint8)
+
+
+def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
+    """Zeroed memory, at least one byte, and the descriptor by which other processes map it.
+
+    An anonymous file: it has no name that could outlive a killed process, and goes with the last who maps or opens it.
+    """
+    descriptor = os.memfd_create(name)
+    try:
+        os.ftruncate(descriptor, nbytes)
+        return descriptor, mapped(descriptor, nbytes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
+    """Memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` for those who only read."""
+    return np.frombuffer(mmap.mmap(descriptor, nbytes, access=access), np.uint8)
 
 
 def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:

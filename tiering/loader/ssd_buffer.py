@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -17,7 +18,7 @@ from tiering.formats.layout import Layout
 from tiering.loader.gather import FeatureRows, TieredFeatures
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import ForkLock, warn_once
-from tiering.loader.resident import ResidentRows, anonymous
+from tiering.loader.resident import ResidentRows, anonymous, shared_memory
 from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
@@ -26,6 +27,13 @@ NO_SLOT = np.uint32(2**32 - 1)
 """Instead of a slot: the row lies in none."""
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK, which `mmap` has no name for: a child finds zeros there and copies nothing."""
+_COUNTERS = {
+    "batches": "batches", "rounds": "rounds", "rows": "rows", "rows_needed": "needed", "rows_read": "missed",
+    "reads": "reads", "read_bytes": "read_bytes", "used_bytes": "used_bytes",
+}  # fmt: skip
+"""Names of counters, and what the core calls them."""
+NO_COUNTERS: dict[str, Any] = {**dict.fromkeys(_COUNTERS, 0), "wait_seconds": 0.0, "idle_seconds": 0.0}
+"""Of a buffer that did nothing."""
 _kept_from_parents: list[native.RowBuffer] = []
 """Buffers of processes that this one is a fork of. Threads that do not exist here may wait for them, for ever, and
 whoever destroys what is waited for waits for them."""
@@ -34,7 +42,8 @@ whoever destroys what is waited for waits for them."""
 class SsdBuffer:
     """Slots for rows of the ssd tier, of every node type that `features` has; one epoch at a time uses them.
 
-    Rows stay from epoch to epoch. `pools`: slots by bytes of a row, of `SsdTables.pools`.
+    Rows stay from epoch to epoch. `pools`: slots by bytes of a row, of `SsdTables.pools`. `shared`: other processes map
+    the slots, too; `descriptor` is what they map.
     """
 
     def __init__(
@@ -44,13 +53,19 @@ class SsdBuffer:
         tables: SsdTables,
         pools: Sequence[tuple[int, int]],
         reading: ReadOptions,
+        shared: bool = False,
     ) -> None:
         self.tables, self._features = tables, dict(features)
         # Rows of a pool begin where their size allows the widest accesses of a GPU.
         self.pools = sorted(pools, key=lambda pool: pool[0] & -pool[0], reverse=True)
         self._checks = PageChecks(layout) if reading.verify else None
         self._layout, self._reading = layout, reading
-        self.arena = anonymous(max(1, sum(row_bytes * slots for row_bytes, slots in pools)))
+        nbytes, self.descriptor = max(1, sum(row_bytes * slots for row_bytes, slots in pools)), -1
+        if shared:
+            self.descriptor, self.arena = shared_memory("tiering-buffer", nbytes)
+            weakref.finalize(self, os.close, self.descriptor)
+        else:
+            self.arena = anonymous(nbytes)
         self.memory = ResidentRows(f"{layout.path}: the buffer for rows of the ssd tier", self.arena)
         """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
@@ -152,11 +167,13 @@ class SsdBuffer:
         """What the buffer did, JSON types only."""
         found = self.core.counters
         return {
-            "batches": found.batches, "rounds": found.rounds, "rows": found.rows, "rows_needed": found.needed,
-            "rows_read": found.missed, "reads": found.reads, "read_bytes": found.read_bytes,
-            "used_bytes": found.used_bytes, "wait_seconds": found.wait_nanoseconds * 1e-9,
-            "idle_seconds": found.idle_nanoseconds * 1e-9,
+            **{name: getattr(found, known) for name, known in _COUNTERS.items()},
+            "wait_seconds": found.wait_nanoseconds * 1e-9, "idle_seconds": found.idle_nanoseconds * 1e-9,
         }  # fmt: skip
+
+    def reset_counters(self) -> None:
+        """Begin counting again at zero."""
+        self.core.reset_counters()
 
 
 def _mapping(array: npt.NDArray[np.uint8]) -> mmap.mmap:

@@ -18,7 +18,7 @@
 #include <string>
 #include <tiering/io/gather.hpp>
 #include <tiering/io/read_plan.hpp>
-#include <tiering/lookahead/row_buffer.hpp>
+#include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/parallel.hpp>
 #include <utility>
 #include <vector>
@@ -195,7 +195,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
 }
 
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
-                   const RowBuffer& buffer, std::byte* out, int threads) {
+                   const SlotArena& arena, std::byte* out, int threads) {
   GatherStats stats;
   classify(table, ids, stats);
   TIERING_EXPECT(slots.empty() || stats.rows[static_cast<size_t>(Tier::ssd)] == static_cast<int64_t>(slots.size()),
@@ -213,7 +213,7 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
         auto slot = slots.begin() + before[static_cast<size_t>(b)];
         copy_block(table.row_bytes, b * kBlockRows, std::min(rows, (b + 1) * kBlockRows), out, [&](int64_t i) {
           const std::byte* const row = memory_row(table, ids[size_t(i)]);
-          return row != nullptr || slots.empty() ? row : buffer.slot(*slot++);
+          return row != nullptr || slots.empty() ? row : arena.slot(*slot++);
         });
       },
       [] {});
@@ -221,11 +221,11 @@ GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::
   return stats;
 }
 
-int64_t copy_slots(const RowBuffer& buffer, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
+int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
                    int threads) {
   const int64_t start = now(), rows = static_cast<int64_t>(slots.size());
   int64_t bytes = 0;
-  for (const uint32_t slot : slots) bytes += buffer.plan().slot_bytes(slot);
+  for (const uint32_t slot : slots) bytes += arena.slot_bytes(slot);
   for_row_blocks(
       rows, bytes, threads,
       [&](int64_t b) {
@@ -233,10 +233,10 @@ int64_t copy_slots(const RowBuffer& buffer, std::span<const uint32_t> slots, std
         for (int64_t i = b * kBlockRows; i < end; ++i) {
           if (i + kPrefetchRows < end) {
             const uint32_t next = slots[size_t(i + kPrefetchRows)];
-            prefetch(buffer.slot(next), buffer.plan().slot_bytes(next));
+            prefetch(arena.slot(next), arena.slot_bytes(next));
           }
           const uint32_t slot = slots[size_t(i)];
-          std::memcpy(targets[size_t(i)], buffer.slot(slot), static_cast<size_t>(buffer.plan().slot_bytes(slot)));
+          std::memcpy(targets[size_t(i)], arena.slot(slot), static_cast<size_t>(arena.slot_bytes(slot)));
         }
       },
       [] {});

@@ -78,18 +78,11 @@ size_t LookaheadPlan::pool_of(uint32_t row) noexcept {
   return pool_of_table_[table_];
 }
 
-const LookaheadPlan::Pool& LookaheadPlan::pool_of_slot(uint32_t slot) const noexcept {
+int64_t LookaheadPlan::slot_offset(uint32_t slot) const noexcept {
   size_t p = 0;
   while (slot >= pools_[p].end) ++p;
-  return pools_[p];
+  return pools_[p].offset + int64_t{slot - pools_[p].begin} * pools_[p].row_bytes;
 }
-
-int64_t LookaheadPlan::slot_offset(uint32_t slot) const noexcept {
-  const Pool& pool = pool_of_slot(slot);
-  return pool.offset + int64_t{slot - pool.begin} * pool.row_bytes;
-}
-
-int64_t LookaheadPlan::slot_bytes(uint32_t slot) const noexcept { return pool_of_slot(slot).row_bytes; }
 
 int64_t LookaheadPlan::arena_bytes() const noexcept {
   const Pool& last = pools_.back();

@@ -63,6 +63,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
       options_(std::move(options)),
       checksums_(std::move(checksums)),
       arena_(arena),
+      slots_(arena, pools),
       plan_(rows_, pools) {
   TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
@@ -262,7 +263,7 @@ bool RowBuffer::add(std::vector<uint32_t> rows) {
   std::vector<BatchPart> parts = cut_batch(rows_, pools_, std::move(rows));
   return after_changes([&] {
     if (plan_.waiting() >= most_waiting_) return false;
-    Batch batch{plan_.first() + plan_.waiting(), number, {}};
+    Batch batch{plan_.first() + plan_.waiting(), number, 0, {}};
     for (BatchPart& part : parts) {
       plan_.add(std::move(part.rows));
       batch.places.push_back(std::move(part.places));
@@ -299,7 +300,10 @@ RowBuffer::Batch& RowBuffer::batch_at(int64_t batch) {
 /// The round of a part, by the plan's number, if it was read; else null. The mutex is held.
 const Round* RowBuffer::read_round(int64_t number) const noexcept {
   for (const auto& flight : flights_)
-    if (number >= flight->round.first && number < flight->round.last && flight->done) return &flight->round;
+    if (!flight->done)
+      break;  // rounds before bring rows, too, that the part finds in the buffer
+    else if (number < flight->round.last)
+      return &flight->round;
   return nullptr;
 }
 
@@ -313,8 +317,9 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
     if (batch < added_ || ended_) {
       const Batch& given = batch_at(batch);
       const auto parts = static_cast<int64_t>(given.places.size());
-      TIERING_EXPECT(part >= 0 && part < parts,
-                     "part: expected one of 0.." + std::to_string(parts - 1) + ", found " + std::to_string(part));
+      TIERING_EXPECT(part >= given.released && part < parts,
+                     "batch " + std::to_string(batch) + ": expected part " + std::to_string(given.released) + ".." +
+                         std::to_string(parts - 1) + ", found " + std::to_string(part));
       const int64_t number = given.first + part;
       if (const Round* const round = read_round(number)) {
         counters_.wait_nanoseconds += now() - start;
@@ -336,17 +341,20 @@ void RowBuffer::release(int64_t batch, int64_t part) {
   const std::lock_guard lock(mutex_);
   Batch& given = batch_at(batch);
   const int64_t number = given.first + part;
+  TIERING_EXPECT(part == given.released, "batch " + std::to_string(batch) + ": expected part " +
+                                             std::to_string(given.released) + ", found " + std::to_string(part));
+  ++given.released;
   given.places[static_cast<size_t>(part)] = {};
   for (const auto& flight : flights_)
     if (number >= flight->round.first && number < flight->round.last)
       flight->round.batch_slots[static_cast<size_t>(number - flight->round.first)] = {};
-  done_ = number + 1;
+  done_early_.insert(number);
+  while (done_early_.erase(done_) > 0) ++done_;
   while (!flights_.empty() && flights_.front()->done && flights_.front()->round.last <= done_) flights_.pop_front();
-  if (part + 1 == static_cast<int64_t>(given.places.size())) {
-    batches_.pop_front();
+  if (given.released == static_cast<int64_t>(given.places.size())) ++counters_.batches;
+  for (; !batches_.empty() && batches_.front().released == static_cast<int64_t>(batches_.front().places.size());
+       batches_.pop_front())
     ++released_;
-    ++counters_.batches;
-  }
   note_change();
 }
 
@@ -358,14 +366,16 @@ void RowBuffer::stop() noexcept {
 }
 
 void RowBuffer::cancel() noexcept {
-  if (threads_.empty()) return;
   if (owner_ != getpid()) {
+    if (threads_.empty()) return;
     // A fork, in which the readers do not exist: their handles may be those of other threads by now, and to destroy what
     // they wait for would be to wait for them.
     static_cast<void>(new (std::nothrow) std::vector<std::thread>(std::move(threads_)));
     static_cast<void>(changed_.release());
     return;
   }
+  const std::lock_guard ending(ending_);
+  if (threads_.empty()) return;
   stop();
   for (std::thread& reader : threads_) reader.join();
   threads_.clear();
@@ -375,6 +385,7 @@ void RowBuffer::cancel() noexcept {
     if (!flights_.back()->done || error_) plan_.forget(flights_.back()->round);
   plan_.drop_waiting();
   batches_.clear();
+  done_early_.clear();
   done_ = plan_.first();
 }
 

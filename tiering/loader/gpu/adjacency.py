@@ -20,7 +20,8 @@ from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, device_file, pinned_address
-from tiering.loader.gpu.peers import PeerGroup, open_memory
+from tiering.loader.gpu.peer_memory import open_memory
+from tiering.loader.peers import PeerGroup
 from tiering.loader.resident import ResidentRows, load_rows, made_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads

@@ -23,10 +23,11 @@ from tiering.loader.batches import Batch, sampled_batch, sampling_stage
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.gather import GpuFeatures, SlotRows
-from tiering.loader.gpu.peers import PeerGroup
 from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
+from tiering.loader.peers import PeerGroup
+from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import EpochPlan, NeighborSampler, SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -213,8 +214,8 @@ class GpuBatches:
         check_process(self._process)
         types = [] if self.lookahead is None else self.lookahead.tables.types
 
-        def sample(place: int) -> GpuSample | SampledBatch:
-            index, sampler = order[place], self.sampler
+        def draw(index: int) -> GpuSample | SampledBatch:
+            sampler = self.sampler
             if isinstance(sampler, Sampler):
                 return sampler.sample(plan[index], epoch=epoch, batch=index)
             seeds = plan[index]
@@ -222,7 +223,7 @@ class GpuBatches:
             return GpuSample(batch, ready, seeds[self._seed_type], sampler.fetch_ids(batch, types) if types else {})
 
         workers = 1 if isinstance(self.sampler, GpuSampler) else self._workers
-        with sampling_stage(self.lookahead, len(order), sample, workers) as (sampling, ahead):
+        with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):
             slots = None if ahead is None else self._open_slots()
             try:
                 yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], slots))]
@@ -240,7 +241,7 @@ class GpuBatches:
         return batch
 
     def _open_slots(self) -> GpuSlots:
-        assert self.lookahead is not None and self.lookahead.buffer is not None
+        assert self.lookahead is not None and isinstance(self.lookahead.buffer, SsdBuffer)
         tables = {t: source for t, source in self._features.items() if isinstance(source, GpuFeatures)}
         return GpuSlots(self.lookahead.buffer, tables, self.device)
 

@@ -15,8 +15,9 @@ from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
-from tiering.loader.gpu.peers import PeerGroup
+from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.options import ReadOptions
+from tiering.loader.peers import PeerGroup
 from tiering.loader.resident import load_rows
 from tiering.loader.ssd import PageChecks, make_table, note_fallback
 from tiering.units import parse_threads
@@ -79,7 +80,7 @@ def _load_peers(
                 f"or make the layout with --peer {group.size}xSIZE"
             )
         tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
-        opened = group.share_memory(tiers.topic, paths[group.rank], shares[group.rank], device, what)
+        opened = share_memory(group, tiers.topic, paths[group.rank], shares[group.rank], device, what)
     else:
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):

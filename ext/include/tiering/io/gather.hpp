@@ -80,15 +80,15 @@ struct GatherStats {
 /// written; IoError when a read fails (the contents of `out` are then unspecified).
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::byte* out, int threads);
 
-class RowBuffer;
+class SlotArena;
 
 /// The same where rows of the ssd tier are in a buffer: `slots` says where, in the order of their ids; empty: these rows
 /// are in `out` already.
 GatherStats gather(const TieredTable& table, std::span<const int64_t> ids, std::span<const uint32_t> slots,
-                   const RowBuffer& buffer, std::byte* out, int threads);
+                   const SlotArena& arena, std::byte* out, int threads);
 
 /// Copies rows from their slots to where each belongs. Returns the nanoseconds that it took.
-int64_t copy_slots(const RowBuffer& buffer, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
+int64_t copy_slots(const SlotArena& arena, std::span<const uint32_t> slots, std::span<std::byte* const> targets,
                    int threads);
 
 }  // namespace tiering

@@ -10,6 +10,7 @@
 #include <deque>
 #include <span>
 #include <tiering/buffer.hpp>
+#include <tiering/lookahead/slot_arena.hpp>
 #include <tiering/lookahead/ssd_rows.hpp>
 #include <vector>
 
@@ -26,12 +27,6 @@ struct Round {
   std::vector<uint32_t> slots{};  ///< where each goes
   std::vector<int64_t> after{};   ///< batches that must be done with the slot before: all before this number
   std::vector<std::vector<uint32_t>> batch_slots{};  ///< per batch: the slot of each row, in the order they were given
-};
-
-/// Slots of one size: those of all tables with rows of so many bytes.
-struct SlotPool {
-  int64_t row_bytes = 0;
-  int64_t slots = 0;
 };
 
 /// The pool of each table. Throws InputError where there is none.
@@ -71,7 +66,6 @@ class LookaheadPlan {
   bool holds(uint32_t row) const noexcept { return slot_of_[row] != kNoSlot; }
   /// Address of a slot in the memory of all slots; its size is that of its pool's rows.
   int64_t slot_offset(uint32_t slot) const noexcept;
-  int64_t slot_bytes(uint32_t slot) const noexcept;
   /// The first slot for rows of a table.
   uint32_t first_slot(size_t table) const noexcept { return pools_[pool_of_table_[table]].begin; }
   /// Bytes of all slots.
@@ -92,7 +86,6 @@ class LookaheadPlan {
   void note_next_uses(int64_t from);
   void make_room(Pool& pool, int64_t slots, int64_t past, std::vector<uint32_t>& given);
   size_t pool_of(uint32_t row) noexcept;
-  const Pool& pool_of_slot(uint32_t slot) const noexcept;
 
   const SsdRows& rows_;
   int64_t window_ = 1, horizon_ = 0;

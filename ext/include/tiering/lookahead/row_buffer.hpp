@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -41,8 +42,7 @@ struct BufferCounters {
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
-/// by one thread, wait() and release() for each batch, part by part, in order by another, and cancel() when both have
-/// come to an end.
+/// by one thread, wait() and release() for each batch, part by part, by others, and cancel() when all have come to an end.
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
@@ -65,7 +65,7 @@ class RowBuffer {
   bool end();
   /// Lets add(), end() and wait() return, and readers begin nothing new. By anybody.
   void stop() noexcept;
-  /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays.
+  /// Ends the epoch: readers stop, what was not read is forgotten. What is in the buffer stays. By anybody.
   void cancel() noexcept;
 
   /// Some of a batch's rows, which are in their slots.
@@ -81,11 +81,14 @@ class RowBuffer {
   PartSlots wait(int64_t batch, int64_t part = 0);
   /// Whether wait() has nothing to wait for.
   bool ready(int64_t batch, int64_t part = 0) const;
-  /// The part needs its slots no more; parts and batches are released in order.
+  /// The part needs its slots no more. The parts of a batch are released in order; those who take turns waiting for
+  /// batches may release these in any order. A slot is filled again when every part up to the last that uses it was
+  /// released.
   void release(int64_t batch, int64_t part = 0);
 
   const SsdRows& rows() const noexcept { return rows_; }
-  const std::byte* slot(uint32_t slot) const noexcept { return arena_ + plan_.slot_offset(slot); }
+  const SlotArena& slots() const noexcept { return slots_; }
+  const std::byte* slot(uint32_t slot) const noexcept { return slots_.slot(slot); }
   const LookaheadPlan& plan() const noexcept { return plan_; }
   BufferCounters counters() const;
   void reset_counters();
@@ -119,6 +122,7 @@ class RowBuffer {
   struct Batch {
     int64_t first;                              ///< the plan's number of its first part
     size_t rows;                                ///< of all parts
+    int64_t released;                           ///< parts that were
     std::vector<std::vector<uint32_t>> places;  ///< per part
   };
   Batch& batch_at(int64_t batch);
@@ -129,16 +133,19 @@ class RowBuffer {
   BufferOptions options_;
   PageChecksums checksums_;
   std::byte* arena_;
+  SlotArena slots_;      ///< of the arena, for those who read
+  std::mutex ending_;    ///< held while readers are waited for
   std::mutex planning_;  ///< taken before mutex_; guards plan_, but not where slots lie, which never changes
   LookaheadPlan plan_;
   mutable std::mutex mutex_;  ///< guards the rest
   std::unique_ptr<std::condition_variable> changed_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Flight>> flights_;  ///< rounds planned whose batches are not all released
-  std::deque<Batch> batches_;
-  int64_t done_ = 0;                  ///< the plan's number of the first part that is not released
-  int64_t added_ = 0, released_ = 0;  ///< batches of this epoch
-  int64_t most_waiting_ = 0;          ///< parts added and not planned
-  int64_t most_planned_ = 0;          ///< parts planned and not released; a round more is planned below
+  std::deque<Batch> batches_;                    ///< from `released_` on
+  int64_t done_ = 0;                             ///< the plan's number of the first part that is not released
+  std::set<int64_t> done_early_;                 ///< others that were released
+  int64_t added_ = 0, released_ = 0;             ///< batches of this epoch; all before `released_` were released
+  int64_t most_waiting_ = 0;                     ///< parts added and not planned
+  int64_t most_planned_ = 0;                     ///< parts planned and not released; a round more is planned below
   int64_t gap_ = 0;
   int64_t changes_ = 0;  ///< counts what somebody may wait for
   bool running_ = false;

@@ -1,4 +1,5 @@
-"""Processes of one machine that share what they hold: memory of their GPUs, and one copy of what lies in host memory.
+"""Processes of one machine that share what they hold: one copy of what lies in host memory, and memory of their GPUs
+(`tiering.loader.gpu.peer_memory`).
 
 They meet in a store of ``torch.distributed``, the process group's own where there is one: each posts the handles that
 the others need, and its process id and start time, so that a process that ended is recognised. Nothing here waits for a
@@ -10,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import mmap
 import os
 import socket
 import time
@@ -25,12 +25,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import DeviceError, InputError
-from tiering.loader.gpu.device import Device, device_file
-from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import Fill
+from tiering.loader.process import require_torch
+from tiering.loader.resident import Fill, mapped, shared_memory
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import ProcessGroup, Store
@@ -63,7 +61,7 @@ def _start(pid: int) -> str:
 
 
 class PeerGroup:
-    """Processes 0 .. size - 1 of one machine, one for each GPU of the peer tier.
+    """Processes 0 .. size - 1 of one machine; where there is a peer tier, one for each of its GPUs.
 
     Parameters
     ----------
@@ -78,7 +76,7 @@ class PeerGroup:
     def __init__(self, rank: int, size: int, store: Store, timeout: float = _TIMEOUT) -> None:
         if not 0 <= rank < size:
             raise InputError(f"peers: expected a rank of 0 to {size - 1}, found {rank}")
-        self.rank, self.size, self.timeout = rank, size, timeout
+        self.rank, self.size, self.timeout, self.pid = rank, size, timeout, os.getpid()
         self._store = store
         self._members: dict[int, Process] = {}
         self._post(f"member/{rank}", [os.getpid(), _start(os.getpid())])
@@ -116,25 +114,13 @@ class PeerGroup:
         for rank, member in self._members.items():
             if not member.alive():
                 raise DeviceError(
-                    f"peer {rank} (process {member.pid}) has ended, and rows in the memory of its GPU with it; "
+                    f"peer {rank} (process {member.pid}) has ended, and what it shared with the others is gone; "
                     "start all processes again"
                 )
 
-    def share_memory(
-        self, topic: str, path: Path, nbytes: int, device: Device, what: str
-    ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
-        """Fill this process's share, and open those of the others.
-
-        By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
-        """
-        own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
-        with cuda.device_errors(what):
-            handle = own.share().hex() if own is not None else ""
-        handles = self.exchange(topic, handle)
-        return [
-            own if rank == self.rank else open_memory(bytes.fromhex(handle), device, f"rows of peer {rank}")
-            for rank, handle in enumerate(handles)
-        ]
+    def process(self, rank: int) -> Process:
+        """The process of a rank that has taken part in an `exchange`."""
+        return self._members[rank] if rank != self.rank else Process(os.getpid(), _start(os.getpid()))
 
     def leave(self, topic: str) -> bool:
         """Tell the others that this process no longer reads their memory, and wait until they say so or have ended.
@@ -174,9 +160,7 @@ class PeerGroup:
         descriptor, made = -1, None
         try:
             with storage_errors(Path(name)):
-                descriptor = os.memfd_create(name)
-                os.ftruncate(descriptor, nbytes)
-                memory = _mapped(descriptor, nbytes)
+                descriptor, memory = shared_memory(name, nbytes)
                 fill(memory)
             made = [os.getpid(), descriptor]
         finally:
@@ -200,7 +184,7 @@ class PeerGroup:
         except OSError:
             return None
         try:
-            return _mapped(descriptor, nbytes) if os.fstat(descriptor).st_size == nbytes else None
+            return mapped(descriptor, nbytes) if os.fstat(descriptor).st_size == nbytes else None
         finally:
             os.close(descriptor)  # the mapping stays
 
@@ -258,22 +242,6 @@ def _store_errors(what: str = "the store in which processes meet does not answer
         yield
     except RuntimeError as error:  # torch's for whatever goes wrong there
         raise DeviceError(f"peers: {what}: {error}") from error
-
-
-def _mapped(descriptor: int, nbytes: int) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(mmap.mmap(descriptor, nbytes), np.uint8)
-
-
-def open_memory(handle: bytes, device: Device, whose: str) -> cuda.PeerMemory | None:
-    """Memory of another process; ``None`` if it is empty, or this GPU cannot reach it: said once."""
-    if not handle:
-        return None
-    try:
-        with cuda.device_errors(whose):
-            return cuda.PeerMemory(device.index, handle)
-    except DeviceError as error:
-        warn_once(f"{whose} are read from host memory: {error}")
-        return None
 
 
 _groups: weakref.WeakKeyDictionary[ProcessGroup, PeerGroup | None] = weakref.WeakKeyDictionary()

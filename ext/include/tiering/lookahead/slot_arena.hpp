@@ -1,0 +1,54 @@
+// The memory of a buffer's slots as those see it who only read: also other processes that map it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tiering {
+
+/// Slots of one size: those of all tables with rows of so many bytes.
+struct SlotPool {
+  int64_t row_bytes = 0;
+  int64_t slots = 0;
+};
+
+/// Slots are numbered pool by pool, and lie in this order.
+class SlotArena {
+ public:
+  SlotArena(const std::byte* memory, std::vector<SlotPool> pools) : memory_(memory), pools_(std::move(pools)) {}
+
+  const std::byte* slot(uint32_t slot) const noexcept {
+    const std::byte* begin = memory_;
+    int64_t number = slot;
+    size_t p = 0;
+    for (; number >= pools_[p].slots; ++p) {
+      number -= pools_[p].slots;
+      begin += pools_[p].slots * pools_[p].row_bytes;
+    }
+    return begin + number * pools_[p].row_bytes;
+  }
+  int64_t slot_bytes(uint32_t slot) const noexcept {
+    int64_t past = 0;
+    size_t p = 0;
+    while (slot >= (past += pools_[p].slots)) ++p;
+    return pools_[p].row_bytes;
+  }
+  int64_t slots() const noexcept {
+    int64_t slots = 0;
+    for (const SlotPool& pool : pools_) slots += pool.slots;
+    return slots;
+  }
+  int64_t bytes() const noexcept {
+    int64_t bytes = 0;
+    for (const SlotPool& pool : pools_) bytes += pool.slots * pool.row_bytes;
+    return bytes;
+  }
+
+ private:
+  const std::byte* memory_;
+  std::vector<SlotPool> pools_;
+};
+
+}  // namespace tiering

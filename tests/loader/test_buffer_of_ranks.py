@@ -1,0 +1,298 @@
+"""Ranks of one machine that hold tiers and the buffer once: what they read and hold, and do when one of them goes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+import rank_programs
+from tight_memory import ROW_BYTES
+
+from tiering.loader.ranks import Rank
+
+ROWS = 3000
+OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch": 2}
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Of small batches, and a disk that is known."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return {**OPTIONS, "ssd_model": str(disk)}
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    """3000 rows of 4 KiB, of which those of 700 nodes with edges are ever used."""
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
+    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 30, 50), splits={"train": rng.permutation(700)[:120]})
+    edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
+    return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
+
+
+class Ranks:
+    """Processes that train together, each told what to do by a line of its own."""
+
+    def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any]) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed", "tiering.loader", "tight_memory"])
+        self.processes, self.lines = [], []
+        for rank in range(size):
+            here, there = context.Pipe()
+            arguments = (there, str(path), str(folder), rank, size, options)
+            process = context.Process(target=rank_programs.serve, args=arguments, daemon=True)
+            process.start()
+            there.close()
+            self.processes.append(process)
+            self.lines.append(here)
+
+    def ask(self, rank: int, *order: Any) -> None:
+        self.lines[rank].send(order)
+
+    def answer(self, rank: int) -> Any:
+        assert self.lines[rank].poll(40), f"rank {rank} says nothing"
+        return self.lines[rank].recv()
+
+    def all(self, *order: Any) -> list[Any]:
+        """What every rank answers to the same order."""
+        for rank in range(len(self.lines)):
+            self.ask(rank, *order)
+        return [self.answer(rank) for rank in range(len(self.lines))]
+
+    def kill(self, rank: int) -> int:
+        os.kill(self.processes[rank].pid, signal.SIGKILL)
+        self.processes[rank].join()
+        return int(self.processes[rank].pid)
+
+
+@contextmanager
+def started(size: int, path: Path, folder: Path, options: dict[str, Any]) -> Iterator[Ranks]:
+    ranks = Ranks(size, path, folder, options)
+    try:
+        yield ranks
+        for line in ranks.lines:
+            line.close()
+        for process in ranks.processes:
+            process.join(30)
+            assert process.exitcode in (0, -signal.SIGKILL)
+    finally:
+        for process in ranks.processes:
+            process.kill()
+
+
+def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Seeds and rows by batch of one process that has all rows in memory."""
+    loader = layout.loader(**options, features="memory", rank=0, world_size=1)
+    return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(epoch)}
+
+
+def expect_epoch(shares: list[Any], alone: dict[int, Any], size: int) -> None:
+    """The ranks' batches are their shares of an epoch of one process, bit for bit."""
+    for rank, share in enumerate(shares):
+        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
+        for index, seeds, rows in share:
+            np.testing.assert_array_equal(seeds, alone[index][0])
+            np.testing.assert_array_equal(rows, alone[index][1])
+    assert {index for share in shares for index, *_ in share} == set(alone)
+
+
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])
+def test_ranks_read_through_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Path, size: int) -> None:
+    """Little room, two epochs: rows are right, a process holds no slots of its own, and all counts add up."""
+    with started(size, layout.path, tmp_path, options) as ranks:
+        kinds = ranks.all("open", 60)
+        assert kinds == ["look-ahead"] * size
+        for epoch in (0, 1):
+            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), size)
+        mappings = ranks.all("mappings")
+        assert all(set(found) == set(mappings[0]) for found in mappings)  # the same inodes: tiers and slots
+        assert "tiering-buffer" in mappings[0].values()
+        counters = ranks.all("counters")
+        whole = counters[0]["whole"]
+        assert sum(c["own"]["rows"] for c in counters) == whole["rows"]
+        assert sum(c["own"]["batches"] for c in counters) == whole["batches"] == 2 * size * -(-30 // size)
+        assert whole["rows_read"] < whole["rows_needed"] <= whole["rows"]
+        assert ranks.all("left_over") == [[]] * size
+        assert ranks.all("drop") == [[]] * size
+
+
+def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Where the buffer holds what the epoch needs: rows read are those of the union of all batches."""
+    sample = layout.loader(**options, features=None, rank=0, world_size=1)
+    first = layout.artifact.type_layout("node").ranges["ssd"][0]
+    union = {int(node) for batch in sample.epoch(0) for node in batch.nodes["node"] if node >= first}
+    with started(2, layout.path, tmp_path, options) as ranks:
+        assert ranks.all("open", len(union)) == ["look-ahead"] * 2
+        ranks.all("epoch", 0)
+        counters = ranks.all("counters")
+        assert counters[0]["whole"]["rows_read"] == len(union) < counters[0]["whole"]["rows"]
+        assert abs(sum(c["own"]["rows_read"] for c in counters) - len(union)) <= 1
+        ranks.all("epoch", 0)
+        assert ranks.all("counters")[0]["whole"]["rows_read"] == len(union)
+
+
+def test_rows_that_fit_are_in_memory_once(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        assert ranks.all("open", 1 << 16) == ["memory"] * 2
+        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+        mappings = ranks.all("mappings")
+        assert set(mappings[0]) == set(mappings[1])
+        proportional = [sum(found) for found in ranks.all("proportional")]
+        assert sum(proportional) <= 1.1 * (ROWS * ROW_BYTES)  # tiers and the rows of the ssd tier, once
+
+
+def test_a_rank_that_breaks_off_is_left_out(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """The owner, then another one; the others get all their batches, and the next epoch is whole."""
+    alone = batches_alone(layout, options, 0)
+    with started(3, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        for leaver in (0, 2):
+            for rank in range(3):
+                ranks.ask(rank, *(("break", 0, 2) if rank == leaver else ("epoch", 0)))
+            shares = [ranks.answer(rank) for rank in range(3)]
+            assert len(shares[leaver]) == 2
+            for rank in {0, 1, 2} - {leaver}:
+                assert len(shares[rank]) == 10
+                for index, _, rows in shares[rank]:
+                    np.testing.assert_array_equal(rows, alone[index][1])
+        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 3)
+        assert ranks.all("left_over") == [[]] * 3
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_that_is_killed_is_named_by_the_others(
+    layout: Any, options: dict[str, Any], tmp_path: Path, killed: int
+) -> None:
+    """In the middle of an epoch, and at the begin of the next; new processes start anew."""
+    size = 2 + (killed > 0)
+    with started(size, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        assert ranks.all("pause", 0, 2) == ["paused"] * size
+        pid = ranks.kill(killed)
+        others = [rank for rank in range(size) if rank != killed]
+        for order in (("go on",), ("epoch", 1)):
+            for rank in others:
+                ranks.ask(rank, *order)
+            for rank in others:
+                said = ranks.answer(rank)
+                assert said[0] == "DeviceError"
+                assert re.search(rf"rank {killed} \(process {pid}\).* has ended", said[1]), said
+        for rank in others:
+            ranks.ask(rank, "left_over")
+            assert ranks.answer(rank) == []
+    if killed:
+        return
+    again = tmp_path / "again"
+    again.mkdir()
+    with started(2, layout.path, again, options) as ranks:
+        ranks.all("open", 60)
+        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+
+
+def test_an_owner_that_is_done_first_waits_for_the_others(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Its process ends normally, and the other rank still gets its batches."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 700)  # so that nobody waits for slots
+        ranks.all("pause", 0, 1)
+        ranks.ask(0, "go on")
+        assert len(ranks.answer(0)) == 14
+        ranks.lines[0].close()
+        time.sleep(0.3)
+        assert ranks.processes[0].is_alive()
+        ranks.ask(1, "go on")
+        assert len(ranks.answer(1)) == 14
+        ranks.processes[0].join(20)
+        assert ranks.processes[0].exitcode == 0
+
+
+def test_an_owner_that_ends_in_the_middle_is_named(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        ranks.all("pause", 0, 1)
+        ranks.lines[0].close()
+        ranks.processes[0].join(20)
+        assert ranks.processes[0].exitcode == 0
+        ranks.ask(1, "go on")
+        kind, message = ranks.answer(1)
+        assert kind == "DeviceError" and f"rank 0 (process {ranks.processes[0].pid})" in message
+
+
+def test_an_image_that_is_truncated_is_an_error_for_every_rank(
+    layout: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    image = layout.artifact.images[1]
+    whole = image.read_bytes()
+    expected = batches_alone(layout, options, 1)
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        ranks.all("epoch", 0)
+        os.truncate(image, 0)
+        for kind, message in ranks.all("epoch", 2):
+            assert kind == "StorageError" and image.name in message and "the file was truncated" in message
+        with image.open("r+b") as file:
+            file.write(whole)
+        expect_epoch(ranks.all("epoch", 1), expected, 2)
+
+
+def test_a_rank_that_does_not_begin_is_named_in_a_warning(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60, 0.3)  # seconds of patience
+        ranks.ask(0, "epoch", 0)
+        time.sleep(1.6)
+        ranks.ask(1, "epoch", 0)
+        for rank in range(2):
+            assert len(ranks.answer(rank)) == 15
+        warnings = ranks.all("warnings")[0]
+        pid = ranks.processes[1].pid
+        assert f"the other ranks still wait for rank 1 (process {pid}) to begin it" in warnings[0]
+
+
+def test_other_loaders_and_too_little_memory_are_errors_for_every_rank(
+    layout: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.ask(0, "open", 60)
+        ranks.ask(1, "open", 60, None, {"seed": 8})
+        for rank in range(2):
+            kind, message = ranks.answer(rank)
+            assert kind == "InputError" and "sampling: expected all ranks of this machine to make the same" in message
+        ranks.all("open", None)
+        ranks.ask(0, "epoch", 0)
+        answers = [ranks.answer(0)]
+        ranks.ask(0, "drop")
+        ranks.ask(1, "epoch", 0)  # late: the owner gives up its loader, and is still heard
+        answers.append(ranks.answer(1))
+        for kind, message in answers:
+            assert kind == "BudgetError" and "the loader's buffer for rows of the ssd tier" in message
+        assert ranks.answer(0) == []
+
+
+def test_epochs_side_by_side_and_in_a_fork_read_by_themselves(
+    layout: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The second of two epochs that go on at once, on all ranks, and one in a forked child, which knows no other."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.all("open", 60)
+        shares = ranks.all("side by side", 0, 1)
+        for epoch in (0, 1):
+            expect_epoch([share[epoch] for share in shares], batches_alone(layout, options, epoch), 2)
+        ranks.ask(0, "in a fork", 1)
+        assert ranks.answer(0) == 15
+        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+        assert ranks.all("left_over") == [[]] * 2

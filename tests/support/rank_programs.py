@@ -1,0 +1,163 @@
+"""What the processes of the tests of several ranks do: each is a rank of gloo that takes orders."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
+"""Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
+
+
+def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any]) -> None:
+    """Carry out orders until the line is closed; an error is answered by its kind and text."""
+    import faulthandler
+
+    import torch.distributed as dist
+
+    faulthandler.dump_traceback_later(90, exit=True)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
+    process = RankProcess(line, path, size, options)
+    while True:
+        try:
+            order, *arguments = line.recv()
+        except EOFError:
+            return
+        try:
+            line.send(getattr(process, order.replace(" ", "_").replace("break", "break_off"))(*arguments))
+        except Exception as error:
+            cause = error.__cause__ if type(error).__name__ == "StageError" else error
+            line.send((type(cause).__name__, str(error)))
+            del error, cause
+        gc.collect()
+
+
+class RankProcess:
+    """One rank and its loader."""
+
+    def __init__(self, line: Any, path: str, size: int, options: dict[str, Any]) -> None:
+        from tiering.loader import open_layout
+
+        self.layout, self.size, self.options = open_layout(path), size, options
+        self.loader: Any = None
+        self.running: Any = None
+        self.log: list[str] = []
+        handler = logging.Handler(logging.WARNING)
+        handler.emit = lambda record: self.log.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("tiering.loader").addHandler(handler)
+
+    def open(self, rows: int | None, patience: float | None = None, more: dict[str, Any] | None = None) -> str:
+        """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
+        from tight_memory import ROW_BYTES, spare
+
+        from tiering.loader import buffer_server
+
+        if patience is not None:
+            buffer_server._PATIENCE = patience
+        options = {**self.options, **(more or {})}
+        nbytes = 1
+        if rows is not None:  # a tenth of the memory is for batches to come
+            nbytes = int((BESIDE + self.size * BESIDE_OF_A_RANK + rows * (ROW_BYTES + 8)) / 0.89)
+        self.loader = self.layout.loader(**options, memory=spare(nbytes))
+        return "memory" if self.loader.lookahead is None else "look-ahead"
+
+    def epoch(self, epoch: int) -> list[Any]:
+        """Numbers, seeds and rows of an epoch's batches."""
+        return [taken(batch) for batch in self.loader.epoch(epoch)]
+
+    def epoch_in_step(self, epoch: int) -> list[Any]:
+        """The same where ranks wait for each other at each batch, as they do to add up gradients."""
+        import torch.distributed as dist
+
+        batches = []
+        for batch in self.loader.epoch(epoch):
+            batches.append(taken(batch))
+            dist.barrier()
+        return batches
+
+    def drop(self) -> list[str]:
+        """Give up the loader; what is left of it."""
+        self.loader = None
+        gc.collect()
+        end = time.monotonic() + 5
+        while (names := [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]) and (
+            time.monotonic() < end
+        ):
+            time.sleep(0.02)
+        return names + [name for name in self.mappings().values() if name == "tiering-buffer"]
+
+    def in_a_fork(self, epoch: int) -> int:
+        """Batches of an epoch in a forked child, which knows no other rank."""
+        from child_process import in_child
+
+        return int(in_child(lambda: len(list(self.loader.epoch(epoch)))))
+
+    def break_off(self, epoch: int, after: int) -> list[Any]:
+        """The first batches of an epoch."""
+        batches = []
+        for batch in self.loader.epoch(epoch):
+            batches.append(taken(batch))
+            if len(batches) == after:
+                break
+        return batches
+
+    def pause(self, epoch: int, after: int) -> str:
+        """Begin an epoch."""
+        self.running = self.loader.epoch(epoch)
+        for _ in range(after):
+            next(self.running)
+        return "paused"
+
+    def go_on(self) -> list[Any]:
+        """The rest of the epoch that was begun."""
+        running, self.running = self.running, None
+        return [taken(batch) for batch in running]
+
+    def side_by_side(self, *epochs: int) -> list[Any]:
+        """Epochs of one loader, batch by batch in turn."""
+        turns = zip(*(self.loader.epoch(epoch) for epoch in epochs), strict=True)
+        return list(zip(*([taken(batch) for batch in turn] for turn in turns), strict=True))
+
+    def counters(self) -> dict[str, Any]:
+        """Of the buffer: what this rank says, and what the owner knows of all."""
+        ahead = self.loader.lookahead
+        whole = ahead._server._serving.offered[0].counters() if ahead._server is not None else None
+        return {"own": ahead.buffer.counters(), "whole": whole}
+
+    def mappings(self) -> dict[str, str]:
+        """Shared memory that is mapped: names by inode."""
+        maps = Path("/proc/self/maps").read_text()
+        return dict(re.findall(r" (\d+) +/memfd:(tiering-\w+)", maps))
+
+    def proportional(self) -> list[int]:
+        """Bytes of shared memory, of which each process that maps a page counts its part."""
+        blocks = re.findall(r"/memfd:tiering-.*?\nPss: +(\d+) kB", Path("/proc/self/smaps").read_text(), re.DOTALL)
+        return [int(kibibytes) * 1024 for kibibytes in blocks]
+
+    def warnings(self) -> list[str]:
+        """What was logged."""
+        return [message for message in self.log if "still wait" in message]
+
+    def left_over(self) -> list[str]:
+        """Threads and connections of epochs, a moment after they have ended."""
+        end = time.monotonic() + 5
+        while True:
+            threads = [t.name for t in threading.enumerate() if t.name.startswith("tiering-")]
+            threads = [name for name in threads if name != "tiering-buffer-server"]
+            if not threads or time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        files = list(Path("/proc/self/fd").iterdir())
+        sockets = sum(entry.is_symlink() and str(entry.readlink()).startswith("socket:") for entry in files)
+        self.sockets = getattr(self, "sockets", sockets)
+        return threads + ([f"{sockets} sockets"] if sockets > self.sockets else [])
+
+
+def taken(batch: Any) -> Any:
+    """What is compared of a batch."""
+    return batch.index, batch.seeds.numpy(), batch.x.numpy().copy()
