@@ -119,7 +119,7 @@ def test_one_of_two_disks_fails_while_the_other_has_nothing_to_do(engine, tmp_pa
     on_the_first = [[list(range(at, at + 10, 2))] for at in range(0, 100, 10)]
     batches = [*on_the_first, *([[at, at + 1]] for at in range(100, 120, 2))]
     buffer = rows.buffer({PAGE: 6}, engine, "off", depth=2)
-    with pytest.raises(OSError, match="/proc/self/mem: reading .* Input/output error"):
+    with pytest.raises(OSError, match=r"/proc/self/mem: reading .* Input/output error"):
         run_epoch(rows, buffer, batches, window=1, horizon=1)
     assert 8 <= buffer.counters.batches <= len(on_the_first)  # what fails is asked for two rounds ahead
 
