@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import gc
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -25,7 +24,6 @@ from epochs import nothing_left, rows, same, small_batches, truth
 from tight_memory import tight_loader, wide_graph
 
 from tiering.errors import CapabilityError, FormatError, StorageError
-from tiering.loader import open_layout
 from tiering.loader.background import StageError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -252,21 +250,6 @@ def test_images_that_are_removed(one_loader, layout, options):
         image.unlink()
     assert same(found + rows(epoch), expected[0])
     assert same(rows(one_loader.epoch(1)), expected[1])
-
-
-def test_a_layout_made_again_under_a_running_loader(kit, one_loader, layout, options, tmp_path):
-    """Its readers keep what they opened."""
-    expected = [truth(layout, options, e) for e in (0, 1)]
-    epoch = one_loader.epoch(0)
-    found = rows([next(epoch)])
-    for image in layout.artifact.images:
-        image.unlink()
-    shutil.rmtree(layout.path)
-    again = kit.write_layout(layout.path, wide_graph(kit, seed=5, images=2))
-    assert same(found + rows(epoch), expected[0])
-    assert same(rows(one_loader.epoch(1)), expected[1])
-    other = open_layout(again.path).loader(**options, memory="tiers")
-    assert not same(rows(other.epoch(0)), expected[0])
 
 
 def test_damage_met_ahead_of_its_batch(layout, options, engine):
