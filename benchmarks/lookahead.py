@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks.harness import Sizes
 from benchmarks.pages import describe_machine, markdown, put, show_machine, write_json
 from benchmarks.stages import forget, run_limited, run_tiering, write_edges, write_rows
-from tiering.errors import InputError, InternalError, TieringError
+from tiering.errors import InputError, TieringError
 from tiering.evaluation.ssd_policies import BUFFERED_WINDOWS
 from tiering.lookahead.disk_speed import measure
 from tiering.pipeline import generate_dataset
@@ -142,7 +142,7 @@ def policy_rows(cells: Mapping[str, Any]) -> list[list[str]]:
             continue
         head = [f"{setting.batch_size}; {','.join(map(str, setting.fanouts))}", f"{setting.share:.0%}"]
         if "note" in cell:
-            rows.append([*head, cell["note"], *[""] * 8])
+            rows.append([*head, cell["note"], *[""] * 9])
             continue
         found, policies = figures(cell), cell["simulated"]["policies"]
         others = [f"{policies[name]:.4f}" for name in ("static", "belady", "belady-merged")]
@@ -348,6 +348,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         if unknown := [part for part in given.parts if part not in PARTS]:
             raise InputError(f"no part {unknown[0]!r}; parts: {', '.join(PARTS)}")
+        page = given.docs / "internals" / "lookahead.md" if given.docs else None
+        if page and not page.is_file():
+            raise InputError(f"--docs {given.docs}: expected the page {page}, which has places for the tables")
         with tempfile.TemporaryDirectory(prefix="tiering-bench-", dir=given.dir) as name:
             found = run(given.parts or PARTS, Path(name), given.data, given.seconds, given.sizes == "small")
     except TieringError as error:
@@ -359,8 +362,8 @@ def main(argv: Sequence[str]) -> int:
     print(f"disk: {found['speed']}")
     for part, table in tables(found["cells"]).items():
         print(f"\n{part}\n{table}")
-        if given.docs and not put(given.docs / "internals" / "lookahead.md", BEGIN.format(part), END, table):
-            raise InternalError(f"internals/lookahead.md has no place for the table {part}")
+        if page:
+            put(page, BEGIN.format(part), END, table)
     if given.json:
         write_json(given.json, document)
     if given.docs:

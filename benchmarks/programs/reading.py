@@ -35,6 +35,8 @@ _CLOSE = 0.03
 _SLOTS = 0.9
 """Share of the memory that is slots, beside what is needed anyway; the rest is for ids of batches to come."""
 _TRIALS = 12
+_FEWEST = 12
+"""Batches that fill the memory, at least: few batches make one window, whose ends are no steady state."""
 _ROUNDS = 3
 """Rounds that are measured at least, and times of `seconds` that they may take."""
 _LONGEST = 4
@@ -139,7 +141,7 @@ def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int)
         seen[rows] = True
         used += rows.size
         if not goal and (np.count_nonzero(seen) >= slots or used >= 3 * slots):
-            goal = 3 * len(batches)
+            goal = 3 * max(len(batches), _FEWEST)
         if len(batches) == goal:
             return batches
     raise AssertionError("a stream has no end")
