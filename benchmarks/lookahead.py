@@ -339,7 +339,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks lookahead", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all if none")
     parser.add_argument("--sizes", choices=("small", "full"), default="full")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of a cell, that are measured")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of a cell, that are measured")
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data", help="where cnr-2000 lies")
     parser.add_argument("--dir", type=Path, default=Path(), help="directory on the disk to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
