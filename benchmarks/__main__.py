@@ -43,6 +43,7 @@ REPORTS = {
     "stages": ("against", "stages and kernels beside another checkout's, or beside --no-verify"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, beside memory maps"),
+    "lookahead": ("lookahead", "reading ahead beside every simulated policy; writes docs/internals/lookahead.md"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
 }
 """By name: the module whose ``main`` makes it, and what it reports."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import json
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +20,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
 from child_process import Child, in_child
+from epochs import nothing_left, rows, same, small_batches, truth
 from tight_memory import tight_loader, wide_graph
 
 from tiering.errors import CapabilityError, FormatError, StorageError
-from tiering.loader import open_layout
 from tiering.loader.background import StageError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
@@ -43,13 +39,7 @@ def watchdog() -> Iterator[None]:
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, Any]:
-    """Small batches, a known disk, and so much under way that a window does not hold it."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return {
-        "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk,
-        "window": 1, "workers": 3, "prefetch": 3,
-    }  # fmt: skip
+    return small_batches(tmp_path)
 
 
 @pytest.fixture
@@ -67,50 +57,6 @@ def loader(layout: Any, options: dict[str, Any], engine: str) -> Any:
 def one_loader(layout: Any, options: dict[str, Any]) -> Any:
     """The same of the engine that is taken here, where others do not differ."""
     return tight_loader(layout, 30, **options)
-
-
-def rows(batches: Any) -> list[np.ndarray]:
-    return [batch.x.numpy().copy() for batch in batches]
-
-
-def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[np.ndarray]:
-    """Rows of an epoch's batches by the table in memory."""
-    loader = layout.loader(**{**options, **more}, features="memory")
-    return rows(loader.epoch(epoch))
-
-
-def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
-    return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
-def held() -> Counter[str]:
-    """Names of the operating system's threads, but for the pool that all readers of the process share and the kernel's
-    own of io_uring, and what descriptors lead to.
-    """
-    files, threads = [], []
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # a thread that has just ended
-            threads.append((task / "comm").read_text().strip())
-    for entry in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            files.append(str(entry.readlink()))
-    threads = [name for name in threads if not name.startswith(("tiering-pool", "iou-"))]
-    return Counter([*threads, *(name for name in files if "/proc/" not in name)])
-
-
-@contextmanager
-def nothing_left(loader: Any) -> Iterator[None]:
-    """After the block there are no more threads and descriptors than after a whole epoch before it."""
-    list(loader.epoch(9))
-    gc.collect()
-    before = held()
-    yield
-    gc.collect()
-    end = time.monotonic() + 5
-    while held() - before and time.monotonic() < end:  # the kernel takes a moment to forget a thread that was joined
-        time.sleep(0.01)
-    assert held() - before == Counter()  # those of earlier tests may end meanwhile
-    assert [t.name for t in threading.enumerate() if t.name.startswith("tiering-")] == []
 
 
 def test_a_break(loader, layout, options):
@@ -304,21 +250,6 @@ def test_images_that_are_removed(one_loader, layout, options):
         image.unlink()
     assert same(found + rows(epoch), expected[0])
     assert same(rows(one_loader.epoch(1)), expected[1])
-
-
-def test_a_layout_made_again_under_a_running_loader(kit, one_loader, layout, options, tmp_path):
-    """Its readers keep what they opened."""
-    expected = [truth(layout, options, e) for e in (0, 1)]
-    epoch = one_loader.epoch(0)
-    found = rows([next(epoch)])
-    for image in layout.artifact.images:
-        image.unlink()
-    shutil.rmtree(layout.path)
-    again = kit.write_layout(layout.path, wide_graph(kit, seed=5, images=2))
-    assert same(found + rows(epoch), expected[0])
-    assert same(rows(one_loader.epoch(1)), expected[1])
-    other = open_layout(again.path).loader(**options, memory="tiers")
-    assert not same(rows(other.epoch(0)), expected[0])
 
 
 def test_damage_met_ahead_of_its_batch(layout, options, engine):

@@ -1,5 +1,5 @@
 // Stands before the C library (LD_PRELOAD) and sees what a process does with the files below some directories, in native
-// code too: refuses one of the calls, or writes every change down, in order.
+// code too: refuses one of the calls, shortens reads, or writes every change down, in order.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,6 +22,7 @@ static char roots[ROOTS][PATH];
 static int num_roots = 0;
 static long refused_at = -1;  // number of the call that is refused
 static int refused_with = 0;  // errno
+static ssize_t longest = INT64_MAX;  // bytes that a read returns at most
 static int log_fd = -1;
 static int64_t* counts = NULL;  // calls so far; errno of the one that was refused
 static char* refused_name = NULL;
@@ -38,6 +39,8 @@ void calls_arm(const char* folders, long at, int code, int log, void* shared) {
   refused_at = at, refused_with = code, log_fd = log;
   counts = shared, refused_name = (char*)shared + 16;
 }
+
+void calls_shorten(ssize_t bytes) { longest = bytes; }
 
 static int below(const char* path) {
   for (int k = 0; k < num_roots; ++k) {
@@ -133,8 +136,10 @@ ssize_t read(int fd, void* to, size_t bytes) {
 ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
   char path[PATH];
   NEXT(pread);
-  if (num_roots && place_of(fd, path) && refused("pread")) return -1;
-  return next(fd, to, bytes, offset);
+  if (!num_roots || !place_of(fd, path)) return next(fd, to, bytes, offset);
+  if (refused("pread")) return -1;
+  ssize_t arrived = next(fd, to, bytes, offset);
+  return arrived < longest ? arrived : longest;
 }
 ALSO(pread, pread64);
 
@@ -145,6 +150,14 @@ ssize_t preadv(int fd, const struct iovec* to, int count, off_t offset) {
   return next(fd, to, count, offset);
 }
 ALSO(preadv, preadv64);
+
+ssize_t preadv2(int fd, const struct iovec* to, int count, off_t offset, int flags) {
+  char path[PATH];
+  NEXT(preadv2);
+  if (num_roots && place_of(fd, path) && refused("preadv")) return -1;
+  return next(fd, to, count, offset, flags);
+}
+ALSO(preadv2, preadv64v2);
 
 ssize_t write(int fd, const void* from, size_t bytes) {
   char path[PATH];

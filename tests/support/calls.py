@@ -1,4 +1,7 @@
-"""Calls of the operating system, native code's too: one refused, or all changes written down. See ``calls.c``."""
+"""Calls of the operating system, native code's too: one refused, reads shortened, or all changes written down.
+
+See ``calls.c``.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,15 @@ def build(folder: Path) -> Path:
 
 
 def arm(order: dict[str, Any], shared: mmap.mmap) -> None:
-    """Begin to count, in a process that has the library: ``at`` is refused with ``errno``, or ``log`` is written."""
+    """Begin to count, in a process that has the library: ``at`` is refused with ``errno``, or ``log`` is written.
+
+    ``longest``: bytes that a ``pread`` returns at most.
+    """
     at, code = order.get("at", -1), getattr(errno, order.get("errno", "EIO"))
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600) if "log" in order else -1
     begin = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    if "longest" in order:
+        ctypes.CDLL(None).calls_shorten(ctypes.c_ssize_t(order["longest"]))
     ctypes.CDLL(None).calls_arm(
         ":".join(order["below"]).encode(), ctypes.c_long(at), code, log, ctypes.c_void_p(begin)
     )  # fmt: skip

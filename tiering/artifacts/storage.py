@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.held import shown
-from tiering.errors import StorageError
+from tiering.errors import StorageError, TieringError
 from tiering.units import format_bytes
 
 
@@ -68,6 +68,17 @@ def storage_errors(path: Path, needed: int = 4096) -> Iterator[None]:
                 "make room or choose another disk, then run the same command again",
             ) from error
         raise StorageError(error.errno, f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def core_errors() -> Iterator[None]:
+    """Turn ``OSError`` of the core, whose messages name the file, into a `StorageError`."""
+    try:
+        yield
+    except TieringError:
+        raise
+    except OSError as error:
+        raise StorageError(error.errno, f"{error.strerror or error}") from error
 
 
 def reserve(path: Path, nbytes: int) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import core_errors
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError, TieringError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.counters import Counters
@@ -251,15 +251,14 @@ class HostRows(FeatureRows):
     def _fill(self, ids: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
         table, checks = self.table, self._checks
         try:
-            stats = table.gather(ids, out, self._threads)
+            with core_errors():
+                stats = table.gather(ids, out, self._threads)
         except TieringError:
             raise
         except MemoryError as error:
             raise self._no_room(len(ids)) from error
         except ValueError as error:
             raise InputError(f"{self._what}: {error}") from None
-        except OSError as error:
-            raise StorageError(error.errno, f"{error.strerror or error}") from error
         note_fallback(stats)
         if checks is not None:
             checks.refuse(stats.bad_page, self.node_type)
@@ -348,7 +347,7 @@ def load_ssd_rows(
         buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
         # Empty slots are given out in order, to rows in order: the array ends up as the table.
         try:
-            with storage_errors(layout.path):
+            with core_errors():
                 buffer.begin(1, 0, 0)
                 for start in range(0, rows, step):
                     buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.held import shown
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import core_errors
 from tiering.errors import CapabilityError, FormatError, InputError, RefusedError
 from tiering.formats.layout import TIERS, Layout, TypeLayout, image_bytes, page_sums
 from tiering.loader.options import ReadOptions
@@ -60,7 +60,7 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
         raise CapabilityError("the mmap engine always goes through the page cache: use direct='auto' or 'off'")
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
-    with storage_errors(images[0]):
+    with core_errors():
         try:
             reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
         except RefusedError as error:
@@ -86,10 +86,12 @@ def open_row_buffer(
     checks: PageChecks | None,
 ) -> native.RowBuffer:
     """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`."""
-    buffer = native.RowBuffer(
-        tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools), arena,
-        reading.engine, reading.direct, int(reading.depth), MAX_READ, [] if checks is None else checks.arrays,
-    )  # fmt: skip
+    with core_errors():
+        buffer = native.RowBuffer(
+            tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
+            arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
+            [] if checks is None else checks.arrays,
+        )  # fmt: skip
     if buffer.note:
         warn_once(f"ssd rows are read through the page cache: {buffer.note}")
     return buffer

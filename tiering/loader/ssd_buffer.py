@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
 from tiering.formats.layout import Layout
 from tiering.loader.gather import FeatureRows, TieredFeatures
@@ -148,14 +149,15 @@ class SsdBuffer:
     def errors(self) -> Iterator[None]:
         """Turn the core's errors into those of the loader."""
         try:
-            yield
-        except TieringError:
-            raise
-        except OSError as error:
+            with core_errors():
+                yield
+        except StorageError:
             page = self.core.bad_page
             if page >= 0 and self._checks is not None:
                 self._checks.refuse(page, self.tables.type_of_page(page))
-            raise StorageError(error.errno, f"{error.strerror or error}") from error
+            raise
+        except TieringError:
+            raise
         except ValueError as error:
             raise InputError(f"{self._layout.path}: {error}") from None
         if self.core.fallback:

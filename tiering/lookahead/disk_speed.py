@@ -19,7 +19,7 @@ import numpy as np
 
 from tiering import native
 from tiering.artifacts.direct_io import ALIGNMENT, aligned_bytes
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import core_errors, storage_errors
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.units import format_bytes
 
@@ -126,10 +126,10 @@ def measure(images: Sequence[Path], seconds: float = _SECONDS) -> DiskSpeed:
     paths = [path for path, size in sizes.items() if size]
     if not paths:
         return _UNKNOWN
-    with storage_errors(Path(paths[0])):
-        reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
     size = min(sizes[path] for path in paths)
-    reads = random_reads(reader, size * len(paths), seconds)
+    with core_errors():
+        reader = native.SsdReader(paths, ALIGNMENT, "auto", DEPTH, "auto")
+        reads = random_reads(reader, size * len(paths), seconds)
     return DiskSpeed(reads, sequential_bytes(paths, size, reader.direct, seconds))
 
 
@@ -152,11 +152,12 @@ def sequential_bytes(paths: Sequence[str], size: int, direct: bool, seconds: flo
     start = time.perf_counter()
 
     def stream(k: int) -> int:
-        got = 0
+        file, path, got = files[k % len(files)], paths[k % len(files)], 0
         for at in range(k // len(files) * _PIECE, size, _STREAMS * _PIECE):
-            read = os.preadv(files[k % len(files)], [buffers[k].data], at)
+            with storage_errors(Path(path)):
+                read = os.preadv(file, [buffers[k].data], at)
             if read < min(_PIECE, size - at):
-                raise StorageError(errno.EIO, f"{paths[k % len(files)]}: a read ended early")
+                raise StorageError(errno.EIO, f"{path}: a read ended early")
             got += read
             if time.perf_counter() - start > seconds:
                 break

@@ -1,0 +1,222 @@
+"""One cell of ``python -m benchmarks lookahead``, in a process of its own: prints a JSON line.
+
+``python reading.py fit|measure|read|simulate LAYOUT JSON``: ``loader`` has keywords of `TieredLayout.loader`. ``fit``
+finds the memory with which the loader's buffer has room for ``rows``; ``measure`` runs epochs in it for ``seconds``;
+``read`` reads alone, for batches that are known; ``simulate`` prices reading with room for ``slots`` rows, by every
+policy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tiering
+from tiering.errors import BudgetError
+from tiering.evaluation.ssd_policies import BUFFERED_WINDOWS, Future, window_buffering
+from tiering.evaluation.ssd_reading import Disk, Simulation
+from tiering.lookahead.choice import SsdTables
+from tiering.lookahead.disk_speed import read_speed
+from tiering.memory import own_memory
+from tiering.progress import progress
+from tiering.units import parse_size
+
+_CLOSE = 0.03
+"""Share by which the room may miss what was asked for."""
+_SLOTS = 0.9
+"""Share of the memory that is slots, beside what is needed anyway; the rest is for ids of batches to come."""
+_TRIALS = 12
+_FEWEST = 12
+"""Batches that fill the memory, at least: few batches make one window, whose ends are no steady state."""
+_ROUNDS = 3
+"""Rounds that are measured at least, and times of `seconds` that they may take."""
+_LONGEST = 4
+
+
+def stream(loader: Any) -> Iterator[Any]:
+    """Batches of one epoch after the other."""
+    while True:
+        yield from loader
+
+
+def room(layout: str, options: dict[str, Any], extra: int) -> float:
+    """Rows that the buffer has room for with `extra` bytes beside what is held; infinite: all lie in memory."""
+    with tiering.open(layout) as opened:
+        loader = opened.loader(**options, memory=own_memory() + extra)
+        if loader.lookahead is None:
+            return float("inf")
+        batches = loader.epoch(0)
+        next(batches)
+        batches.close()
+        return float(sum(slots for _, slots in loader.lookahead.buffer.pools))
+
+
+def fit(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Bytes of memory beside what the process holds; or a `note` that says why there are none.
+
+    ``beside``: what a buffer needs beside its slots, where that is known from another size.
+    """
+    options, wanted = asked["loader"], asked["rows"]
+    with tiering.open(layout) as opened:
+        slot = (SsdTables.of(opened.artifact, opened.feature_types).rows[0][1] + 8) / _SLOTS
+    held, note = own_memory(), ""
+    extra = int(wanted * slot) + asked.get("beside", 64 << 20)
+    low, high = 0, 0  # so much is too little; so much holds all rows, if it is not 0
+    for _ in range(_TRIALS):
+        try:
+            rows = room(layout, options, extra)
+        except BudgetError as error:
+            low, note = extra, f"a batch does not fit: {error}"
+            extra = (low + high) // 2 if high else int(1.3 * extra)
+            continue
+        if rows == float("inf"):
+            high, note = extra, "all rows fit into the memory that so large a buffer needs"
+            extra = (low + high) // 2
+            continue
+        if abs(rows - wanted) <= _CLOSE * wanted:
+            return {"extra": extra, "limit": held + extra, "rows": rows, "beside": extra - int(rows * slot)}
+        extra += int((wanted - rows) * slot)
+        if extra <= low:
+            return {"note": note}
+    return {"note": note or "no memory gives a buffer of this size"}
+
+
+def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Seconds a batch: of sampling alone; of the loader once its buffer was filled or an epoch is over."""
+    options, seconds = asked["loader"], asked["seconds"]
+    torch.zeros(1)
+    with tiering.open(layout) as opened:
+        sampling = opened.loader(**{**options, "features": None})
+        sampled = stream(sampling)
+        for _ in range(int(sampling.options.pipeline.workers) + 1):
+            next(sampled)
+        per_sample = timed(sampled, seconds / 3, lambda: True)[0]
+        sampled.close()
+        loader = opened.loader(**options, memory=own_memory() + asked["extra"])
+        batches = stream(loader)
+        for done, _ in enumerate(batches, 1):
+            ahead = loader.lookahead
+            if done >= len(loader) or ahead.buffer.core.counters.missed >= sum(n for _, n in ahead.buffer.pools):
+                break
+        loader.reset_counters()
+        core = ahead.buffer.core
+        per_batch, count, elapsed = timed(batches, seconds, lambda: core.counters.rounds >= _ROUNDS)
+        counters, stats = ahead.buffer.counters(), loader.stats()
+        batches.close()
+        choice = asdict(ahead.choice)
+        return {
+            "sampling": per_sample, "loader": per_batch, "batches": count, "elapsed": elapsed,
+            "images": ahead.tables.images, "slots": sum(slots for _, slots in ahead.buffer.pools),
+            "buffer": counters, "bound_by": stats.bound_by, "choice": choice, "speed": asdict(ahead.speed),
+            "row_bytes": ahead.tables.rows[0][1], "rows": ahead.tables.num_rows,
+        }  # fmt: skip
+
+
+def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, int, float]:
+    """Seconds a batch, batches, seconds in all: after `seconds`, once it is `enough`."""
+    start, count = time.perf_counter(), 0
+    while True:
+        next(batches)
+        count, elapsed = count + 1, time.perf_counter() - start
+        if elapsed > _LONGEST * seconds or (elapsed > seconds and enough()):
+            return elapsed / count, count, elapsed
+
+
+def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int) -> list[dict[str, Any]]:
+    """Ids of the first batches, by type: as `tiering evaluate` takes them, so that a third of them fills the memory."""
+    batches: list[dict[str, Any]] = []
+    seen, used, goal = np.zeros(tables.num_rows, bool), 0, 0
+    for batch in stream(opened.loader(**{**options, "features": None})):
+        batches.append({t: np.asarray(ids) for t, ids in batch.nodes.items()})
+        rows = tables.among(batches[-1])
+        seen[rows] = True
+        used += rows.size
+        if not goal and (np.count_nonzero(seen) >= slots or used >= 3 * slots):
+            goal = 3 * max(len(batches), _FEWEST)
+        if len(batches) == goal:
+            return batches
+    raise AssertionError("a stream has no end")
+
+
+def read(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Seconds a batch of reading alone: the ids are known, and a batch's slots are free as soon as its rows are there.
+
+    A first epoch fills the buffer; the second, of twice as many batches, is timed whole.
+    """
+    options = asked["loader"]
+    with tiering.open(layout) as opened:
+        loader = opened.loader(**options, memory=own_memory() + asked["extra"])
+        first = loader.epoch(0)
+        next(first)
+        first.close()
+        ahead = loader.lookahead
+        slots = sum(count for _, count in ahead.buffer.pools)
+        batches = sampled(opened, options, ahead.tables, slots)
+        fill = len(batches) // 3
+        read_known(ahead, batches[:fill])
+        ahead.buffer.core.reset_counters()
+        seconds = read_known(ahead, batches[fill:])
+        return {
+            "seconds": seconds / (len(batches) - fill), "batches": len(batches) - fill, "slots": slots,
+            "choice": asdict(ahead.choice), "buffer": ahead.buffer.counters(),
+        }  # fmt: skip
+
+
+def read_known(ahead: Any, batches: list[dict[str, Any]]) -> float:
+    """Seconds of an epoch of these batches."""
+    with ahead.buffer.epoch(ahead.choice) as core:
+
+        def feed() -> None:
+            if all(core.add([ids[t] for t in ahead.tables.types]) for ids in batches):
+                core.end()
+
+        feeder = threading.Thread(target=feed)
+        start = time.perf_counter()
+        feeder.start()
+        try:
+            for number in range(len(batches)):
+                core.wait(number)
+            return time.perf_counter() - start
+        finally:
+            core.stop()
+            feeder.join()
+
+
+def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Seconds a batch by policy; with ``hits`` the share of rows that GIDS's windows find in memory."""
+    options, slots = asked["loader"], asked["slots"]
+    with tiering.open(layout) as opened:
+        tables = SsdTables.of(opened.artifact, opened.feature_types)
+        batches = [np.sort(tables.among(ids)) for ids in sampled(opened, options, tables, slots)]
+    counted = batches[len(batches) // 3 :]
+    found: dict[str, Any] = {"batches": len(batches), "rows_per_batch": float(np.mean([len(rows) for rows in batches]))}
+    if asked.get("hits"):
+        future, total = Future(batches, tables.num_rows), sum(map(len, counted))
+        found["gids_hits"] = {}
+        for window in BUFFERED_WINDOWS:
+            missing = [len(rows) for rows in window_buffering(future, slots, window, 0)]
+            found["gids_hits"][window] = 1 - sum(missing[-len(counted) :]) / total
+        return found
+    row_bytes = tables.rows[0][1] + 8
+    disk = Disk(tables, read_speed(Path(options["ssd_model"])))
+    line = np.arange(tables.num_rows, dtype=np.uint32)
+    with progress(None, "simulating reads", "policy") as bar:
+        size = parse_size(slots * row_bytes, "memory")
+        reading = Simulation(disk, line, batches, 0).of_size(size, slots * row_bytes, bar)
+    assert reading.rows == slots
+    return found | {"policies": {name: policy.seconds for name, policy in reading.policies.items()}}
+
+
+if __name__ == "__main__":
+    torch.zeros(1)
+    work = {"fit": fit, "measure": measure, "read": read, "simulate": simulate}[sys.argv[1]]
+    print(json.dumps(work(sys.argv[2], json.loads(sys.argv[3]))))

@@ -1,0 +1,123 @@
+"""What the benchmark of reading ahead makes of its measurements; and that it runs, tiny."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import lookahead
+from benchmarks.lookahead import BUFFERED_WINDOWS, DOUBLED, HITS_SHARE, PARTS, SHARES, Setting, figures, settings
+
+
+def cell(reading: float = 0.02, loader: float = 0.05, sampling: float = 0.01, **more: Any) -> dict[str, Any]:
+    """Made up: a loader that took 40 rows from disk of 100."""
+    return {
+        "measured": {
+            "loader": loader, "sampling": sampling, "slots": 30, "rows": 90,
+            "buffer": {"rows": 100, "rows_read": 40}, "choice": {"seconds": 9.0},
+        },
+        "read": {"seconds": reading, "choice": {"seconds": 0.025}},
+        "simulated": {"policies": {"static": 0.09, "belady": 0.04, "belady-merged": 0.03, "look-ahead": 0.016}},
+        **more,
+    }  # fmt: skip
+
+
+def test_ratios_are_to_the_best_policy_and_to_the_slower_of_it_and_sampling():
+    found = figures(cell())
+    assert (found["best"], found["best_seconds"]) == ("look-ahead", 0.016)
+    assert found["reading_ratio"] == pytest.approx(0.02 / 0.016)
+    assert found["loader_ratio"] == pytest.approx(0.05 / 0.016)
+    assert figures(cell(sampling=0.04))["loader_ratio"] == pytest.approx(0.05 / 0.04)
+    assert found["hits"] == pytest.approx(0.6)
+    assert found["share"] == pytest.approx(1 / 3)
+
+
+def test_what_was_foreseen_is_compared_with_the_reading_of_the_same_plan():
+    assert figures(cell())["foreseen_ratio"] == pytest.approx(0.025 / 0.02)
+
+
+def test_policies_that_were_not_simulated_have_no_ratio():
+    found = figures(cell(simulated={"gids_hits": {}}))
+    assert "best" not in found and "loader_ratio" not in found and found["reading"] == 0.02
+
+
+def test_the_planners_worst_ratio_may_be_on_either_side():
+    names = [setting.name for setting in settings("planner")]
+    cells = {names[0]: cell(reading=0.0125), names[1]: cell(reading=0.025), names[2]: cell(reading=0.1)}
+    rows, worst = lookahead.planner_rows(cells)
+    assert [row[-1] for row in rows] == ["2.00", "1.00", "0.25"]
+    assert worst == pytest.approx(1.0)
+    assert lookahead.planner_rows({names[2]: cell(reading=0.1)})[1] == pytest.approx(0.75)
+    assert lookahead.planner_rows({names[0]: {"note": "too little"}})[1] is None
+
+
+def test_what_twice_the_memory_gains_is_the_smaller_ones_seconds_over_the_larger_ones():
+    less, more, hits = (settings("buffer")[k] for k in (0, 1, 2))
+    assert (less.share, more.share) == DOUBLED and DOUBLED[1] == 2 * DOUBLED[0]
+    cells = {less.name: cell(loader=0.06, reading=0.03), more.name: cell(loader=0.04, reading=0.01)}
+    cells[hits.name] = cell(simulated={"gids_hits": {str(BUFFERED_WINDOWS[0]): 0.5}})
+    loader, reading, first = lookahead.buffer_rows(cells)
+    assert loader[1:] == ["0.0600", "0.0400", "1.50"]
+    assert reading[1:] == ["0.0300", "0.0100", "3.00"]
+    assert first[1:] == ["50.0%", "60.0%", "1.20"]
+
+
+def test_cells_are_three_by_three_and_names_tell_them_apart():
+    for part in ("policies", "planner"):
+        assert len(settings(part)) == 9
+    every = {setting for part in PARTS for setting in settings(part)}
+    assert len({setting.name for setting in every}) == len(every)
+    assert {setting.window for setting in settings("buffer") if setting.share == HITS_SHARE} == set(BUFFERED_WINDOWS)
+    assert set(lookahead.few("policies")) < set(settings("policies"))
+
+
+def test_a_cell_that_cannot_be_says_why_in_the_table():
+    first = settings("policies")[0]
+    table = lookahead.tables({first.name: {"note": "a batch does not fit"}})["policies"]
+    assert table.splitlines()[-1].startswith("| 100; 10,10 | 50% | a batch does not fit |")
+    heads, rules, row = (line.count("|") for line in table.splitlines())
+    assert heads == rules == row
+    assert "planner" not in lookahead.tables({first.name: {"note": "a batch does not fit"}})
+
+
+def test_an_unknown_part_is_refused(capsys):
+    assert program.main(["lookahead", "nonsense"]) == 1
+    assert capsys.readouterr().err == "error: no part 'nonsense'; parts: policies, planner, buffer\n"
+
+
+def test_a_page_that_is_not_there_is_refused_before_anything_is_measured(tmp_path, capsys):
+    assert program.main(["lookahead", "--docs", str(tmp_path)]) == 1
+    assert "lookahead.md, which has places for the tables" in capsys.readouterr().err
+
+
+def test_the_page_has_a_place_for_every_table(repository):
+    page = (repository / "docs" / "internals" / "lookahead.md").read_text()
+    assert all(page.count(lookahead.BEGIN.format(part)) == 1 for part in PARTS)
+
+
+@pytest.mark.long
+def test_reading_ahead_is_measured_and_the_page_is_written(repository, tmp_path, monkeypatch):
+    """Four cells: one of each kind."""
+    cells = {
+        "policies": [Setting("generated", 500, (10, 10), SHARES[1])],
+        "planner": [Setting("uniform", 500, (10, 10), SHARES[1])],
+        "buffer": [*settings("buffer")[:1], Setting("generated", 500, (10, 10), HITS_SHARE, 4)],
+    }
+    monkeypatch.setattr(lookahead, "few", lambda part: cells[part])
+    (tmp_path / "internals").mkdir()
+    shutil.copy(repository / "docs" / "internals" / "lookahead.md", tmp_path / "internals")
+    (tmp_path / "benchmarks").mkdir()
+    options = ["--sizes", "small", "--seconds", "0.1", "--dir", str(tmp_path), "--docs", str(tmp_path)]
+    assert program.main(["lookahead", *options]) == 0
+    assert not list(tmp_path.glob("tiering-bench-*"))
+    document = json.loads((tmp_path / "benchmarks" / "lookahead.json").read_text())
+    assert list(document["cells"]) == [setting.name for part in PARTS for setting in cells[part]]
+    found = {name: figures(one) for name, one in document["cells"].items()}
+    assert all(one["reading"] > 0 and one["loader"] > 0 and one["sampling"] > 0 for one in found.values())
+    assert found[cells["policies"][0].name]["share"] == pytest.approx(1 / 3, rel=0.1)
+    page = (tmp_path / "internals" / "lookahead.md").read_text()
+    assert "| 500; 10,10 | 33% |" in page and "| uniform | 33% |" in page and "| hits at windows of 4:" in page

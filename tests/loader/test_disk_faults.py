@@ -1,0 +1,237 @@
+"""Loaders whose disk returns EIO or a part of what was asked for, or whose layout is made again: a clear error in the
+loop or none at all, no hang, and the next epoch and the next process work.
+"""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+import calls
+from epochs import nothing_left, rows, same, small_batches, truth
+from tight_memory import tight_loader, wide_graph
+
+import tiering
+from tiering.errors import StorageError
+from tiering.loader.background import StageError
+
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """A test that hangs says where, and ends the process."""
+    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    return small_batches(tmp_path)
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    return build(wide_graph(kit, images=2))
+
+
+@contextmanager
+def failing(image: Path) -> Iterator[None]:
+    """Reads of an image by this process fail with EIO: its descriptors lead to addresses at which it has no memory."""
+    lost = os.open("/proc/self/mem", os.O_RDONLY)
+    opened = [fd for fd in descriptors() if leads_to(fd, image)]
+    assert opened
+    kept = {fd: os.dup(fd) for fd in opened}
+    for fd in opened:
+        os.dup2(lost, fd, inheritable=False)
+    try:
+        yield
+    finally:
+        for fd, copy in kept.items():
+            os.dup2(copy, fd, inheritable=False)
+            os.close(copy)
+        os.close(lost)
+
+
+def descriptors() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+
+
+def leads_to(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:  # closed meanwhile
+        return False
+
+
+def expect_disk_error(loader: Any, image: Path, epoch: int) -> None:
+    """The epoch ends by an error that names the image and what the disk said."""
+    message = rf"epoch {epoch}, batch \d+: extraction failed: StorageError: .*{image.name}: reading \d+ bytes at byte "
+    with pytest.raises(StageError, match=message + r"\d+: Input/output error") as caught:
+        list(loader.epoch(epoch))
+    assert isinstance(caught.value.__cause__, StorageError)
+    assert caught.value.__cause__.errno == errno.EIO
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_disk_that_fails_while_it_is_read(layout, options, engine, ahead):
+    if engine == "mmap":
+        pytest.skip("a page that cannot be read is a signal")
+    if ahead:
+        loader = tight_loader(layout, 30, engine=engine, **options)
+    else:
+        loader = layout.loader(**options, engine=engine, memory="tiers")
+    expected = [truth(layout, options, epoch) for epoch in (1, 2)]
+    image = layout.artifact.images[1]
+    with nothing_left(loader):
+        epoch = loader.epoch(1)
+        handed_over = rows([next(epoch)])
+        with failing(image):
+            with pytest.raises(StageError, match="Input/output error") as caught:
+                for batch in epoch:
+                    handed_over.append(batch.x.numpy().copy())
+            expect_disk_error(loader, image, 2)
+        assert same(handed_over, expected[0][: len(handed_over)])
+        assert len(handed_over) < len(expected[0])
+        del caught, epoch
+    for epoch in (1, 2):
+        assert same(rows(loader.epoch(epoch)), expected[epoch - 1])
+
+
+BEGIN = """
+    import sys
+    sys.path[:0] = sys.argv[1:3]
+    import json, mmap, pathlib
+    import calls, tiering
+    from epochs import rows, same, small_batches, truth
+    from tight_memory import tight_loader
+    layout = tiering.open(sys.argv[3])
+    options = small_batches(pathlib.Path(sys.argv[3]).parent)
+    expected = [truth(layout, options, epoch) for epoch in range(3)]
+    images = sorted({str(image.parent) for image in layout.artifact.images})
+    shared = mmap.mmap(-1, 4096)
+    def arm(**order):
+        calls.arm({"below": images, **order}, shared)
+    def read(loader, epoch):
+        try:
+            return same(rows(loader.epoch(epoch)), expected[epoch])
+        except tiering.errors.TieringError as error:
+            return str(error)
+    def tight():
+        return tight_loader(layout, 30, engine="threads", **options)
+"""
+"""What `in_process` begins with. `arm`: reads of the images fail; `read`: whether an epoch's rows are right."""
+
+
+def in_process(layout: Any, script: str, library: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A script in a process of its own, which a minute ends; `library`: of `calls.build`."""
+    environment = os.environ if library is None else {**os.environ, "LD_PRELOAD": str(library)}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(BEGIN) + textwrap.dedent(script), SUPPORT, SUPPORT.parent.parent,
+         layout.path],
+        capture_output=True, text=True, timeout=60, check=False, env=environment,
+    )  # fmt: skip
+
+
+def test_a_disk_that_answers_in_part_or_fails_once(layout, tmp_path):
+    """Reads that end early or are interrupted are gone on with. EIO is an error: while the disk's speed is measured,
+    while batches are read, and while all rows are taken into memory.
+    """
+    script = """
+        def fail_at(reads):
+            arm(at=int.from_bytes(shared[:8], "little") + reads, errno="EIO")
+        loader = tight()
+        arm(longest=5000)  # not a whole number of blocks
+        before = shared[:8]
+        print(read(loader, 0), shared[:8] != before)
+        arm(at=int.from_bytes(shared[:8], "little") + 3, errno="EINTR")
+        print(read(loader, 1), calls.counted(shared)["errno"])
+        memory = loader.options.memory.memory
+        unmeasured = layout.loader(**{**options, "ssd_model": "measured"}, engine="threads", memory=memory)
+        for reads in (1, 3, 40):  # when images are opened to be measured, are measured, are read
+            fail_at(reads)
+            print(read(unmeasured, 0))
+        print(read(unmeasured, 0))
+        fail_at(20)
+        print(read(loader, 1))
+        print(read(loader, 1))
+        for reads in (1, 8):
+            fail_at(reads)
+            try:
+                layout.loader(**options, engine="threads", memory="1GiB")
+            except tiering.errors.StorageError as error:
+                print(error)
+        whole = layout.loader(**options, engine="threads", memory="1GiB")
+        print(whole.lookahead, read(whole, 2))
+    """
+    done = in_process(layout, script, calls.build(tmp_path))
+    assert done.returncode == 0, done.stderr
+    short, interrupted, *lines = done.stdout.splitlines()
+    assert (short, interrupted) == ("True True", "True EINTR")
+    opening, measuring, reading_first, good, reading, again, *promoting, whole = lines
+    assert (good, again, whole) == ("True", "True", "None True")
+    for line in (opening, measuring, reading_first, reading, *promoting):
+        assert re.search(r"ssd-[01]-of-2: (reading \d+ bytes at byte \d+: )?Input/output error$", line), line
+    assert len(promoting) == 2
+
+
+def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):
+    """It says so and is gone; the next one reads what the disk has again."""
+    fail = """
+        import os
+        loader = tight()
+        epoch = iter(loader)
+        next(epoch)
+        lost = os.open("/proc/self/mem", os.O_RDONLY)
+        for fd in os.listdir("/proc/self/fd"):
+            if "ssd-" in os.path.basename(os.path.realpath("/proc/self/fd/" + fd)):
+                os.dup2(lost, int(fd))
+        list(epoch)
+    """
+    done = in_process(layout, fail)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 1, done.stderr
+    assert "extraction failed: StorageError: " in last and last.endswith("Input/output error")
+    assert "terminate" not in done.stderr
+    after = in_process(layout, "print(read(tight(), 1))")
+    assert (after.returncode, after.stdout) == (0, "True\n"), after.stderr
+
+
+def test_a_layout_replaced_by_the_writer_under_a_running_loader(tmp_path, options):
+    """The loader goes on with what it opened; who opens the layout then has the new one."""
+    tiering.generate_dataset(tmp_path / "data", nodes=1200, edges=6000, dim=1024, classes=3)
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph")
+    disks = {"ssd": [tmp_path / "disk-0", tmp_path / "disk-1"], "cpu": "5%"}
+    orders = []
+    for method in ("wrpr", "degree"):
+        scores = tiering.score_graph(graph, tmp_path / method, method)
+        orders.append(tiering.reorder_graph(graph, scores, tmp_path / f"by-{method}"))
+    with tiering.write_layout(orders[0], tmp_path / "layout", **disks) as layout:
+        loader = tight_loader(layout, 30, **options)
+        expected = [truth(layout, options, epoch) for epoch in (0, 1)]
+        epoch = loader.epoch(0)
+        handed_over = rows([next(epoch)])
+        tiering.write_layout(orders[1], tmp_path / "layout", **disks, force=True)
+        assert same(handed_over + rows(epoch), expected[0])
+        assert same(rows(loader.epoch(1)), expected[1])
+    with tiering.open(tmp_path / "layout") as replaced:
+        assert not np.array_equal(
+            replaced.artifact.graph.new_to_old("paper"), layout.artifact.graph.new_to_old("paper")
+        )
+        after = tight_loader(replaced, 30, **options)
+        assert same(rows(after.epoch(0)), truth(replaced, options, 0))

@@ -1,0 +1,69 @@
+"""Epochs of small batches, the rows that they ought to have, and what must not be left when they end."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def small_batches(folder: Path) -> dict[str, Any]:
+    """Options of loaders: small batches, a known disk, and so much under way that a window does not hold it."""
+    disk = folder / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return {
+        "batch_size": 8, "fanouts": [3, 2], "seed": 7, "depth": 4, "ssd_model": disk,
+        "window": 1, "workers": 3, "prefetch": 3,
+    }  # fmt: skip
+
+
+def rows(batches: Any) -> list[np.ndarray]:
+    return [batch.x.numpy().copy() for batch in batches]
+
+
+def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list[np.ndarray]:
+    """Rows of an epoch's batches by the table in memory."""
+    loader = layout.loader(**{**options, **more}, features="memory")
+    return rows(loader.epoch(epoch))
+
+
+def same(found: list[np.ndarray], expected: list[np.ndarray]) -> bool:
+    return len(found) == len(expected) and all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def held() -> Counter[str]:
+    """Names of the operating system's threads, but for the pool that all readers of the process share and the kernel's
+    own of io_uring, and what descriptors lead to.
+    """
+    files, threads = [], []
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that has just ended
+            threads.append((task / "comm").read_text().strip())
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            files.append(str(entry.readlink()))
+    threads = [name for name in threads if not name.startswith(("tiering-pool", "iou-"))]
+    return Counter([*threads, *(name for name in files if "/proc/" not in name)])
+
+
+@contextmanager
+def nothing_left(loader: Any) -> Iterator[None]:
+    """After the block there are no more threads and descriptors than after a whole epoch before it."""
+    list(loader.epoch(9))
+    gc.collect()
+    before = held()
+    yield
+    gc.collect()
+    end = time.monotonic() + 5
+    while held() - before and time.monotonic() < end:  # the kernel takes a moment to forget a thread that was joined
+        time.sleep(0.01)
+    assert held() - before == Counter()  # those of earlier tests may end meanwhile
+    assert [t.name for t in threading.enumerate() if t.name.startswith("tiering-")] == []
