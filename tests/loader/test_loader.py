@@ -356,6 +356,39 @@ def test_stages_keep_order_and_bound_work():
     assert list(run_stages(0, stages, 5, "item")) == []
 
 
+def test_stages_out_of_order_hand_over_what_is_ready():
+    """The first item waits until the others were handed over, as far as there is room for them."""
+    others = threading.Event()
+
+    def first_is_late(i: int) -> int:
+        assert i != 0 or others.wait(20)
+        return i
+
+    stages = [Stage("late", first_is_late, 2), Stage("double", lambda i: 2 * i, 2)]
+    came = []
+    for item in run_stages(9, stages, 4, "item", in_order=False):
+        came.append(item)
+        if len(came) == 8:
+            others.set()
+    assert sorted(came) == [2 * i for i in range(9)] and came[-1] == 0
+    with pytest.raises(StageError, match=r"item 3: divide failed: ZeroDivisionError"):
+        list(run_stages(9, [Stage("divide", lambda i: 1 / (3 - i), 2)], 4, "item", in_order=False))
+
+
+@pytest.mark.parametrize("memory", ["tiers", "auto"])
+def test_batches_out_of_order_are_the_same_batches(kit, build, memory):
+    layout = build(kit.small_graph())
+    options = {"fanouts": [3, 2], "batch_size": 4, "seed": 3, "memory": memory}
+    expected = {batch.index: batch for batch in layout.loader(**options).epoch(1)}
+    batches = list(layout.loader(**options, in_order=False, workers=3, prefetch=4).epoch(1))
+    assert sorted(batch.index for batch in batches) == sorted(expected)
+    for batch in batches:
+        same = expected[batch.index]
+        for t, rows in same.features.items():
+            assert batch.features[t].equal(rows) and batch.nodes[t].equal(same.nodes[t])
+        assert batch.y.equal(same.y)
+
+
 def test_without_torch_rows_still_come_and_tensors_say_what_is_missing(kit, build, monkeypatch):
     data = kit.small_graph()
     with tiering.open(build(data).path) as layout:

@@ -1,4 +1,4 @@
-"""Background stages for a stream of numbered items: bounded, in order, errors delivered to the consumer."""
+"""Background stages for a stream of numbered items: bounded, in order or not, errors delivered to the consumer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,10 @@ class StageError(TieringError, RuntimeError):
 
 
 def run_stages(
-    count: int, stages: list[Stage], ahead: int, what: str, times: StageTimes | None = None
+    count: int, stages: list[Stage], ahead: int, what: str, times: StageTimes | None = None, in_order: bool = True
 ) -> Iterator[Any]:
-    """Yield the results for items 0..count-1 in order, while later items are worked on in the background.
+    """Yield the results for items 0..count-1 in order, while later items are worked on in the background; without
+    `in_order`, whichever is ready first.
 
     Each stage has threads of its own, so that stages overlap. At most `ahead` items are begun and not yet handed over,
     which bounds memory. `what` names an item in messages, such as ``epoch 3, batch``. `times` counts what stages and
@@ -62,12 +63,17 @@ def run_stages(
                 waiting.append(given)
                 started += 1
             asked = time.perf_counter()
-            item = waiting.popleft().result()
+            if in_order:
+                ready = waiting.popleft()
+            else:
+                ready = next(iter(wait(waiting, return_when=FIRST_COMPLETED).done))
+                waiting.remove(ready)
+            item = ready.result()
             handed = time.perf_counter()
             times.starved += handed - asked
             times.batches += 1
             yield item
-            del item
+            del item, ready
             times.consumer += time.perf_counter() - handed
             if os.getpid() != process:
                 raise CapabilityError(f"{what}: begun by another process, of which this is a fork; begin it anew")

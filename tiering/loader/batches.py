@@ -202,6 +202,9 @@ class HostBatches:
     """Threads that sample."""
     lookahead: Lookahead | None = None
     """Reads ahead what batches need of the ssd tier; ``None``: each batch reads it by itself."""
+    in_order: bool = True
+    """Whether one batch is extracted after the other; else, where none is read ahead, as many side by side as are
+    sampled."""
     outputs: OutputPool = field(default_factory=OutputPool)
     """Memory for features."""
 
@@ -215,7 +218,8 @@ class HostBatches:
             return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
 
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
-            yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead))]
+            side_by_side = 1 if self.in_order or ahead is not None else self.workers
+            yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead), side_by_side)]
 
     def receive(self, ready: Batch) -> Batch:
         """What the last step made, handed to the consumer in its own thread."""

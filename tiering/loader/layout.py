@@ -191,7 +191,7 @@ class TieredLayout:
             streams of their own, ahead of training.
         memory, window, ssd_model
             Memory for rows of the ssd tier, and how far to look ahead; see `tiering.loader.options.MemoryOptions`.
-        workers, prefetch, progress, sample_on, peer_adjacency_cache
+        workers, prefetch, in_order, progress, sample_on, peer_adjacency_cache
             How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
 
         Raises

@@ -136,7 +136,8 @@ class Loader:
         return self.epoch(epoch)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of one epoch, in order: those of this process, where several train together (`Loader.rank`).
+        """Batches of one epoch, in order unless `in_order` says otherwise: those of this process, where several train
+        together (`Loader.rank`).
 
         Raises
         ------
@@ -153,7 +154,8 @@ class Loader:
                 return first.run(place)
 
             stages = [replace(first, run=checked), *rest]
-            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch", self._times)
+            in_order = self.options.pipeline.in_order
+            ready = run_stages(len(order), stages, ahead, f"epoch {epoch}, batch", self._times, in_order)
             shown = progress(len(order), f"epoch {epoch}", "batch", watched=self.options.pipeline.progress)
             with shown as bar, closing(ready):  # type: ignore[type-var]
                 for made in ready:
@@ -271,7 +273,8 @@ class Loader:
         """Who makes the batches: the host, or a GPU."""
         where, workers = self.options.device, int(self.options.pipeline.workers)
         if where.index is None:
-            return HostBatches(self.sampler, self.features, labels, self.node_type, workers, self.lookahead)
+            in_order = self.options.pipeline.in_order
+            return HostBatches(self.sampler, self.features, labels, self.node_type, workers, self.lookahead, in_order)
         device, sampler = gpu_device.open_device(where.index), self._gpu_sampler or self.sampler
         return GpuBatches(device, sampler, self.features, labels, self.node_type, workers, self.lookahead)
 

@@ -100,6 +100,10 @@ class PipelineOptions:
     """Threads that sample."""
     prefetch: int = 2
     """Batches kept ready beyond those being worked on."""
+    in_order: bool = True
+    """``False``: batches come as they are ready, those of few rows past those of many (GNNDrive's reordering of
+    mini-batches): the same batches, each once, in an order that differs from run to run. Rows that are read ahead, or
+    by a GPU, come in order all the same."""
     sample_on: str = "auto"
     """Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches are
     the same."""
