@@ -3,8 +3,8 @@
 ``python -m benchmarks lookahead [--sizes small|full] [--seconds S] [--dir DIR] [--docs DIR] [PART ...]`` makes graphs
 and layouts in DIR, measures the disk there, and runs each cell in a process of its own, held by the kernel to a tenth
 more than its memory. Parts: ``policies`` (three shares of the nodes in a batch x three memories), ``planner`` (three
-graphs x three memories), ``buffer`` (twice the memory; hits by windows beside GIDS's). With ``--docs`` it writes
-``benchmarks/lookahead.json`` and the tables of ``internals/lookahead.md``.
+graphs x three memories), ``buffer`` (twice the memory; batches out of order; hits by windows beside GIDS's). With
+``--docs`` it writes ``benchmarks/lookahead.json`` and the tables of ``internals/lookahead.md``.
 
 Seconds of reading are those of an epoch whose ids are all known, with a full buffer at its begin, where a batch's rows
 are given up as soon as they are there: nothing is sampled, copied or trained beside it.
@@ -182,6 +182,10 @@ def buffer_rows(cells: Mapping[str, Any]) -> list[list[str]]:
             rows.append(
                 [label, f"{before[what]:.4f}", f"{after[what]:.4f}", f"{before[what] / after[what]:.2f}"]
             )  # fmt: skip
+    if order := less.get("order"):
+        label = "each batch reads by itself, s: in order, then as batches are ready"
+        gain = order["in_order"] / order["ready"]
+        rows.append([label, f"{order['in_order']:.4f}", f"{order['ready']:.4f}", f"{gain:.2f}"])
     for window in BUFFERED_WINDOWS:
         cell = cells.get(Setting(TABLE, *MIDDLE[TABLE], HITS_SHARE, window).name, {})
         if "measured" in cell:
@@ -279,6 +283,12 @@ class Cells:
             "setting": asdict(setting), "memory": fit["limit"], "measured": measured, "read": read,
         }  # fmt: skip
 
+    def reorder(self) -> None:
+        """Batches that read by themselves, in order and not, beside the first of the doubled memories."""
+        setting = Setting(TABLE, *MIDDLE[TABLE], DOUBLED[0])
+        asked = {"loader": self._options(setting), "seconds": 3 * self._seconds}
+        self.done[setting.name]["order"] = run_program("reorder", self._layouts[TABLE], asked)
+
     def simulate(self, setting: Setting) -> None:
         """Every policy with the room that the measured loader had; for windows set by hand, GIDS's hits."""
         cell = self.done[setting.name]
@@ -328,6 +338,8 @@ def run(parts: Sequence[str], folder: Path, data: Path, seconds: float, small: b
     for number, setting in enumerate(wanted, 1):
         print(f"{number} of {len(wanted)}: {setting.name}", file=sys.stderr, flush=True)
         cells.measure(setting)
+    if "buffer" in parts:
+        cells.reorder()
     print("simulating", file=sys.stderr, flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing is timed any more
         list(pool.map(cells.simulate, wanted))

@@ -1,9 +1,9 @@
 """One cell of ``python -m benchmarks lookahead``, in a process of its own: prints a JSON line.
 
-``python reading.py fit|measure|read|simulate LAYOUT JSON``: ``loader`` has keywords of `TieredLayout.loader`. ``fit``
-finds the memory with which the loader's buffer has room for ``rows``; ``measure`` runs epochs in it for ``seconds``;
-``read`` reads alone, for batches that are known; ``simulate`` prices reading with room for ``slots`` rows, by every
-policy.
+``python reading.py fit|measure|read|reorder|simulate LAYOUT JSON``: ``loader`` has keywords of `TieredLayout.loader`.
+``fit`` finds the memory with which the loader's buffer has room for ``rows``; ``measure`` runs epochs in it for
+``seconds``; ``read`` reads alone, for batches that are known; ``reorder`` lets each batch read by itself; ``simulate``
+prices reading with room for ``slots`` rows, by every policy.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _FEWEST = 12
 _ROUNDS = 3
 """Rounds that are measured at least, and times of `seconds` that they may take."""
 _LONGEST = 4
+_TURNS = 3
 
 
 def stream(loader: Any) -> Iterator[Any]:
@@ -119,6 +120,20 @@ def measure(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
             "buffer": counters, "bound_by": stats.bound_by, "choice": choice, "speed": asdict(ahead.speed),
             "row_bytes": ahead.tables.rows[0][1], "rows": ahead.tables.num_rows,
         }  # fmt: skip
+
+
+def reorder(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Seconds a batch that reads its rows by itself, in order and as batches are ready, in turns."""
+    options, turns = asked["loader"], {True: list[float](), False: list[float]()}
+    with tiering.open(layout) as opened:
+        made = {way: opened.loader(**{**options, "workers": 3}, memory="tiers", in_order=way) for way in turns}
+        for _ in range(_TURNS):
+            for way, loader in made.items():
+                batches = stream(loader)
+                next(batches)
+                turns[way].append(timed(batches, asked["seconds"] / _TURNS, lambda: True)[0])
+                batches.close()
+    return {"in_order": float(np.median(turns[True])), "ready": float(np.median(turns[False]))}
 
 
 def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, int, float]:
@@ -218,5 +233,5 @@ def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     torch.zeros(1)
-    work = {"fit": fit, "measure": measure, "read": read, "simulate": simulate}[sys.argv[1]]
+    work = {"fit": fit, "measure": measure, "read": read, "reorder": reorder, "simulate": simulate}[sys.argv[1]]
     print(json.dumps(work(sys.argv[2], json.loads(sys.argv[3]))))

@@ -124,8 +124,13 @@ def plainly(
     price = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best] for gap in gaps]
     own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
     parts = [part for batch in batches for part in cut(sizes.__getitem__, pools, batch)]
-    rounds = plain.rounds(parts, own, choice.window, choice.horizon)
-    late = [one for one in rounds if one[0] >= len(parts) // 3] or rounds[-1:]
+    first = [sum(count for count, _ in entries[:k]) for k in range(len(entries))]
+    share = {size: slots / max(1, sizes.count(size)) for size, slots in pools.items()}
+    warm = [
+        at + row for at, (count, size) in zip(first, entries, strict=True) for row in range(int(share[size] * count))
+    ]
+    rounds = plain.rounds([warm, *parts], own, choice.window, choice.horizon)
+    late = [one for one in rounds if one[0] - 1 >= len(parts) // 3] or rounds[-1:]
     read = [plain.merged(rows, where, choice.gap) if rows else (0, 0) for *_, rows in late]
     return {
         "static": single(together(lambda own, slots, size: plain.fixed(own, hottest(size, slots)))),

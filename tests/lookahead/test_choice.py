@@ -46,12 +46,14 @@ def in_parts(batches: list[np.ndarray], slots: int) -> list[np.ndarray]:
 def seconds_by_hand(tables: SsdTables, slots: int, batches: list[np.ndarray], window: int, horizon: int) -> float:
     """Seconds per batch, by the pages that each round asks for: those behind the first third of the batches.
 
-    Reads are counted from the rows of the rounds alone: neighbouring pages go together up to 256 KiB.
+    Reads are counted from the rows of the rounds alone: neighbouring pages go together up to 256 KiB. A batch of the
+    first rows comes before all others.
     """
+    warm = np.arange(min(slots, tables.num_rows), dtype=np.uint32)
     table = native.simulate_rounds(
-        tables.rows, PAGE, 1, [(ROW, slots)], window, horizon, batches, [0, DISK.gap]
+        tables.rows, PAGE, 1, [(ROW, slots)], window, horizon, [warm, *batches], [0, DISK.gap]
     ).tolist()
-    late = [line for line in table if line[0] >= len(batches) // 3] or table[-1:]
+    late = [line for line in table if line[0] - 1 >= len(batches) // 3] or table[-1:]
     number = sum(line[1] - line[0] for line in late)
     return min(
         sum(max(line[at] / DISK.reads_per_second, line[at + 1] / DISK.bytes_per_second) for line in late) / number

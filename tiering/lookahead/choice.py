@@ -118,6 +118,18 @@ def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[
     return pools
 
 
+def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]]) -> Rows:
+    """What a buffer with such slots holds in the end, about: of each type the lowest ranks, as large a share of all."""
+    rows = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
+    share = {row_bytes: min(1.0, slots / max(1, rows[row_bytes])) for row_bytes, slots in pools}
+    firsts = np.cumsum([0, *(count for count, *_ in tables.rows)])
+    chosen = [
+        np.arange(first, first + int(share[row_bytes] * count), dtype=np.uint32)
+        for first, (count, row_bytes, *_) in zip(firsts, tables.rows, strict=False)
+    ]
+    return np.concatenate(chosen)
+
+
 def choose(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
@@ -129,8 +141,8 @@ def choose(
     """The cheapest of `windows` (in batches; else of what fits the buffer and less, by fours) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
-    that keeps those used next. `most_known`: batches whose rows may be held at once. What the first third of the
-    batches needs fills the buffer and is not counted.
+    that keeps those used next. `most_known`: batches whose rows may be held at once. The buffer has `hottest` rows at
+    the begin, and what the first third of the batches needs is not counted.
     """
     cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.page_bytes, list(pools), batch)]
     parts = len(cut) / len(batches)
@@ -170,9 +182,16 @@ def _priced(
     """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
     gaps = [0, speed.gap]
     table = native.simulate_rounds(
-        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, list(cut), gaps
+        tables.rows,
+        tables.page_bytes,
+        tables.images,
+        list(pools),
+        window,
+        horizon,
+        [hottest(tables, pools), *cut],
+        gaps,
     )
-    late = table[table[:, 0] >= len(cut) // 3]
+    late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]
     number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts
     for k, gap in enumerate(gaps):
