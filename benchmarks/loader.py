@@ -72,6 +72,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--batches", type=int, default=0, help="of an epoch, at most; 0: all")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=60, help="of an epoch, at most")
+    parser.add_argument("--train", action="store_true", help="GraphSAGE on the host after each batch")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--sides", default=",".join(s.replace(", ", "/") for s in SIDES), help="some of these")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     options = {
         "fanouts": parse_fanouts(given.fanouts), "batch_size": given.batch_size, "seed": 0, "memory": given.memory,
         "batches": given.batches, "epochs": given.epochs, "seconds": given.seconds,
-        "threads": 16,
+        "threads": 16, "train": given.train,
     }  # fmt: skip
     try:
         with tiering.open(given.layout) as layout:
@@ -100,13 +101,15 @@ def main(argv: Sequence[str]) -> int:
         return 1
     machine = describe_machine()
     print(show_machine(machine) + "\n")
-    print("| side | made, s | first batch, s | first epoch, s a batch | later epochs, s a batch | times ours, later |")
-    print("|---|---:|---:|---:|---:|---:|")
+    heads = ["side", "made, s", "first batch, s", "first epoch, s a batch", "later epochs, s a batch"]
+    heads += ["of it training", "times ours, later"]
+    print(f"| {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) - 1)}")
     ours = median(run["epochs"][-1] for run in found[sides[0]])
     for side, runs in found.items():
         made, first = median(run["made"] for run in runs), median(run["first"][0] for run in runs)
         begin, later = (median(run["epochs"][k] for run in runs) for k in (0, -1))
-        print(f"| {side} | {made:.2f} | {first:.2f} | {begin:.5f} | {later:.5f} | {later / ours:.2f} |")
+        trained = median(run["training"][-1] for run in runs)
+        print(f"| {side} | {made:.2f} | {first:.2f} | {begin:.5f} | {later:.5f} | {trained:.5f} | {later / ours:.2f} |")
     if given.json:
         write_json(given.json, {"machine": machine, "options": options, "sides": found})
     return 0

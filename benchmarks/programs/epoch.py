@@ -1,7 +1,8 @@
 """Epochs of the loader, by one way to get feature rows, in a process of its own: prints a JSON line of seconds.
 
 ``python epoch.py SIDE LAYOUT JSON``: the options are keywords of `TieredLayout.loader`, and ``batches`` and ``seconds``
-of an epoch at most, ``epochs``, ``table`` (the rows in one file, by rank) and ``threads`` of the memory maps.
+of an epoch at most, ``epochs``, ``table`` (the rows in one file, by rank), ``threads`` of the memory maps, and
+``train``: whether GraphSAGE of the examples is trained, on the host.
 """
 
 from __future__ import annotations
@@ -53,11 +54,32 @@ class MappedRows:
         return torch.from_numpy(rows.view(np.uint8)).view(self._dtype)
 
 
+class Training:
+    """Steps of GraphSAGE, of 64 hidden units, on the host."""
+
+    def __init__(self, loader: Any, hops: int) -> None:
+        sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+        from train_graphsage import GraphSage
+
+        self._net = GraphSage(loader, hops, 64, loader.layout.num_classes(loader.node_type), 0.5)
+        self._optimizer = torch.optim.Adam(self._net.parameters())
+        self.seconds = 0.0
+
+    def step(self, batch: Any) -> None:
+        """Forward, backward, and the change of weights."""
+        start = time.perf_counter()
+        self._optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(self._net(batch), batch.y, ignore_index=-1).backward()
+        self._optimizer.step()
+        self.seconds += time.perf_counter() - start
+
+
 def main() -> None:
     """Run the epochs that the arguments ask for."""
     side, path, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     most, epochs, table = options.pop("batches"), options.pop("epochs"), options.pop("table")
     threads, memory, limit = options.pop("threads"), options.pop("memory"), options.pop("seconds")
+    train = options.pop("train")
     layout = tiering.open(path)
     node_type = layout.feature_types[0]
     features: Any = "tiers"
@@ -71,16 +93,21 @@ def main() -> None:
     torch.zeros(1)
     start = time.perf_counter()
     loader = layout.loader(features=features, memory=memory, **options)
-    times = {"made": time.perf_counter() - start, "epochs": [], "first": []}
+    times = {"made": time.perf_counter() - start, "epochs": [], "first": [], "training": []}
+    training = Training(loader, len(options["fanouts"])) if train else None
     for epoch in range(epochs):
         start, count, rows = time.perf_counter(), 0, 0
+        trained = training.seconds if training else 0.0
         for batch in loader.epoch(epoch):
             if not count:
                 times["first"].append(time.perf_counter() - start)
             count, rows = count + 1, rows + len(batch.x)
+            if training:
+                training.step(batch)
             if count == most or (count > 1 and time.perf_counter() - start > limit):
                 break
         times["epochs"].append((time.perf_counter() - start) / count)
+        times["training"].append((training.seconds - trained) / count if training else 0.0)
     ahead = getattr(loader, "lookahead", None)
     print(
         json.dumps(
