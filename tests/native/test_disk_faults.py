@@ -153,7 +153,7 @@ def test_short_reads_in_the_middle_of_a_file_are_gone_on_with(engine, tmp_path):
     rows = Rows(tmp_path, Striped([(count, PAGE)], PAGE, 1))
     rows.paths, rows.truth = [SHORT], [content]
     batches = [[list(range(at, at + 100))] for at in range(0, count, 100)]
-    buffer = rows.buffer({PAGE: 110}, engine, depth=2)
+    buffer = rows.buffer({PAGE: 800}, engine, depth=2)
     run_epoch(rows, buffer, batches, window=1)
     assert buffer.counters.reads <= 9  # of up to 256 KiB, not pages
 

@@ -311,7 +311,7 @@ class Simulation:
         used = {pool.row_bytes: sum(rows.size for rows in pool.future.batches) for pool in self._pools}
         slots = slots_for(tables, nbytes, used)
         mean = max(1.0, float(np.mean([rows.size for rows in self._batches])))
-        known = max(2, int(KNOWN_SHARE * nbytes / (4 * mean)))
+        known = max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
         found: dict[str, Reading] = {}
         for name, missing in self._missing(dict(slots)):
             if name == "belady":

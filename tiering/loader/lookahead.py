@@ -197,7 +197,7 @@ class Lookahead:
         pools = self._new_pools(samples, sizes, known) if buffer is None else buffer.pools
         self._kept_bytes = min(self._kept_bytes, known)
         mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
-        most = max(2, int(known / (4 * mean)))
+        most = max(2, int(2 * known / (4 * mean)))
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
         self.choice = choose(tables, pools, rows, self.speed, windows, most)
         if buffer is None:
@@ -225,7 +225,7 @@ class Lookahead:
             "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
             "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
-            "batches to come": 2 * known,
+            "batches to come": 3 * known,
         }
         fixed = sum(overhead.values())
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)

@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.uint32]
 UNLIMITED = 1 << 30
 """A window of as many parts as the buffer has room for."""
 KNOWN_SHARE = 0.05
-"""Share of the memory for the rows of batches to come, and as much for what else was sampled of them."""
+"""Share of the memory for what was sampled of batches to come, and twice as much for their rows' numbers and slots."""
 _HORIZON = 8
 """Parts known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
 _PLANNED = 3
@@ -138,7 +138,7 @@ def choose(
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
 ) -> Choice:
-    """The cheapest of `windows` (in batches; else of what fits the buffer and less, by fours) by simulated reading.
+    """The cheapest of `windows` (in batches; else of what fits the buffer and less) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
     that keeps those used next. `most_known`: batches whose rows may be held at once. The buffer has `hottest` rows at
@@ -151,19 +151,24 @@ def choose(
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
         most = max(1, min(reach, len(cut) // 2, known // (1 + _PLANNED)))
+        # By fours, then half and twice the best of them.
         sizes = [1 << k for k in reversed(range((most.bit_length() - 1) % 2, most.bit_length(), 2))]
     else:
         sizes = [math.ceil(window * parts) for window in windows]
-    best: Choice | None = None
-    for window in sizes:
+
+    def cheapest(window: int) -> Choice:
         horizons = {0, max(0, min(max(window, reach), _HORIZON * window, known - (1 + _PLANNED) * window - 1))}
         tried = [choice for h in horizons for choice in _priced(tables, pools, cut, speed, window, h, parts)]
-        cheapest = min(tried, key=_cost)
-        if best is not None and cheapest.seconds > _WORSE * best.seconds:
+        return min(tried, key=_cost)
+
+    best = cheapest(sizes[0])
+    for window in sizes[1:]:
+        choice = cheapest(window)
+        if choice.seconds > _WORSE * best.seconds:
             break
-        best = cheapest if best is None else min(best, cheapest, key=_cost)
-    assert best is not None
-    return best
+        best = min(best, choice, key=_cost)
+    between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
+    return min([best, *map(cheapest, between)], key=_cost)
 
 
 def _cost(choice: Choice) -> tuple[float, int, int]:

@@ -17,7 +17,7 @@ std::vector<BatchPart> cut_batch(const SsdRows& rows, std::span<const SlotPool> 
     TIERING_EXPECT(needed[p] == 0 || pools[p].slots > 0,
                    "a batch needs " + std::to_string(needed[p]) + " rows of " + std::to_string(pools[p].row_bytes) +
                        " bytes of the ssd tier, and the buffer has no room for any");
-    const int64_t limit = std::max<int64_t>(1, pools[p].slots / kPartsOfSlots);
+    const int64_t limit = std::max({int64_t{1}, std::min(pools[p].slots, kLeastPart), pools[p].slots / kPartsOfSlots});
     const int64_t parts = (needed[p] + limit - 1) / limit;
     whole = whole && parts <= 1;
     most[p] = parts == 0 ? 0 : (needed[p] + parts - 1) / parts;

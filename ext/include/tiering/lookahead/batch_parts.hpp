@@ -18,6 +18,8 @@ struct BatchPart {
 /// A part takes at most this share of the slots: while one is copied others are read, and slots go to rows of parts to
 /// come as soon as a part is copied. Smaller shares read no less.
 inline constexpr int64_t kPartsOfSlots = 8;
+/// A part of so few rows stays whole where there are slots for it, however few these are.
+inline constexpr int64_t kLeastPart = 16;
 
 /// Cuts the rows of a batch, each given once, into parts of about equal size. A batch that needs few slots stays whole,
 /// in the order it was given in; parts follow each other in page order.
