@@ -11,14 +11,14 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.storage import core_errors
-from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError, TieringError
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, TieringError
 from tiering.formats.layout import MEMORY_TIERS, TIERS, Layout, SsdRows, TypeLayout
 from tiering.loader.counters import Counters
 from tiering.loader.options import ReadOptions
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.resident import ResidentRows, SharesMemory, anonymous, is_held, load_rows, made_rows
-from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images, open_row_buffer
-from tiering.lookahead.choice import SsdTables
+from tiering.loader.promotion import load_ssd_rows
+from tiering.loader.resident import ResidentRows, SharesMemory, anonymous, load_rows
+from tiering.loader.ssd import PageChecks, describe, make_table, note_fallback, open_images
 from tiering.units import format_bytes, format_count, parse_threads
 
 if TYPE_CHECKING:
@@ -327,54 +327,6 @@ class TieredFeatures(HostRows):
 
 def _reopen(path: str, digest: str, node_type: str, reading: ReadOptions, promoted: bool) -> TieredFeatures:
     return TieredFeatures(same_layout(path, digest), node_type, reading, promoted)
-
-
-def load_ssd_rows(
-    layout: Layout,
-    entry: TypeLayout,
-    reading: ReadOptions,
-    checks: PageChecks | None,
-    group: SharesMemory | None = None,
-) -> ResidentRows:
-    """All rows of the ssd tier, in order, shared by all tables of this process or group. Cost: every page is read
-    once.
-    """
-    rows, first = entry.rows("ssd"), entry.ranges["ssd"][0]
-    step = max(1, _LOAD_BYTES // entry.row_bytes)
-
-    def fill(array: npt.NDArray[np.uint8]) -> None:
-        tables = SsdTables.of(layout, [entry.node_type])
-        buffer = open_row_buffer(layout, tables, [(entry.row_bytes, rows)], array, reading, checks)
-        # Empty slots are given out in order, to rows in order: the array ends up as the table.
-        try:
-            with core_errors():
-                buffer.begin(1, 0, 0)
-                for start in range(0, rows, step):
-                    buffer.add([np.arange(first + start, first + min(rows, start + step), dtype=np.int64)])
-                    if start:
-                        buffer.wait(start // step - 1)
-                buffer.end()
-                buffer.wait((rows - 1) // step)
-        except StorageError:
-            if checks is not None:
-                checks.refuse(buffer.bad_page, entry.node_type)
-            raise
-        finally:
-            buffer.cancel()
-
-    what = f"{layout.path}: rows of node type {entry.node_type!r} of the ssd tier"
-    return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
-
-
-def promoted_bytes(layout: Layout, node_type: str, reading: ReadOptions) -> int:
-    """Memory for a type's rows of the ssd tier, if they were read into it now: none where a table has them already."""
-    entry = layout.type_layout(node_type)
-    held = is_held(_promoted_key(layout, entry, reading))
-    return 0 if held else entry.rows("ssd") * entry.row_bytes
-
-
-def _promoted_key(layout: Layout, entry: TypeLayout, reading: ReadOptions) -> tuple[Any, ...]:
-    return str(layout.path.absolute()), layout.digest, entry.node_type, "ssd", reading.verify
 
 
 def same_layout(path: str, digest: str) -> Layout:

@@ -20,7 +20,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
 from tiering.loader.batches import Batch, HostBatches
-from tiering.loader.gather import FeatureRows, MemoryFeatures, promoted_bytes
+from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.lookahead import Lookahead
@@ -28,6 +28,7 @@ from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import require_torch
+from tiering.loader.promotion import promoted_bytes
 from tiering.loader.ranks import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
