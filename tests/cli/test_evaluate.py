@@ -243,7 +243,9 @@ def test_simulated_reading(tiering_cli, scored, disk, tmp_path):
                 seconds, requests = read["seconds_per_batch"], read["requests_per_batch"]
                 assert out.count(f"{name} ") >= 6 and f"{seconds:.5f}" in out
                 # All 40 rows lie in one page: a batch, or one of the two parts that it comes in, reads it or not.
-                assert 0 <= requests <= (2 if name == "look-ahead" else 1) and read["bytes_per_batch"] == 4096 * requests
+                assert (
+                    0 <= requests <= (2 if name == "look-ahead" else 1) and read["bytes_per_batch"] == 4096 * requests
+                )
                 assert seconds == pytest.approx(requests / 100_000)
     again = tmp_path / "again.json"
     again.write_text(json.dumps(found["ssd_model"]))

@@ -196,10 +196,10 @@ class Lookahead:
         buffer = self._shared.get(self._key)
         pools = self._new_pools(samples, sizes, known) if buffer is None else buffer.pools
         self._kept_bytes = min(self._kept_bytes, known)
-        mean = max(1.0, float(np.mean([len(batch) for batch in rows])))
+        mean = max(1.0, tables.thinning * float(np.mean([len(batch) for batch in rows])))
         most = max(2, int(2 * known / (4 * mean)))
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
-        self.choice = choose(tables, pools, rows, self.speed, windows, most)
+        self.choice = choose(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
             buffer = SsdBuffer(layout, self._features, tables, pools, self._reading_options, self._machine is not None)
             self._shared[self._key] = buffer
@@ -233,7 +233,9 @@ class Lookahead:
         return slots_for(tables, self._budget.left() - fixed, sizes)
 
     def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:
-        """The first batches of an epoch: as many as choosing may take, twice what memory could hold at the most."""
+        """The first batches of an epoch, and their rows, `SsdTables.thinned`: as many as choosing may take, twice what
+        memory could hold at the most.
+        """
         tables = self.tables
         row_bytes = min(size for _, size, *_ in tables.rows)
         enough = 2 * min(tables.num_rows, self._budget.left() // row_bytes)
@@ -243,7 +245,7 @@ class Lookahead:
         start, total, held = time.perf_counter(), 0, 0
         for batch in range(min(count, _TRIAL_BATCHES)):
             sample = draw(batch)
-            rows.append(tables.among(sample.nodes))
+            rows.append(tables.thinned(tables.among(sample.nodes)))
             total += len(rows[-1])
             held += sample.nbytes
             if held < kept_bytes or not samples:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,16 @@ UNLIMITED = 1 << 30
 """A window of as many parts as the buffer has room for."""
 KNOWN_SHARE = 0.05
 """Share of the memory for what was sampled of batches to come, and twice as much for their rows' numbers and slots."""
+THINNED = 8
+"""Of so many runs of rows one is looked at to choose a window: so many times more batches in the same time."""
+_RUN, _RUNS = 1 << 20, 256
+"""Bytes of a run; fewer runs are all looked at."""
 _HORIZON = 8
 """Parts known behind a round, at most, as a multiple of the window: each of them is looked at in every round."""
 _PLANNED = 3
 """Windows that are planned or copied at the same time, beside the one that is open."""
+_WINDOWS = 4
+"""Windows of which the batches are so many are not tried: the ends would count for too much."""
 _WORSE = 1.1
 """Smaller windows are not tried where one is so many times worse than the best."""
 
@@ -62,6 +68,24 @@ class SsdTables:
     def among(self, nodes: Mapping[str, Ids]) -> Rows:
         """The rows of a batch that lie on SSD, as the core numbers them."""
         return native.ssd_rows_among(self.rows, self.page_bytes, self.begins, [nodes[t] for t in self.types])
+
+    def thinned(self, rows: Rows) -> Rows:
+        """Those in one of every `THINNED` runs of neighbours, of about `_RUN` bytes: to read them, with one of so many
+        slots, costs about that share of reading all. All rows of a small tier.
+        """
+        longest = max(row_bytes for _, row_bytes, *_ in self.rows)
+        if self.num_rows * longest < _RUNS * _RUN:
+            return rows
+        runs = rows // max(1, _RUN // longest)
+        chosen: Rows = rows[
+            runs % THINNED == (runs // THINNED * 5 + 3) % THINNED
+        ]  # another one of each group, not the hottest
+        return chosen
+
+    @property
+    def thinning(self) -> int:
+        """How many rows one that is `thinned` stands for."""
+        return THINNED if self.num_rows * max(size for _, size, *_ in self.rows) >= _RUNS * _RUN else 1
 
     def row_bytes_of(self, rows: Rows) -> dict[int, int]:
         """How many of `rows` have so many bytes, by bytes of a row."""
@@ -118,16 +142,28 @@ def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[
     return pools
 
 
-def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]]) -> Rows:
-    """What a buffer with such slots holds in the end, about: of each type the lowest ranks, as large a share of all."""
+def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
+    """What a buffer with such slots holds in the end, about: of each type the lowest ranks, as large a share of all.
+
+    `scale`: `pools` have one of so many slots, and rows are `SsdTables.thinned`.
+    """
     rows = {row_bytes: sum(count for count, size, *_ in tables.rows if size == row_bytes) for row_bytes, _ in pools}
-    share = {row_bytes: min(1.0, slots / max(1, rows[row_bytes])) for row_bytes, slots in pools}
+    share = {row_bytes: min(1.0, scale * slots / max(1, rows[row_bytes])) for row_bytes, slots in pools}
     firsts = np.cumsum([0, *(count for count, *_ in tables.rows)])
     chosen = [
         np.arange(first, first + int(share[row_bytes] * count), dtype=np.uint32)
         for first, (count, row_bytes, *_) in zip(firsts, tables.rows, strict=False)
     ]
-    return np.concatenate(chosen)
+    rows_held = np.concatenate(chosen)
+    if scale == 1:
+        return rows_held
+    held = tables.thinned(rows_held)
+    room, kept = dict(pools), []
+    ends = np.cumsum([count for count, *_ in tables.rows])
+    for row_bytes, slots in room.items():
+        of_size = [row_bytes == size for _, size, *_ in tables.rows]
+        kept.append(held[np.asarray(of_size)[np.searchsorted(ends, held, "right")]][:slots])
+    return np.sort(np.concatenate(kept))
 
 
 def choose(
@@ -137,28 +173,31 @@ def choose(
     speed: DiskSpeed,
     windows: Sequence[int] | None = None,
     most_known: int = UNLIMITED,
+    scale: int = 1,
 ) -> Choice:
     """The cheapest of `windows` (in batches; else of what fits the buffer and less) by simulated reading.
 
     Two horizons are tried for each: none, which keeps the rows of the lowest ranks, close together on the disk, and one
     that keeps those used next. `most_known`: batches whose rows may be held at once. The buffer has `hottest` rows at
-    the begin, and what the first third of the batches needs is not counted.
+    the begin, and what the first third of the batches needs is not counted. `scale`: rows for which each of `batches`,
+    which are `SsdTables.thinned` then, stands.
     """
+    pools = [(row_bytes, max(1, slots // scale)) for row_bytes, slots in pools]
     cut = [part for batch in batches for part in native.cut_batch(tables.rows, tables.page_bytes, list(pools), batch)]
     parts = len(cut) / len(batches)
-    known = int(min(most_known, UNLIMITED) * parts)
+    known, warm = int(min(most_known, UNLIMITED) * parts), hottest(tables, pools, scale)
     rows = max(1, int(np.mean([len(part) for part in cut])))
     reach = 1 + 2 * sum(slots for _, slots in pools) // rows
     if windows is None:
-        most = max(1, min(reach, len(cut) // 2, known // (1 + _PLANNED)))
-        # By fours, then half and twice the best of them.
-        sizes = [1 << k for k in reversed(range((most.bit_length() - 1) % 2, most.bit_length(), 2))]
+        most = max(1, min(reach, len(cut) // _WINDOWS, known // (1 + _PLANNED)))
+        # The most, which may be as many as fit, then by fours; half and twice the best of them at last.
+        sizes = [most, *(most // 4**k for k in range(1, most.bit_length()) if 4**k <= most)]
     else:
         sizes = [math.ceil(window * parts) for window in windows]
 
     def cheapest(window: int) -> Choice:
         horizons = {0, max(0, min(max(window, reach), _HORIZON * window, known - (1 + _PLANNED) * window - 1))}
-        tried = [choice for h in horizons for choice in _priced(tables, pools, cut, speed, window, h, parts)]
+        tried = [choice for h in horizons for choice in _priced(tables, pools, cut, warm, speed, window, h, parts)]
         return min(tried, key=_cost)
 
     best = cheapest(sizes[0])
@@ -168,7 +207,9 @@ def choose(
             break
         best = min(best, choice, key=_cost)
     between = [] if windows is not None else [w for w in (best.window // 2, 2 * best.window) if 1 <= w <= most]
-    return min([best, *map(cheapest, between)], key=_cost)
+    best = min([best, *map(cheapest, between)], key=_cost)
+    figures = {name: scale * getattr(best, name) for name in ("seconds", "reads", "read_bytes")}
+    return replace(best, **figures)
 
 
 def _cost(choice: Choice) -> tuple[float, int, int]:
@@ -179,6 +220,7 @@ def _priced(
     tables: SsdTables,
     pools: Sequence[tuple[int, int]],
     cut: Sequence[Rows],
+    warm: Rows,
     speed: DiskSpeed,
     window: int,
     horizon: int,
@@ -193,7 +235,7 @@ def _priced(
         list(pools),
         window,
         horizon,
-        [hottest(tables, pools), *cut],
+        [warm, *cut],
         gaps,
     )
     late = table[table[:, 0] > len(cut) // 3]
