@@ -197,7 +197,7 @@ def _subsets(items: list[int], most: int) -> Iterator[set[int]]:
 
 
 def cut(size_of: Callable[[int], int], slots: dict[int, int], batch: Sequence[int]) -> list[list[int]]:
-    """The parts of a batch by the plain rule: each takes an eighth of the slots at most, or 16, or the batch stays whole."""
+    """The parts of a batch by the plain rule: each takes an eighth of the slots, or 16, at most. Or it stays whole."""
     limit = {size: max(1, min(16, number), number // 8) for size, number in slots.items()}
     needed = {size: sum(size_of(row) == size for row in batch) for size in slots}
     if all(needed[size] <= limit[size] for size in slots):
