@@ -62,7 +62,7 @@ def test_same_bytes_as_in_memory(tmp_path, monkeypatch, sizes, threads):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 100), edges=st.integers(0, 1500), chunk=st.integers(1, 300),
     buckets=st.integers(2, 100), columns=st.integers(1, 100), runs=st.integers(2, 20), resident=st.floats(0, 1),
@@ -96,7 +96,7 @@ def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, colum
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), nodes=st.integers(1, 200), edges=st.integers(0, 3000), shift=st.integers(0, 8),
     chunk=st.integers(1, 3000), cut=st.floats(0, 1), wide=st.booleans(), threads=st.sampled_from([1, 2, 7]),

@@ -35,7 +35,7 @@ def check_rows(layout: Layout, toy: Toy) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(
     seed=st.integers(0, 2**32),
     shares=st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(1, 3), st.integers(0, 40)),

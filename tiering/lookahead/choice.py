@@ -77,9 +77,8 @@ class SsdTables:
         if self.num_rows * longest < _RUNS * _RUN:
             return rows
         runs = rows // max(1, _RUN // longest)
-        chosen: Rows = rows[
-            runs % THINNED == (runs // THINNED * 5 + 3) % THINNED
-        ]  # another one of each group, not the hottest
+        at = (5 * (runs // THINNED) + 3) % THINNED  # another one of each group of runs, and not the hottest
+        chosen: Rows = rows[runs % THINNED == at]
         return chosen
 
     @property
