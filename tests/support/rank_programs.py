@@ -62,7 +62,7 @@ class RankProcess:
         options = {**self.options, **(more or {})}
         nbytes = 1
         if rows is not None:  # a tenth of the memory is for batches to come
-            nbytes = int((BESIDE + self.size * BESIDE_OF_A_RANK + rows * (ROW_BYTES + 8)) / 0.89)
+            nbytes = int((BESIDE + self.size * BESIDE_OF_A_RANK + rows * (ROW_BYTES + 8)) / 0.84)
         self.loader = self.layout.loader(**options, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
