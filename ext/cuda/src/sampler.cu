@@ -236,7 +236,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const FrontierView frontier{m.types[dst].nodes.data(),
                               config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
                               m.known_after(m.hop_start) + dst};
-  const DrawTask task{config_.num_nodes[src], fanout, config_.rule,
+  const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule,
                       fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
                                                        static_cast<uint64_t>(relation)})};
   DrawnLists drawn{};

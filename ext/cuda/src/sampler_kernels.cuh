@@ -46,6 +46,7 @@ struct FrontierView {
 /// How a hop over one relation draws.
 struct DrawTask {
   int64_t num_src;
+  int64_t num_dst;
   int64_t fanout;
   DrawRule rule;
   uint64_t stream;  ///< folded (seed, epoch, batch, hop, relation)
@@ -70,6 +71,7 @@ __global__ void draw(AdjacencyTable<Index> table, NodeKeys keys, FrontierView fr
     out.counts[i] = 0;
     if (i >= size || i >= bound) continue;
     const int64_t node = frontier.nodes[first + i];
+    if (node >= task.num_dst) continue;  // node 0 of a type without nodes: what led there is a fault already
     const NeighbourList<Index> list = table.list(node);
     if (list.degree < 0) {
       atomicMin(&faults->column, static_cast<unsigned long long>(node));
