@@ -46,7 +46,7 @@ def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys, parts):
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_verification_costs(tmp_path):
     out = tmp_path / "figures.json"
     options = ["--no-verify", "--scale", "8", "--edges", "900", "--repeats", "1", "--dir", str(tmp_path)]
@@ -90,7 +90,7 @@ def test_a_checkout_that_is_not_built_is_refused(tmp_path, capsys):
     assert capsys.readouterr().err.startswith("error: --against")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_scale_is_measured_and_the_page_is_written(repository, tmp_path):
     pytest.importorskip("matplotlib")
     sizes = Sizes(threads=2, memory="1GiB", folder=tmp_path, repeats=1, stage_nodes=300, edges=5000)

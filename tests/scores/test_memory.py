@@ -135,7 +135,7 @@ def test_same_bytes_for_any_memory_on_small_graphs(seed: int, share: float, meth
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["rpr", "wrpr", "vip"])
+@pytest.mark.parametrize("method", [pytest.param("rpr", marks=pytest.mark.long), "wrpr", "vip"])
 def test_same_bytes_for_any_memory_and_threads(rmat: Graph, tmp_path: Path, method: str, peak_memory: Any) -> None:
     given = {**options_of(method), **({} if method == "rpr" else {"train": "1%"})}
     if method == "rpr":
