@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -266,3 +267,11 @@ def example() -> Any:
     sys.modules["train_graphsage"] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def watchdog() -> Iterator[None]:
+    """A test that hangs says where, and ends the process."""
+    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()

@@ -5,7 +5,6 @@ loop or none at all, no hang, and the next epoch and the next process work.
 from __future__ import annotations
 
 import errno
-import faulthandler
 import os
 import re
 import subprocess
@@ -32,12 +31,7 @@ from tiering.loader.background import StageError
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """A test that hangs says where, and ends the process."""
-    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = pytest.mark.usefixtures("watchdog")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import os
 import subprocess
@@ -10,7 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,10 @@ from tight_memory import tight_loader, wide_graph
 from tiering.errors import CapabilityError, FormatError, StorageError
 from tiering.loader.background import StageError
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """A test that hangs says where, and ends the process."""
-    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = [
+    pytest.mark.usefixtures("watchdog"),
+    pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
+]
 
 
 @pytest.fixture

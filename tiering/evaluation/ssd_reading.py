@@ -31,7 +31,7 @@ from tiering.evaluation.ssd_policies import (
     window_buffering,
 )
 from tiering.formats.layout import SsdRows
-from tiering.lookahead.choice import KNOWN_SHARE, Choice, SsdTables, choose, slots_for
+from tiering.lookahead.choice import Choice, SsdTables, choose, most_known, slots_for
 from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.progress import Progress, progress
 from tiering.units import Size, format_bytes, format_count, parse_size
@@ -310,8 +310,7 @@ class Simulation:
         tables, disk = self._disk.tables, self._disk
         used = {pool.row_bytes: sum(rows.size for rows in pool.future.batches) for pool in self._pools}
         slots = slots_for(tables, nbytes, used)
-        mean = max(1.0, float(np.mean([rows.size for rows in self._batches])))
-        known = max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
+        known = most_known(nbytes, self._batches)
         found: dict[str, Reading] = {}
         for name, missing in self._missing(dict(slots)):
             if name == "belady":

@@ -26,7 +26,7 @@ from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAh
 from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
-from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, slots_for
+from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
 from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
 from tiering.units import format_bytes, format_count
@@ -95,7 +95,8 @@ class Lookahead:
         """The model of the disks; ``None`` before the first epoch."""
         self.buffer: SsdBuffer | BufferClient | None = None
         """The buffer, or the way to that of the owner; ``None`` before the first epoch."""
-        self._kept_bytes = int(KNOWN_SHARE * budget.left()) if kept_bytes is None else kept_bytes
+        self._known = int(KNOWN_SHARE * budget.left())
+        self._kept_bytes = self._known if kept_bytes is None else min(kept_bytes, self._known)
         self._shared = shared
         self._key = (
             reading,
@@ -192,12 +193,9 @@ class Lookahead:
         for batch in rows:
             for row_bytes, count in tables.row_bytes_of(batch).items():
                 sizes[row_bytes] = sizes.get(row_bytes, 0) + count
-        known = int(KNOWN_SHARE * self._budget.left())
         buffer = self._shared.get(self._key)
-        pools = self._new_pools(samples, sizes, known) if buffer is None else buffer.pools
-        self._kept_bytes = min(self._kept_bytes, known)
-        mean = max(1.0, tables.thinning * float(np.mean([len(batch) for batch in rows])))
-        most = max(2, int(2 * known / (4 * mean)))
+        pools = self._new_pools(samples, sizes) if buffer is None else buffer.pools
+        most = most_known(self._budget.left(), rows, tables.thinning)
         windows = None if self._memory.window == "auto" else [min(int(self._memory.window), UNLIMITED)]
         self.choice = choose(tables, pools, rows, self.speed, windows, most, tables.thinning)
         if buffer is None:
@@ -212,10 +210,10 @@ class Lookahead:
         )  # fmt: skip
         return samples
 
-    def _new_pools(self, samples: Mapping[int, Sampled], sizes: Mapping[int, int], known: int) -> list[tuple[int, int]]:
+    def _new_pools(self, samples: Mapping[int, Sampled], sizes: Mapping[int, int]) -> list[tuple[int, int]]:
         """Slots that the memory has room for; `BudgetError` if they are too few.
 
-        `sizes`: rows of the batches that were sampled, by their bytes; `known`: bytes for the rows of batches to come.
+        `sizes`: rows of the batches that were sampled, by their bytes.
         """
         tables, ranks = self.tables, 1 if self._machine is None else self._machine.size
         nodes = max(sum(ids.size for ids in s.nodes.values()) for s in samples.values())
@@ -225,7 +223,7 @@ class Lookahead:
             "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
             "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
-            "batches to come": 3 * known,
+            "batches to come": 3 * self._known,
         }
         fixed = sum(overhead.values())
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
@@ -240,7 +238,6 @@ class Lookahead:
         row_bytes = min(size for _, size, *_ in tables.rows)
         enough = 2 * min(tables.num_rows, self._budget.left() // row_bytes)
         samples: dict[int, AnySampled] = {}
-        kept_bytes = min(self._kept_bytes, int(KNOWN_SHARE * self._budget.left()))
         rows: list[Rows] = []
         start, total, held = time.perf_counter(), 0, 0
         for batch in range(min(count, _TRIAL_BATCHES)):
@@ -248,7 +245,7 @@ class Lookahead:
             rows.append(tables.thinned(tables.among(sample.nodes)))
             total += len(rows[-1])
             held += sample.nbytes
-            if held < kept_bytes or not samples:
+            if held < self._kept_bytes or not samples:
                 samples[batch] = sample
             if batch and (time.perf_counter() - start > _TRIAL_SECONDS or total > enough):
                 break

@@ -73,10 +73,9 @@ class SsdTables:
         """Those in one of every `THINNED` runs of neighbours, of about `_RUN` bytes: to read them, with one of so many
         slots, costs about that share of reading all. All rows of a small tier.
         """
-        longest = max(row_bytes for _, row_bytes, *_ in self.rows)
-        if self.num_rows * longest < _RUNS * _RUN:
+        if self.thinning == 1:
             return rows
-        runs = rows // max(1, _RUN // longest)
+        runs = rows // max(1, _RUN // max(row_bytes for _, row_bytes, *_ in self.rows))
         at = (5 * (runs // THINNED) + 3) % THINNED  # another one of each group of runs, and not the hottest
         chosen: Rows = rows[runs % THINNED == at]
         return chosen
@@ -139,6 +138,12 @@ def slots_for(tables: SsdTables, nbytes: int, sizes: Mapping[int, int]) -> list[
         pools.append((row_bytes, slots))
         left, shares = left - slots * (row_bytes + 8), shares - used[row_bytes]
     return pools
+
+
+def most_known(nbytes: int, batches: Sequence[Rows], scale: int = 1) -> int:
+    """Batches, at least 2, whose rows and slots have room, as numbers, in a share of a memory. `scale`: of `choose`."""
+    mean = max(1.0, scale * float(np.mean([len(batch) for batch in batches])))
+    return max(2, int(2 * KNOWN_SHARE * nbytes / (4 * mean)))
 
 
 def hottest(tables: SsdTables, pools: Sequence[tuple[int, int]], scale: int = 1) -> Rows:
@@ -228,14 +233,7 @@ def _priced(
     """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
     gaps = [0, speed.gap]
     table = native.simulate_rounds(
-        tables.rows,
-        tables.page_bytes,
-        tables.images,
-        list(pools),
-        window,
-        horizon,
-        [warm, *cut],
-        gaps,
+        tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, [warm, *cut], gaps
     )
     late = table[table[:, 0] > len(cut) // 3]
     late = late if len(late) else table[-1:]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +35,7 @@ def odd_graph(kit: Any, **options: Any) -> Any:
 GRAPHS = {"one type": wide_graph, "four types": wide_hetero_graph, "odd rows": odd_graph}
 
 
-@pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    """A test that hangs says where, and ends the process."""
-    faulthandler.dump_traceback_later(60, exit=True, file=sys.__stderr__)
-    yield
-    faulthandler.cancel_dump_traceback_later()
+pytestmark = pytest.mark.usefixtures("watchdog")
 
 
 @pytest.fixture
