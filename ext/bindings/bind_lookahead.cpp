@@ -271,10 +271,8 @@ std::vector<Buffer<uint32_t>> cut_rows(const Tables& tables, int64_t page_bytes,
   const SsdRows rows = ssd_rows(tables, page_bytes, 1);
   expect_rows(rows, given);
   std::vector<Buffer<uint32_t>> parts;
-  for (const BatchPart& part : cut_batch(rows, slot_pools(pools), {given.begin(), given.end()})) {
-    parts.emplace_back(static_cast<int64_t>(part.rows.size()));
-    std::copy(part.rows.begin(), part.rows.end(), parts.back().data());
-  }
+  for (const BatchPart& part : cut_batch(rows, slot_pools(pools), {given.begin(), given.end()}))
+    parts.push_back(copied(part.rows));
   return parts;
 }
 

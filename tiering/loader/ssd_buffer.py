@@ -142,7 +142,7 @@ class SsdBuffer:
         return dict(zip(self.tables.types, self.core.origins, strict=True))
 
     def release(self, batch: int, part: int) -> None:
-        """Nobody reads the slots of a part any more; parts and batches are released in order."""
+        """Nobody reads the slots of a part any more; the parts of a batch are released in order."""
         self.core.release(batch, part)
 
     @contextmanager

@@ -1,9 +1,10 @@
 // Which rows of the ssd tier are read when, into which slots of a buffer, and which rows make room for them.
 //
-// Batches (or parts of batches, see cut_batch) come in order, each with the rows that it needs. Consecutive batches form rounds: what a round needs and the
-// buffer lacks is read at once, in page order. A row stays until its slot is needed; the row that gives way is the one
-// whose next use is farthest, or not known, and among those of unknown use the last in rank (Belady's rule for what is
-// known). Nothing here reads: the same plan is carried out by RowBuffer and priced by simulations.
+// Batches (or parts of batches, see cut_batch) come in order, each with the rows that it needs. Consecutive batches form
+// rounds: what a round needs and the buffer lacks is read at once, in page order. A row stays until its slot is needed;
+// the row that gives way is the one whose next use is farthest, or not known, and among those of unknown use the last in
+// rank (Belady's rule for what is known). Nothing here reads: the same plan is carried out by RowBuffer and priced by
+// simulations.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,8 @@ struct BufferCounters {
 };
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
-/// by one thread, wait() and release() for each batch, part by part, by others, and cancel() when all have come to an end.
+/// by one thread, wait() and release() for each batch, part by part, by others, and cancel() when all have come to an
+/// end.
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
@@ -57,7 +58,8 @@ class RowBuffer {
   static int64_t staging_bytes(int64_t images, const BufferOptions& options);
 
   /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon`, in parts of
-  /// batches (see cut_batch), see LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is cheaper than one read more.
+  /// batches (see cut_batch), see LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is
+  /// cheaper than one read more.
   void begin(int64_t window, int64_t horizon, int64_t gap, bool growing = false);
   /// Takes the rows of the next batch, each once; waits while enough are known. False: cancelled.
   bool add(std::vector<uint32_t> rows);
