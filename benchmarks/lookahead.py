@@ -1,9 +1,10 @@
 """Reading ahead: measured seconds beside every simulated policy, the planner's foresight, and GNNDrive's setting.
 
 ``python -m benchmarks lookahead [--sizes small|full] [--seconds S] [--dir DIR] [--docs DIR] [PART ...]`` makes graphs
-and layouts in DIR, measures the disk there, and runs each cell in a process of its own, held by the kernel to a tenth
-more than its memory. Parts: ``policies`` (three shares of the nodes in a batch x three memories), ``planner`` (three
-graphs x three memories), ``buffer`` (twice the memory; batches out of order; hits by windows beside GIDS's). With
+and layouts in DIR, and runs each cell in a process of its own, held by the kernel to a tenth more than its memory. The
+disk is measured anew for every cell, after all images were read once: virtual disks change their speed. Parts:
+``policies`` (three shares of the nodes in a batch x three memories), ``planner`` (three graphs x three memories),
+``buffer`` (twice the memory; batches out of order; hits by windows beside GIDS's). With
 ``--docs`` it writes ``benchmarks/lookahead.json`` and the tables of ``internals/lookahead.md``.
 
 Seconds of reading are those of an epoch whose ids are all known, with a full buffer at its begin, where a batch's rows
@@ -13,6 +14,7 @@ are given up as soon as they are there: nothing is sampled, copied or trained be
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -245,6 +247,15 @@ def write_source(name: str, size: GraphSize, source: Path, data: Path) -> None:
     np.save(source / "train_idx.npy", np.random.default_rng(2).permutation(size.nodes)[: size.nodes // 10])
 
 
+def warm_up(images: Sequence[Path]) -> None:
+    """Read images once: what a virtual disk has not read for long comes slowly the first time."""
+    with contextlib.ExitStack() as stack:
+        for image in images:
+            file = stack.enter_context(image.open("rb", buffering=0))
+            while file.read(1 << 24):
+                pass
+
+
 def run_program(work: str, layout: Path, asked: Mapping[str, Any], memory: str = "auto") -> dict[str, Any]:
     """What the program prints, held to a tenth more than `memory` where that is a size."""
     done = run_limited(memory, [sys.executable, PROGRAM, work, layout, json.dumps(asked)])
@@ -252,21 +263,27 @@ def run_program(work: str, layout: Path, asked: Mapping[str, Any], memory: str =
 
 
 class Cells:
-    """Runs cells on layouts of one folder, whose disk was measured before; all are kept by their name."""
+    """Runs cells on layouts of one folder, each with the disk's speed just before it; all are kept by their name."""
 
-    def __init__(self, layouts: Mapping[str, Path], model: Path, seconds: float, small: bool) -> None:
+    def __init__(self, layouts: Mapping[str, Path], folder: Path, seconds: float, small: bool) -> None:
         self.done: dict[str, Any] = {}
-        self._layouts, self._model, self._seconds, self._small = layouts, model, seconds, small
+        self._layouts, self._folder, self._seconds, self._small = layouts, folder, seconds, small
+        self._models: dict[str, Path] = {}
+        for name in layouts:
+            warm_up(self._images(name))
         self._fits: dict[str, Any] = {}
         self._beside: dict[Any, dict[str, int]] = {}
 
     def measure(self, setting: Setting) -> None:
         """Find the memory, run the loader in it. A cell that cannot be has a note."""
+        forget(path for path in self._folder.rglob("*") if path.is_file() and path.stat().st_size)
+        self._models[setting.name] = model = self._folder / f"disk-{len(self._models)}.json"
+        model.write_text(json.dumps(asdict(measure(self._images(setting.graph), min(1.0, self._seconds)))))
         layout, options = self._layouts[setting.graph], self._options(setting)
         rows = int(setting.share * self._nodes(layout))
         fitted = replace(setting, window=0).name
         if fitted not in self._fits:
-            asked = {"loader": self._options(replace(setting, window=0)), "rows": rows}
+            asked = {"loader": options | {"window": "auto"}, "rows": rows}
             key = (setting.graph, setting.batch_size, setting.fanouts)
             self._fits[fitted] = run_program("fit", layout, asked | self._beside.get(key, {}))
             if "beside" in self._fits[fitted]:
@@ -275,7 +292,6 @@ class Cells:
         if "note" in fit:
             self.done[setting.name] = {"setting": asdict(setting), "note": fit["note"]}
             return
-        forget(path for path in layout.parent.rglob("*") if path.is_file() and path.stat().st_size)
         asked = {"loader": options, "extra": fit["extra"], "seconds": self._seconds}
         measured = run_program("measure", layout, asked, f"{fit['limit']}B")
         read = run_program("read", layout, asked)
@@ -296,9 +312,14 @@ class Cells:
             asked = {
                 "loader": self._options(setting),
                 "slots": cell["measured"]["slots"],
+                "fewest": cell["read"]["fewest"],
                 "hits": bool(setting.window),
             }
             cell["simulated"] = run_program("simulate", self._layouts[setting.graph], asked)
+
+    def _images(self, name: str) -> list[Path]:
+        folder = self._folder / f"{name}-ssd"
+        return sorted(path for path in folder.rglob("ssd-*-of-*") if path.is_file() and path.stat().st_size)
 
     def _nodes(self, layout: Path) -> int:
         document = json.loads((layout / "manifest.json").read_text())
@@ -311,7 +332,7 @@ class Cells:
         more = {"window": setting.window} if setting.window else {}
         return {
             "batch_size": seeds, "fanouts": list(setting.fanouts), "seed": 0, "workers": 2, "prefetch": 1,
-            "ssd_model": str(self._model), "depth": 16 if self._small else 128, **more,
+            "ssd_model": str(self._models[setting.name]), "depth": 16 if self._small else 128, **more,
         }  # fmt: skip
 
 
@@ -329,11 +350,7 @@ def run(parts: Sequence[str], folder: Path, data: Path, seconds: float, small: b
         if small and size.edges:
             size = replace(size, nodes=size.nodes // SMALLER, edges=size.edges // SMALLER)
         layouts[name] = make_layout(name, size, folder, data)
-    images = sorted(path for path in folder.rglob("ssd-*-of-*") if path.is_file())
-    forget(images)
-    speed, model = measure(images[:1], min(2.0, seconds)), folder / "disk.json"
-    model.write_text(json.dumps(asdict(speed)))
-    cells = Cells(layouts, model, seconds, small)
+    cells = Cells(layouts, folder, seconds, small)
     wanted = [setting for setting in wanted if setting.graph in layouts]
     for number, setting in enumerate(wanted, 1):
         print(f"{number} of {len(wanted)}: {setting.name}", file=sys.stderr, flush=True)
@@ -343,7 +360,7 @@ def run(parts: Sequence[str], folder: Path, data: Path, seconds: float, small: b
     print("simulating", file=sys.stderr, flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing is timed any more
         list(pool.map(cells.simulate, wanted))
-    return {"speed": asdict(speed), "cells": cells.done}
+    return {"cells": cells.done}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -371,7 +388,10 @@ def main(argv: Sequence[str]) -> int:
     machine = describe_machine()
     document = {"machine": machine, "sizes": given.sizes, "seconds": given.seconds, **found}
     print(show_machine(machine))
-    print(f"disk: {found['speed']}")
+    if speeds := [cell["read"]["speed"] for cell in found["cells"].values() if "read" in cell]:
+        for figure in speeds[0]:
+            each = sorted(speed[figure] for speed in speeds)
+            print(f"disk, {figure}: {each[0]:,.0f} to {each[-1]:,.0f}")
     for part, table in tables(found["cells"]).items():
         print(f"\n{part}\n{table}")
         if page:

@@ -2,8 +2,8 @@
 
 ``python reading.py fit|measure|read|reorder|simulate LAYOUT JSON``: ``loader`` has keywords of `TieredLayout.loader`.
 ``fit`` finds the memory with which the loader's buffer has room for ``rows``; ``measure`` runs epochs in it for
-``seconds``; ``read`` reads alone, for batches that are known; ``reorder`` lets each batch read by itself; ``simulate``
-prices reading with room for ``slots`` rows, by every policy.
+``seconds``; ``read`` measures the disk and reads alone, for batches that are known; ``reorder`` lets each batch read by
+itself; ``simulate`` prices reading the same batches with room for ``slots`` rows, by every policy.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import tiering
 from tiering.errors import BudgetError
 from tiering.evaluation.ssd_policies import BUFFERED_WINDOWS, Future, window_buffering
 from tiering.evaluation.ssd_reading import Disk, Simulation
-from tiering.lookahead.choice import SsdTables
-from tiering.lookahead.disk_speed import read_speed
+from tiering.lookahead import disk_speed
+from tiering.lookahead.choice import UNLIMITED, Choice, SsdTables
+from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
 from tiering.progress import progress
 from tiering.units import parse_size
@@ -41,6 +42,13 @@ _ROUNDS = 3
 """Rounds that are measured at least, and times of `seconds` that they may take."""
 _LONGEST = 4
 _TURNS = 3
+_STEADY = 0.15
+"""The disk's figures may change by this share while it is read; if they do by more, reading is measured again."""
+_READINGS = 5
+_DISK_SECONDS = 0.7
+"""Each of the two figures."""
+_WINDOWS = 6
+"""Windows that are read at least: an epoch's first and last are no steady state."""
 
 
 def stream(loader: Any) -> Iterator[Any]:
@@ -146,8 +154,8 @@ def timed(batches: Iterator[Any], seconds: float, enough: Any) -> tuple[float, i
             return elapsed / count, count, elapsed
 
 
-def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int) -> list[dict[str, Any]]:
-    """Ids of the first batches, by type: as `tiering evaluate` takes them, so that a third of them fills the memory."""
+def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int, fewest: int) -> list[dict[str, Any]]:
+    """Ids of the first batches, by type: a third of them, and `fewest` at least, fills the memory."""
     batches: list[dict[str, Any]] = []
     seen, used, goal = np.zeros(tables.num_rows, bool), 0, 0
     for batch in stream(opened.loader(**{**options, "features": None})):
@@ -156,7 +164,7 @@ def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int)
         seen[rows] = True
         used += rows.size
         if not goal and (np.count_nonzero(seen) >= slots or used >= 3 * slots):
-            goal = 3 * max(len(batches), _FEWEST)
+            goal = 3 * max(len(batches), fewest)
         if len(batches) == goal:
             return batches
     raise AssertionError("a stream has no end")
@@ -165,25 +173,48 @@ def sampled(opened: Any, options: dict[str, Any], tables: SsdTables, slots: int)
 def read(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Seconds a batch of reading alone: the ids are known, and a batch's slots are free as soon as its rows are there.
 
-    A first epoch fills the buffer; the second, of twice as many batches, is timed whole.
+    The disk is measured, then the loader plans by these figures. A first epoch fills the buffer; the second, of twice
+    as many batches, is timed whole. Then the disk is measured again.
     """
-    options = asked["loader"]
+    options, model = asked["loader"], Path(asked["loader"]["ssd_model"])
     with tiering.open(layout) as opened:
-        loader = opened.loader(**options, memory=own_memory() + asked["extra"])
-        first = loader.epoch(0)
-        next(first)
-        first.close()
-        ahead = loader.lookahead
-        slots = sum(count for _, count in ahead.buffer.pools)
-        batches = sampled(opened, options, ahead.tables, slots)
-        fill = len(batches) // 3
-        read_known(ahead, batches[:fill])
-        ahead.buffer.core.reset_counters()
-        seconds = read_known(ahead, batches[fill:])
+        images = [Path(path) for path in opened.artifact.image_places]
+        for _ in range(_READINGS):
+            before = measured_speed(images, model)
+            loader = opened.loader(**options, memory=own_memory() + asked["extra"])
+            first = loader.epoch(0)
+            next(first)
+            first.close()
+            ahead = loader.lookahead
+            slots = sum(count for _, count in ahead.buffer.pools)
+            batches = sampled(
+                opened, options, ahead.tables, slots, max(_FEWEST, batches_of(ahead.choice) * _WINDOWS // 2)
+            )
+            fill = len(batches) // 3
+            read_known(ahead, batches[:fill])
+            ahead.buffer.core.reset_counters()
+            seconds, counters = read_known(ahead, batches[fill:]), ahead.buffer.counters()
+            after = measured_speed(images)
+            changes = [abs(asdict(after)[name] / figure - 1) for name, figure in asdict(before).items()]
+            if max(changes) < _STEADY:
+                break
         return {
-            "seconds": seconds / (len(batches) - fill), "batches": len(batches) - fill, "slots": slots,
-            "choice": asdict(ahead.choice), "buffer": ahead.buffer.counters(),
+            "seconds": seconds / (len(batches) - fill), "fewest": fill, "batches": len(batches) - fill, "slots": slots,
+            "choice": asdict(ahead.choice), "buffer": counters, "speed": asdict(before), "after": asdict(after),
         }  # fmt: skip
+
+
+def batches_of(choice: Choice) -> int:
+    """Batches of a window; none where it takes as many as there is room for."""
+    return 0 if choice.window >= UNLIMITED else int(choice.window / choice.parts)
+
+
+def measured_speed(images: list[Path], model: Path | None = None) -> DiskSpeed:
+    """The disk's figures of this moment, which are kept in `model`."""
+    speed = disk_speed.measure(images, _DISK_SECONDS)
+    if model is not None:
+        model.write_text(json.dumps(asdict(speed)))
+    return speed
 
 
 def read_known(ahead: Any, batches: list[dict[str, Any]]) -> float:
@@ -211,7 +242,7 @@ def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
     options, slots = asked["loader"], asked["slots"]
     with tiering.open(layout) as opened:
         tables = SsdTables.of(opened.artifact, opened.feature_types)
-        batches = [np.sort(tables.among(ids)) for ids in sampled(opened, options, tables, slots)]
+        batches = [np.sort(tables.among(ids)) for ids in sampled(opened, options, tables, slots, asked["fewest"])]
     counted = batches[len(batches) // 3 :]
     found: dict[str, Any] = {"batches": len(batches), "rows_per_batch": float(np.mean([len(rows) for rows in batches]))}
     if asked.get("hits"):
@@ -222,7 +253,7 @@ def simulate(layout: str, asked: dict[str, Any]) -> dict[str, Any]:
             found["gids_hits"][window] = 1 - sum(missing[-len(counted) :]) / total
         return found
     row_bytes = tables.rows[0][1] + 8
-    disk = Disk(tables, read_speed(Path(options["ssd_model"])))
+    disk = Disk(tables, disk_speed.read_speed(Path(options["ssd_model"])))
     line = np.arange(tables.num_rows, dtype=np.uint32)
     with progress(None, "simulating reads", "policy") as bar:
         size = parse_size(slots * row_bytes, "memory")

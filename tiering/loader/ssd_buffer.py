@@ -71,6 +71,7 @@ class SsdBuffer:
         """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
+        self._begun = False
 
     @property
     def core(self) -> native.RowBuffer:
@@ -86,7 +87,7 @@ class SsdBuffer:
                     self._layout, self.tables, self.pools, self.arena, self._reading, self._checks
                 )
                 self._process = os.getpid()
-                self._busy = False
+                self._busy = self._begun = False
             return self._native
 
     @contextmanager
@@ -101,7 +102,8 @@ class SsdBuffer:
         try:
             with self.errors():
                 # An empty buffer is filled by rounds that grow: the first batch comes soon.
-                buffer.begin(choice.window, choice.horizon, choice.gap, buffer.counters.rounds == 0)
+                buffer.begin(choice.window, choice.horizon, choice.gap, growing=not self._begun)
+            self._begun = True
             yield buffer
         finally:
             if buffer is self._native and self._process == os.getpid():  # else begun by a parent of this process
