@@ -31,6 +31,7 @@ BENCHMARKS = {
     "score": ("stages.score", "stage: five sweeps of wrpr from file to file, beside the disk"),
     "reorder": ("stages.reorder", "stage: a graph renumbered, from file to file, beside the disk"),
     "layout": ("stages.layout", "stage: feature rows into tiers, beside the disk and a memory map"),
+    "gather": ("gather.gather", "random rows of memory, beside a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
     "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
     "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
