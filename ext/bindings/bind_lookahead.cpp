@@ -210,7 +210,7 @@ struct BoundBuffer {
   std::vector<int64_t> origins() const {
     std::vector<int64_t> found;
     for (size_t t = 0; t < buffer->rows().tables().size(); ++t)
-      found.push_back(buffer->plan().slot_offset(buffer->plan().first_slot(t)));
+      found.push_back(buffer->slots().offset(buffer->plan().first_slot(t)));
     return found;
   }
 };
@@ -225,8 +225,8 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
       std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
                                   images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
                                   BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
-  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->plan().arena_bytes(),
-                 "arena: expected " + std::to_string(buffer->plan().arena_bytes()) + " bytes, found " +
+  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
+                 "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " +
                      std::to_string(memory.size()));
   new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
 }

@@ -120,12 +120,12 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
 void RowBuffer::touch_arena() {
   constexpr int64_t kStep = 4 << 20;
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of kernel 5.14; by value, because headers may be older
-  for (int64_t at = 0; at < plan_.arena_bytes(); at += kStep) {
+  for (int64_t at = 0; at < slots_.bytes(); at += kStep) {
     {
       const std::lock_guard lock(mutex_);
       if (!running_) return;
     }
-    const auto bytes = static_cast<size_t>(std::min(kStep, plan_.arena_bytes() - at));
+    const auto bytes = static_cast<size_t>(std::min(kStep, slots_.bytes() - at));
     if (madvise(arena_ + at, bytes, kPopulateWrite) != 0) return;  // then readers do it
   }
 }

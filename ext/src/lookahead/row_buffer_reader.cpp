@@ -104,7 +104,7 @@ void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {
     RowReads reads = reads_;  // several threads may be here
     for (size_t i = pending.rows.begin; i < pending.rows.end; ++i)
       reads.copy(round.rows[i], read.offset, {data, read.need},
-                 buffer_.arena_ + buffer_.plan_.slot_offset(round.slots[i]));
+                 buffer_.arena_ + buffer_.slots_.offset(round.slots[i]));
   }
   pending.arrived = true;
   if (--pending.flight->parts == 0) {

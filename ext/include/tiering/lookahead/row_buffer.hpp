@@ -47,7 +47,7 @@ struct BufferCounters {
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
-  /// `arena`: page-aligned memory of LookaheadPlan::arena_bytes(), which outlives this.
+  /// `arena`: page-aligned memory of SlotArena::bytes(), which outlives this.
   RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images, DirectMode direct,
             BufferOptions options, PageChecksums checksums, std::byte* arena);
   ~RowBuffer();
