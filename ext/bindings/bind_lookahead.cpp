@@ -291,10 +291,11 @@ Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const 
 void bind_lookahead(nb::module_& m) {
   m.def(
       "buffer_staging_bytes",
-      [](int64_t images, int depth, int64_t max_read) {
-        return RowBuffer::staging_bytes(images, {.depth = depth, .max_read = max_read});
+      [](const Tables& tables, int64_t page_bytes, int64_t num_images, int depth, int64_t max_read) {
+        return RowBuffer::staging_bytes(ssd_rows(tables, page_bytes, num_images),
+                                        {.depth = depth, .max_read = max_read});
       },
-      "images"_a, "depth"_a, "max_read"_a);
+      "tables"_a, "page_bytes"_a, "num_images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
   m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
   m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());

@@ -221,7 +221,9 @@ class Lookahead:
         overhead = {
             "outputs": self._outputs,
             "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
-            "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
+            "reads": native.buffer_staging_bytes(
+                tables.rows, tables.page_bytes, tables.images, int(self._reading_options.depth), MAX_READ
+            ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
             "batches to come": 3 * self._known,
         }
