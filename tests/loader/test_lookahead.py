@@ -302,3 +302,16 @@ def test_the_seeds_of_each_epoch_are_put_in_order_once(layout, options, monkeypa
         assert len(list(loader)) == 15
         assert orders == list(range(epoch + 1))
     assert len(list(loader.epoch(0))) == 15
+
+
+def test_a_large_adjacency_takes_no_memory_that_the_loader_needs(kit, build, options):
+    """The page cache has its share of what remains beside the smallest buffer."""
+    layout = build(wide_graph(kit, num_edges=1_000_000))
+    least = least_memory(layout, **options)
+    loader = layout.loader(**options, memory=spare(int(least * 1.25)))
+    assert len(list(loader)) == 15
+    loader = layout.loader(**options, memory=spare(2 * least))
+    list(loader)
+    # 15 % are for batches to come.
+    room = 0.85 * 2 * least - (least - looking._LEAST_SLOTS * (ROW_BYTES + 8))
+    assert 0.6 * room < loader.lookahead.buffer.arena.size < 0.7 * room

@@ -23,7 +23,7 @@ from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.lookahead import Lookahead
+from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.peers import PeerGroup, find_group
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
 
 _HOST = DeviceOptions()
-_MAPPED_SHARE = 1 / 3
-"""Share of the memory that is left to the page cache for a large adjacency."""
 _KEPT_SHARE = 1 / 16
 """Share of a GPU's free memory for batches that are sampled long before their turn; others are sampled again."""
 _LINE = 16
@@ -244,15 +242,14 @@ class Loader:
             machine = MachineRanks.meet(group, self.rank, self._in_common(), needs)
             budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
             rows = machine.most("rows")
-        budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
         if on_gpu and memory == "auto":  # the other ranks lock as much
             budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
-        fits = rows + work <= budget.left()
+        fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
         if fits if machine is None else machine.told_by_owner(fits):
             return {t: self.layout.open_table(t, reading, where, promoted=True, group=group) for t in cold}
         self.lookahead = Lookahead(
             artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
-            self.layout.buffers, kept,
+            self.layout.buffers, kept, mapped,
             page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
         )  # fmt: skip
         return {}
