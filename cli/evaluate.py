@@ -27,7 +27,7 @@ from .options import (
     ThreadsOption,
     TrainOption,
     WalkLengthOption,
-    parse_metapaths,
+    given_walks,
 )
 from .output import note, print_json
 
@@ -130,9 +130,7 @@ def evaluate_command(
     for artifact in (opened, *judged):
         artifact.verify_reads(not no_verify)
     named = named_scores(opened, judged)
-    walks: dict[str, Any] = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
-    walks["metapaths"] = parse_metapaths(metapaths)
-    given = {name: value for name, value in walks.items() if value is not None}
+    given = given_walks(num_walks, walk_length, restart, metapaths)
     if given and sampler != "pinsage":
         note(f"note: {', '.join(given).replace('_', ' ')} has no effect on sampler {sampler}, only on pinsage")
     how: dict[str, Any] = {"batch_size": batch_size, "sampler": sampler, "frontier": frontier, "seed": seed, **given}

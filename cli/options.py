@@ -92,4 +92,14 @@ def parse_metapaths(given: list[str] | None) -> list[list[str]] | None:
     return None if not given else [[name.strip() for name in path.split(",")] for path in given]
 
 
+def given_walks(
+    num_walks: int | None, walk_length: int | None, restart: float | None, metapaths: list[str] | None
+) -> dict[str, Any]:
+    """The options of pinsage that were given, as fields of `tiering.sampling.SamplingOptions`."""
+    walks = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
+    return {
+        name: value for name, value in {**walks, "metapaths": parse_metapaths(metapaths)}.items() if value is not None
+    }
+
+
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

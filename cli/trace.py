@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,8 +20,8 @@ from .options import (
     SamplerOption,
     SeedOption,
     WalkLengthOption,
+    given_walks,
     option,
-    parse_metapaths,
 )
 from .output import print_json, print_line
 
@@ -61,15 +61,13 @@ def trace_command(
 
     if window != "auto" and not window.isdigit():
         raise InputError(f"--window: expected auto or a whole number of at least 1, found {window!r}")
-    walks: dict[str, Any] = {"num_walks": num_walks, "walk_length": walk_length, "restart": restart}
-    walks["metapaths"] = parse_metapaths(metapaths)
     found = []
     with open_layout(layout) as opened:
         loader = opened.loader(
             split, batch_size=batch_size, sampler=sampler, frontier=frontier, seed=seed, memory=memory,
             window=window if window == "auto" else int(window), ssd_model=ssd_model, engine=engine, workers=workers,
             progress=True, **({} if fanouts is None else {"fanouts": fanouts}),
-            **{name: value for name, value in walks.items() if value is not None},
+            **given_walks(num_walks, walk_length, restart, metapaths),
         )  # fmt: skip
         for epoch in range(epochs):
             loader.reset_counters()

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <tiering/lookahead/row_buffer.hpp>
 
 #include "bound_table.hpp"
@@ -59,45 +58,49 @@ std::vector<uint32_t> rows_among(const SsdRows& rows, const std::vector<std::spa
   return found;
 }
 
-/// Rows of a part of a batch, table by table; `first`: with those of memory tiers.
-std::vector<GatherStats> gather_part(const SlotArena& arena, const RowBuffer::PartSlots& part, bool first,
-                                     const std::vector<const BoundTable*>& tables, const IdLists& ids,
-                                     const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
-  TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
-                 "tables, ids, outs: expected as many of each");
-  const bool whole = part.places.empty();
-  std::vector<std::byte*> targets;  // of each row of the batch that lies on SSD, where it comes in parts
-  std::vector<size_t> cold;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const TieredTable& table = tables[t]->table;
-    const std::span<const int64_t> wanted = ids[t];
-    std::byte* at = checked_target(table, wanted, outs[t]).data;
-    cold.push_back(0);
-    for (const int64_t id : wanted) {
-      const bool on_ssd = id >= table.ranges.cpu_end;
-      cold.back() += on_ssd;
-      if (on_ssd && !whole) targets.push_back(at);
-      at += table.row_bytes;
+/// Where the rows of one batch belong, table by table. The ids are looked through once, however many parts the batch has.
+class BatchRows {
+ public:
+  BatchRows(const std::vector<const BoundTable*>& tables, const IdLists& ids,
+            const std::vector<Argument<RowsTarget, "out">>& outs)
+      : tables_(tables), ids_(ids) {
+    TIERING_EXPECT(ids.size() == tables.size() && outs.size() == tables.size(),
+                   "tables, ids, outs: expected as many of each");
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const TieredTable& table = tables[t]->table;
+      const std::span<const int64_t> wanted = ids[t];
+      outs_.push_back(checked_target(table, wanted, outs[t]).data);
+      for (size_t i = 0; i < wanted.size(); ++i)
+        if (wanted[i] >= table.ranges.cpu_end) on_ssd_.push_back(outs_[t] + static_cast<int64_t>(i) * table.row_bytes);
+      ends_.push_back(on_ssd_.size());
     }
   }
-  TIERING_EXPECT(std::accumulate(cold.begin(), cold.end(), size_t{0}) == part.batch_rows,
-                 "ids: expected those that the batch was planned with");
-  int64_t copying = 0;
-  if (!whole) {
-    std::vector<std::byte*> chosen;
-    for (const uint32_t place : part.places) chosen.push_back(targets[place]);
-    copying = copy_slots(arena, part.slots, chosen, threads);
+
+  /// Copies the rows of a part; with the first, those of memory tiers. Returns what it did for each table.
+  std::vector<GatherStats> copy(const SlotArena& arena, const RowBuffer::PartSlots& part, bool first,
+                                Threads threads) const {
+    TIERING_EXPECT(part.batch_rows == on_ssd_.size(), "ids: expected those that the batch was planned with");
+    const bool whole = part.places.empty();
+    std::vector<GatherStats> stats(tables_.size());
+    for (size_t t = 0, at = 0; first && t < tables_.size(); at = ends_[t++]) {
+      const auto slots = whole ? part.slots.subspan(at, ends_[t] - at) : std::span<const uint32_t>{};
+      stats[t] = tiering::gather(tables_[t]->table, ids_[t], slots, arena, outs_[t], threads);
+    }
+    if (!whole) {
+      std::vector<std::byte*> targets;
+      for (const uint32_t place : part.places) targets.push_back(on_ssd_[place]);
+      stats.front().copy_nanoseconds += copy_slots(arena, part.slots, targets, threads);
+    }
+    return stats;
   }
-  std::vector<GatherStats> stats(tables.size());
-  for (size_t t = 0, at = 0; first && t < tables.size(); ++t) {
-    const TieredTable& table = tables[t]->table;
-    const auto slots = whole ? part.slots.subspan(at, cold[t]) : std::span<const uint32_t>{};
-    stats[t] = tiering::gather(table, ids[t], slots, arena, checked_target(table, ids[t], outs[t]).data, threads);
-    at += cold[t];
-  }
-  stats.front().copy_nanoseconds += copying;
-  return stats;
-}
+
+ private:
+  const std::vector<const BoundTable*>& tables_;
+  const IdLists& ids_;
+  std::vector<std::byte*> outs_;    ///< per table
+  std::vector<std::byte*> on_ssd_;  ///< of each row of the ssd tier, in the order of the ids
+  std::vector<size_t> ends_;        ///< per table: where its rows end among these
+};
 
 void add_stats(std::vector<GatherStats>& sum, const std::vector<GatherStats>& part) {
   if (sum.empty()) {
@@ -107,7 +110,8 @@ void add_stats(std::vector<GatherStats>& sum, const std::vector<GatherStats>& pa
   for (size_t t = 0; t < sum.size(); ++t) sum[t].copy_nanoseconds += part[t].copy_nanoseconds;
 }
 
-/// The same by a process that maps the arena and was told the slots.
+/// Rows of a part of a batch, by a process that maps the arena and was told the slots; `first`: with those of memory
+/// tiers.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
                                            const Values<const uint32_t, "slots">& slots,
                                            const Values<const uint32_t, "places">& places, size_t batch_rows,
@@ -126,7 +130,7 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
   for (const uint32_t place : part.places)
     TIERING_EXPECT(place < batch_rows, "places: expected some of 0.." + std::to_string(batch_rows - 1) + ", found " +
                                            std::to_string(place));
-  return gather_part(known, part, first, tables, ids, outs, threads);
+  return BatchRows(tables, ids, outs).copy(known, part, first, threads);
 }
 
 Buffer<uint32_t> copied(std::span<const uint32_t> values) {
@@ -166,10 +170,11 @@ struct BoundBuffer {
   std::vector<GatherStats> gather(int64_t batch, const std::vector<const BoundTable*>& tables, const IdLists& ids,
                                   const std::vector<Argument<RowsTarget, "out">>& outs, Threads threads) {
     check(tables);
+    const BatchRows rows(tables, ids, outs);
     std::vector<GatherStats> stats;
     for (int64_t number = 0;; ++number) {
       const RowBuffer::PartSlots part = buffer->wait(batch, number);
-      add_stats(stats, gather_part(buffer->slots(), part, number == 0, tables, ids, outs, threads));
+      add_stats(stats, rows.copy(buffer->slots(), part, number == 0, threads));
       const bool last = part.last;
       buffer->release(batch, number);
       if (last) break;
@@ -210,7 +215,7 @@ struct BoundBuffer {
   std::vector<int64_t> origins() const {
     std::vector<int64_t> found;
     for (size_t t = 0; t < buffer->rows().tables().size(); ++t)
-      found.push_back(buffer->plan().slot_offset(buffer->plan().first_slot(t)));
+      found.push_back(buffer->slots().offset(buffer->plan().first_slot(t)));
     return found;
   }
 };
@@ -225,9 +230,9 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
       std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
                                   images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
                                   BufferOptions{engine, depth, max_read}, all(checksums), memory.data());
-  TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= buffer->plan().arena_bytes(),
-                 "arena: expected " + std::to_string(buffer->plan().arena_bytes()) + " bytes, found " +
-                     std::to_string(memory.size()));
+  TIERING_EXPECT(
+      static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
+      "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " + std::to_string(memory.size()));
   new (self) BoundBuffer{arena, checksums, begins, std::move(buffer)};
 }
 
@@ -286,10 +291,11 @@ Buffer<uint32_t> ssd_rows_among(const Tables& tables, int64_t page_bytes, const 
 void bind_lookahead(nb::module_& m) {
   m.def(
       "buffer_staging_bytes",
-      [](int64_t images, int depth, int64_t max_read) {
-        return RowBuffer::staging_bytes(images, {.depth = depth, .max_read = max_read});
+      [](const Tables& tables, int64_t page_bytes, int64_t num_images, int depth, int64_t max_read) {
+        return RowBuffer::staging_bytes(ssd_rows(tables, page_bytes, num_images),
+                                        {.depth = depth, .max_read = max_read});
       },
-      "images"_a, "depth"_a, "max_read"_a);
+      "tables"_a, "page_bytes"_a, "num_images"_a, "depth"_a, "max_read"_a);
   m.def("lookahead_state_bytes", &LookaheadPlan::state_bytes, "rows"_a, "slots"_a);
   m.def("ssd_rows_among", &ssd_rows_among, "tables"_a, "page_bytes"_a, "begins"_a, "ids"_a, Release());
   m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());

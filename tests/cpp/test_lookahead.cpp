@@ -35,7 +35,7 @@ class Follower {
       const uint32_t row = round.rows[i], slot = round.slots[i];
       CHECK(needed.contains(row) && !slot_of.contains(row));
       CHECK(round.after[i] >= last_use_[slot] && round.after[i] <= round.first);
-      check_place(plan, slot, row);
+      check_place(slot, row);
       for (const auto& [old, at] : slot_of)
         if (at == slot) gone.insert(old);
     }
@@ -82,12 +82,12 @@ class Follower {
   }
 
   /// The slot lies in the memory of rows of this size, behind all of smaller numbers.
-  void check_place(const LookaheadPlan& plan, uint32_t slot, uint32_t row) const {
+  void check_place(uint32_t slot, uint32_t row) const {
     int64_t first = 0, offset = 0;
     for (const SlotPool& pool : pools_) {
       if (slot < first + pool.slots) {
         CHECK(pool.row_bytes == row_bytes(rows_, row));
-        CHECK(plan.slot_offset(slot) == offset + (slot - first) * pool.row_bytes);
+        CHECK(SlotArena(nullptr, pools_).offset(slot) == offset + (slot - first) * pool.row_bytes);
         return;
       }
       first += pool.slots;

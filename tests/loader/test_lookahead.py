@@ -29,6 +29,7 @@ from tiering.loader import lookahead as looking
 from tiering.lookahead import disk_speed
 from tiering.lookahead.disk_speed import DiskSpeed
 from tiering.memory import own_memory
+from tiering.sampling import plan
 
 SAMPLERS = {
     "uniform": {"fanouts": [3, 2]},
@@ -283,3 +284,34 @@ def test_a_loader_measures_the_disks_once_for_its_layout(layout, options, monkey
         assert loader.lookahead.speed == DiskSpeed(1000, 1e6)
     assert made == [layout.artifact.image_places]
     assert (layout.path.parent / disk_speed.CACHE).is_file()
+
+
+@pytest.mark.parametrize("memory", ["tiers", "auto", "tight"])
+def test_the_seeds_of_each_epoch_are_put_in_order_once(layout, options, monkeypatch, memory):
+    if memory == "tight":
+        memory = tight_loader(layout, **options).options.memory.memory
+    orders, order_of = [], plan.epoch_order
+
+    def counted(count: int, seed: int, epoch: int) -> Any:
+        orders.append(epoch)
+        return order_of(count, seed, epoch)
+
+    monkeypatch.setattr(plan, "epoch_order", counted)
+    loader = layout.loader(memory=memory, **options)
+    for epoch in range(3):
+        assert len(list(loader)) == 15
+        assert orders == list(range(epoch + 1))
+    assert len(list(loader.epoch(0))) == 15
+
+
+def test_a_large_adjacency_takes_no_memory_that_the_loader_needs(kit, build, options):
+    """The page cache has its share of what remains beside the smallest buffer."""
+    layout = build(wide_graph(kit, num_edges=1_000_000))
+    least = least_memory(layout, **options)
+    loader = layout.loader(**options, memory=spare(int(least * 1.25)))
+    assert len(list(loader)) == 15
+    loader = layout.loader(**options, memory=spare(2 * least))
+    list(loader)
+    # 15 % are for batches to come.
+    room = 0.85 * 2 * least - (least - looking._LEAST_SLOTS * (ROW_BYTES + 8))
+    assert 0.6 * room < loader.lookahead.buffer.arena.size < 0.7 * room

@@ -249,6 +249,33 @@ def test_rows_longer_than_the_longest_read(tmp_path, engine, page_bytes):
         run_epoch(rows, buffer, batches)
 
 
+def staging_bytes() -> int:
+    """Bytes of memory that forked children do not have ("dc"), such as that into which readers read."""
+    total = size = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if line.startswith("Size:"):
+            size = 1024 * int(line.split()[1])
+        elif line.startswith("VmFlags:") and "dc" in line.split():
+            total += size
+    return total
+
+
+@pytest.mark.parametrize("engine", [engine for engine in ENGINES if engine != "mmap"])  # which copies from a mapping
+@pytest.mark.parametrize(("row_bytes", "images", "depth"), [(512, 2, 16), (1 << 20, 1, 16), (1 << 20, 2, 200)])
+def test_the_memory_that_readers_hold_is_counted(tmp_path, engine, row_bytes, images, depth):
+    rows = Rows(tmp_path, Striped([(12, row_bytes)], 4096, images))
+    counted = native.buffer_staging_bytes(rows.space.core, 4096, images, depth, 256 << 10)
+    before = staging_bytes()
+    buffer = rows.buffer({row_bytes: 96}, engine, depth=depth)
+    epoch = Epoch(buffer, [[list(range(12))]])
+    try:
+        within(60, lambda: buffer.wait(0))
+        measured = staging_bytes() - before
+        assert min(depth, 8) * images * row_bytes < measured <= counted
+    finally:
+        epoch.close()
+
+
 def test_arguments_that_make_no_sense(rows):
     slots = {512: 30, 5732: 10}
     for change, words in (
@@ -265,7 +292,7 @@ def test_arguments_that_make_no_sense(rows):
     with pytest.raises(RefusedError, match="images"):
         native.RowBuffer(rows.space.core, [5, 5], 4096, [], list(slots.items()), anonymous(72680))
     with pytest.raises(RefusedError, match="max_read: expected"):
-        native.buffer_staging_bytes(1, 8, 0)
+        native.buffer_staging_bytes(rows.space.core, 4096, 2, 8, 0)
 
 
 def test_gathers_of_something_else_are_refused(rows):

@@ -22,7 +22,7 @@ def spare(nbytes: int) -> Budget:
     return Budget(held + nbytes, "what the test allows", held)
 
 
-def wide_graph(kit: Any, seed: int = 0, **options: Any) -> Any:
+def wide_graph(kit: Any, seed: int = 0, num_edges: int = 6000, **options: Any) -> Any:
     """1200 nodes with rows of 4 KiB, 1100 of them on ssd: more than a loader of small batches needs beside them."""
     rng = np.random.default_rng(seed)
     count = 1200
@@ -31,9 +31,9 @@ def wide_graph(kit: Any, seed: int = 0, **options: Any) -> Any:
     nodes = kit.Nodes(
         count, table, "float32", rng.integers(0, 3, count), {"train": ids[:120], "val": ids[120:180]}, (20, 30, 50)
     )
-    edges = (rng.integers(0, count, 6000), rng.integers(0, count, 6000))
+    edges = (rng.integers(0, count, num_edges), rng.integers(0, count, num_edges))
     relation = ("node", "to", "node")
-    return kit.Dataset({"node": nodes}, {relation: edges}, {relation: rng.random(6000, np.float32)}, **options)
+    return kit.Dataset({"node": nodes}, {relation: edges}, {relation: rng.random(num_edges, np.float32)}, **options)
 
 
 def wide_hetero_graph(kit: Any, seed: int = 0, **options: Any) -> Any:

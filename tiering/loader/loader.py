@@ -23,7 +23,7 @@ from tiering.loader.batches import Batch, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
-from tiering.loader.lookahead import Lookahead
+from tiering.loader.lookahead import Lookahead, page_cache_for
 from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
 from tiering.loader.peers import PeerGroup, find_group
@@ -34,15 +34,13 @@ from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import NeighborSampler, make_sampler
+from tiering.sampling import EpochPlan, NeighborSampler, make_sampler
 from tiering.units import format_count, parse_bytes, parse_threads
 
 if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
 
 _HOST = DeviceOptions()
-_MAPPED_SHARE = 1 / 3
-"""Share of the memory that is left to the page cache for a large adjacency."""
 _KEPT_SHARE = 1 / 16
 """Share of a GPU's free memory for batches that are sampled long before their turn; others are sampled again."""
 _LINE = 16
@@ -87,6 +85,7 @@ class Loader:
         """This process among those that train together."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
+        self._first_plan: EpochPlan | None = self._new_plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.lookahead: Lookahead | None = None
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
@@ -99,7 +98,7 @@ class Loader:
         self._mapped = list(_mapped_files(graph))
         self._next_epoch = 0
         self._times = StageTimes()
-        if not self._share(len(self._plan(0))):  # nonsense shows now, not in the first epoch
+        if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
             raise InputError(
                 f"drop_last: {format_count(len(self.seeds))} seeds make fewer batches of {self.batch_size} than there "
                 f"are processes ({self.rank.world_size}); use smaller batches"
@@ -187,7 +186,14 @@ class Loader:
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
         return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
 
-    def _plan(self, epoch: int) -> Any:
+    def _plan(self, epoch: int) -> EpochPlan:
+        """The batches of an epoch that begins."""
+        if epoch != 0 or self._first_plan is None:
+            return self._new_plan(epoch)
+        plan, self._first_plan = self._first_plan, None
+        return plan
+
+    def _new_plan(self, epoch: int) -> EpochPlan:
         order = self.options.seeds
         return self.sampler.batches(
             {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=order.drop_last, shuffle=order.shuffle
@@ -225,7 +231,8 @@ class Loader:
             workers, kept = 1, int(_KEPT_SHARE * cuda.free_bytes(self._gpu_sampler.device.index))
         else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
             mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
-        sample = self.sampler.sample(self._plan(0)[0], epoch=0, batch=0)
+        assert self._first_plan is not None
+        sample = self.sampler.sample(self._first_plan[0], epoch=0, batch=0)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * workers + 2) * 4 * sample.nbytes
@@ -235,15 +242,14 @@ class Loader:
             machine = MachineRanks.meet(group, self.rank, self._in_common(), needs)
             budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
             rows = machine.most("rows")
-        budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
         if on_gpu and memory == "auto":  # the other ranks lock as much
             budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
-        fits = rows + work <= budget.left()
+        fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
         if fits if machine is None else machine.told_by_owner(fits):
             return {t: self.layout.open_table(t, reading, where, promoted=True, group=group) for t in cold}
         self.lookahead = Lookahead(
             artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
-            self.layout.buffers, kept,
+            self.layout.buffers, kept, mapped,
             page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
         )  # fmt: skip
         return {}

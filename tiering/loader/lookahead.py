@@ -37,9 +37,16 @@ Ids = npt.NDArray[np.int64]
 
 _LEAST_SLOTS = 64
 """Slots for rows of each size, which hold parts of batches of a few rows each. Useful buffers have many more."""
+_MAPPED_SHARE = 1 / 3
+"""Of memory, for files that sampling reads through the page cache."""
 _TRIAL_SECONDS = 1.5
 """Sampling before the first epoch, to choose the window by."""
 _TRIAL_BATCHES = 4096
+
+
+def page_cache_for(mapped: int, room: int) -> int:
+    """Bytes of `room` that are left to the page cache for `mapped` bytes of files: a large adjacency gets a share."""
+    return min(mapped, int(_MAPPED_SHARE * room))
 
 
 class Lookahead:
@@ -60,6 +67,8 @@ class Lookahead:
         Buffers of the open layout: loaders with the same memory, such as those of training and validation, have one.
     kept_bytes
         Memory for what was sampled ahead; ``None``, and at most: a share of the budget.
+    mapped_bytes
+        Files that sampling reads through the page cache, which has a share of what the smallest buffer leaves.
     page_locked
         Whether a GPU reads the buffer: it is not shared with loaders of the host, which go on in forks.
     machine
@@ -81,6 +90,7 @@ class Lookahead:
         threads: int,
         shared: MutableMapping[Any, SsdBuffer],
         kept_bytes: int | None = None,
+        mapped_bytes: int = 0,
         page_locked: bool = False,
         machine: MachineRanks | None = None,
         drop_last: bool = False,
@@ -95,6 +105,7 @@ class Lookahead:
         """The model of the disks; ``None`` before the first epoch."""
         self.buffer: SsdBuffer | BufferClient | None = None
         """The buffer, or the way to that of the owner; ``None`` before the first epoch."""
+        self._mapped_bytes = mapped_bytes
         self._known = int(KNOWN_SHARE * budget.left())
         self._kept_bytes = self._known if kept_bytes is None else min(kept_bytes, self._known)
         self._shared = shared
@@ -221,14 +232,17 @@ class Lookahead:
         overhead = {
             "outputs": self._outputs,
             "samplers": ranks * (2 * self._workers + 2) * (48 * nodes + 16 * edges),
-            "reads": native.buffer_staging_bytes(tables.images, int(self._reading_options.depth), MAX_READ),
+            "reads": native.buffer_staging_bytes(
+                tables.rows, tables.page_bytes, tables.images, int(self._reading_options.depth), MAX_READ
+            ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
             "batches to come": 3 * self._known,
         }
         fixed = sum(overhead.values())
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
         self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
-        return slots_for(tables, self._budget.left() - fixed, sizes)
+        room = self._budget.left() - fixed
+        return slots_for(tables, max(least, room - page_cache_for(self._mapped_bytes, room)), sizes)
 
     def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:
         """The first batches of an epoch, and their rows, `SsdTables.thinned`: as many as choosing may take, twice what

@@ -2,7 +2,9 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 #include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
 
@@ -22,6 +24,8 @@ AlignedBuffer::AlignedBuffer(size_t bytes, bool kept_from_forks) : data_(nullptr
 AlignedBuffer::~AlignedBuffer() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
+
+void pause_after_refusal() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 uint32_t advance_read(const ImageFile& image, const Read& read, uint32_t done, uint32_t arrived) {
   const uint32_t total = done + arrived;
@@ -44,8 +48,10 @@ IoError truncated_error(const ImageFile& image, const Read& read) {
 }
 
 IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int code) {
-  return IoError(code, image.path() + ": reading " + std::to_string(read.bytes - done) + " bytes at byte " +
-                           std::to_string(read.offset + done) + ": " + std::generic_category().message(code));
+  std::string text = image.path() + ": reading " + std::to_string(read.bytes - done) + " bytes at byte " +
+                     std::to_string(read.offset + done) + ": " + std::generic_category().message(code);
+  if (code == EAGAIN) text += ", in " + std::to_string(kMaxRefusals) + " tries more, too: use a smaller depth";
+  return IoError(code, text);
 }
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {

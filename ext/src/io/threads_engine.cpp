@@ -1,5 +1,5 @@
 // Threads that each block in pread: works wherever files can be read. A read in flight holds a thread of the pool that
-// all readers of the process share.
+// all readers of the process share; engines take turns, read by read.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -10,12 +10,15 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <tiering/errors.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <utility>
+#include <vector>
 
 namespace tiering {
 namespace {
@@ -30,17 +33,20 @@ class ReadPool {
 
   static ReadPool& of_this_process();
 
-  /// Lets up to `threads` threads take shares of a batch. Throws IoError if the process has no thread and gets none.
-  void add(ThreadsEngine& batch, size_t threads);
-  /// Blocks until every share that was taken is done; all must be taken by then.
-  void wait(ThreadsEngine& batch) noexcept;
+  /// Lets so many threads more each take a read of an engine, and another one as long as there are some. The mutex is
+  /// held. Throws IoError if the process has no thread and gets none.
+  void add(ThreadsEngine& engine, size_t threads);
+  /// Forgets who was asked for and has not come. The mutex is held.
+  void remove(const ThreadsEngine& engine) { std::erase(queue_, &engine); }
+
+  std::mutex mutex;                ///< guards the state of engines, too, because a fork may find an engine's own taken
+  std::condition_variable change;  ///< of an engine that somebody waits for
 
  private:
   void start_threads();
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable wanted_, done_;
+  std::condition_variable wanted_;
   std::deque<ThreadsEngine*> queue_;  ///< an entry for each thread that is wanted
   size_t threads_ = 0;
   size_t idle_ = 0;  ///< threads that wait for an entry
@@ -55,13 +61,15 @@ const int refused = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr
 /// Reads one extent into `buffer`, going on after short reads and signals.
 void read_extent(const ImageFile& image, const Read& read, std::byte* buffer) {
   uint32_t done = 0;
-  while (done < read.need) {
+  for (int refusals = 0; done < read.need;) {
     const ssize_t got = pread(image.fd(), buffer + done, read.bytes - done, read.offset + done);
-    if (got < 0) {
-      if (errno == EINTR || errno == EAGAIN) continue;
-      throw read_error(image, read, done, errno);
+    if (got >= 0) {
+      done = advance_read(image, read, done, static_cast<uint32_t>(got));
+      continue;
     }
-    done = advance_read(image, read, done, static_cast<uint32_t>(got));
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN || ++refusals > kMaxRefusals) throw read_error(image, read, done, errno);
+    pause_after_refusal();
   }
 }
 
@@ -78,79 +86,149 @@ class ThreadsEngine final : public ReadEngine {
   const char* name() const noexcept override { return "threads"; }
 
   void start(std::span<const Read> reads, ReadSink& sink) override {
+    owner_ = getpid();
     sink_ = &sink;
-    base_ = 0;
+    reads_ = {};
+    next_ = base_ = 0;
+    wanted_ = in_flight_ = ended_ = 0;
+    free_.resize(most_);
+    std::iota(free_.begin(), free_.end(), size_t{0});
     failed_ = false;
     error_ = nullptr;
-    owner_ = getpid();
-    begin(reads);
+    const std::lock_guard lock(ReadPool::of_this_process().mutex);
+    take(reads);
   }
 
   void finish() override {
-    const bool inherited = !reads_.empty() && owner_ != getpid();
-    for (wait(); !failed_ && !inherited; wait()) {
-      const auto reads = sink_->more(true);
-      if (reads.empty()) break;
-      begin(reads);
+    if (sink_ == nullptr) return;
+    if (owner_ != getpid()) {
+      forget();
+      throw inherited_error();
     }
-    if (inherited) throw inherited_error();
+    try {
+      read_all();
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    forget();
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   }
 
   void abandon() noexcept override {
-    failed_ = true;  // nothing new is begun
-    wait();
+    if (sink_ != nullptr && owner_ == getpid()) {
+      ReadPool& pool = ReadPool::of_this_process();
+      std::unique_lock lock(pool.mutex);
+      failed_ = true;  // nothing new is begun
+      pool.change.wait(lock, [this] { return in_flight_ == 0; });
+      pool.remove(*this);
+    }
+    forget();
   }
 
  private:
   friend class ReadPool;
 
-  void begin(std::span<const Read> reads) {
+  /// A read that a thread is at.
+  struct Begun {
+    Read read;
+    size_t index;
+    size_t buffer;
+  };
+
+  /// Goes on with `reads` once all before have begun. The pool's mutex is held.
+  void take(std::span<const Read> reads) {
+    base_ += reads_.size();
     reads_ = reads;
     next_ = 0;
-    buffers_lent_ = 0;
-    if (!reads.empty()) ReadPool::of_this_process().add(*this, std::min(reads.size(), most_));
+    const size_t threads = std::min(reads.size(), most_ - wanted_);
+    if (threads == 0) return;
+    ReadPool::of_this_process().add(*this, threads);
+    wanted_ += threads;
   }
 
-  void wait() noexcept {
-    if (!reads_.empty() && owner_ == getpid()) ReadPool::of_this_process().wait(*this);
-    base_ += reads_.size();
-    reads_ = {};
-  }
-
-  /// Whether all shares were taken; from then on it stays so.
-  bool all_taken() const noexcept { return failed_ || next_ >= reads_.size(); }
-
-  /// Takes shares until none is left. Several threads at once.
-  void take_shares() noexcept {
-    std::byte* const buffer = buffers_.data() + buffers_lent_.fetch_add(1) * max_read_;
-    while (!failed_) {
-      const size_t i = next_.fetch_add(1);
-      if (i >= reads_.size()) return;
-      const Read& read = reads_[i];
-      std::byte* const target = read.into != nullptr ? read.into : buffer;
-      try {
-        read_extent(images_.images[read.image], read, target);
-        sink_->ready(base_ + i, target);
-      } catch (...) {
-        if (!failed_.exchange(true)) error_ = std::current_exception();
+  /// Keeps reads in flight until the sink has no more and none is under way, or one has failed.
+  void read_all() {
+    constexpr size_t kNotAsked = ~size_t{0};
+    ReadPool& pool = ReadPool::of_this_process();
+    std::unique_lock lock(pool.mutex);
+    for (size_t asked = kNotAsked;;) {
+      // `asked`: reads that had ended when the sink had no more.
+      pool.change.wait(lock, [&] {
+        return failed_ ? in_flight_ == 0 : next_ == reads_.size() && in_flight_ < most_ && ended_ != asked;
+      });
+      if (failed_) break;
+      asked = ended_;
+      const bool none = in_flight_ == 0;
+      lock.unlock();
+      const std::span<const Read> more = sink_->more(none);
+      lock.lock();
+      if (!more.empty()) {
+        take(more);
+        asked = kNotAsked;
+      } else if (none) {
+        break;
       }
     }
+    pool.remove(*this);
+  }
+
+  void forget() noexcept {
+    sink_ = nullptr;
+    reads_ = {};
+    next_ = 0;
+  }
+
+  bool has_more() const noexcept { return !failed_ && next_ < reads_.size(); }
+
+  /// The next read, if there is one; the pool's mutex is held.
+  std::optional<Begun> begin() noexcept {
+    if (!has_more()) return std::nullopt;
+    ++in_flight_;
+    const Begun begun{reads_[next_], base_ + next_, free_.back()};
+    ++next_;
+    free_.pop_back();
+    return begun;
+  }
+
+  std::exception_ptr carry_out(const Begun& begun) const noexcept {
+    const Read& read = begun.read;
+    std::byte* const target = read.into != nullptr ? read.into : buffers_.data() + begun.buffer * max_read_;
+    try {
+      read_extent(images_.images[read.image], read, target);
+    } catch (...) {
+      return std::current_exception();
+    }
+    sink_->ready(begun.index, target);
+    return nullptr;
+  }
+
+  /// The pool's mutex is held.
+  void end(const Begun& begun, std::exception_ptr error) noexcept {
+    --in_flight_;
+    ++ended_;
+    free_.push_back(begun.buffer);
+    if (!error) return;
+    if (!failed_) error_ = std::move(error);
+    failed_ = true;
   }
 
   const ImageSet& images_;
   size_t most_;  ///< reads in flight
   size_t max_read_;
-  AlignedBuffer buffers_;  ///< one for each read in flight
-  pid_t owner_ = 0;        ///< process whose pool has the batch: a forked child has nothing to wait for
+  AlignedBuffer buffers_;     ///< one for each read in flight
+  pid_t owner_ = 0;           ///< process whose pool has the batch: a forked child has nothing to wait for
+  ReadSink* sink_ = nullptr;  ///< of the batch under way
+  // Guarded by the pool's mutex from here on.
   std::span<const Read> reads_;
-  ReadSink* sink_ = nullptr;
-  size_t base_ = 0;  ///< reads of this batch that the sink gave before these
-  std::atomic<size_t> next_{0};
-  std::atomic<size_t> buffers_lent_{0};
-  std::atomic<bool> failed_{false};
+  size_t next_ = 0;           ///< first of them not yet begun
+  size_t base_ = 0;           ///< reads of this batch that the sink gave before these
+  size_t wanted_ = 0;         ///< threads that the pool was asked for and that have not left
+  size_t in_flight_ = 0;      ///< reads begun and not ended
+  size_t ended_ = 0;          ///< reads
+  std::vector<size_t> free_;  ///< buffers that are not lent
+  bool failed_ = false;
   std::exception_ptr error_;
-  size_t busy_ = 0;  ///< threads in take_shares(); guarded by the pool's mutex
 };
 
 ReadPool& ReadPool::of_this_process() {
@@ -162,22 +240,21 @@ ReadPool& ReadPool::of_this_process() {
   return *pool;
 }
 
-void ReadPool::add(ThreadsEngine& batch, size_t threads) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (refused != 0) throw IoError(refused, "no memory to prepare reader threads for forks");
-    batch.busy_ = 0;  // a forked child may have inherited a batch under way
-    queue_.insert(queue_.end(), std::min(threads, kMaxThreads), &batch);
-    try {
-      start_threads();
-    } catch (const std::system_error& error) {
-      if (threads_ == 0) {
-        std::erase(queue_, &batch);
-        throw IoError(error.code().value(), std::string("cannot start reader threads: ") + error.what());
-      }  // else those that run do it all
-    }
+void ReadPool::add(ThreadsEngine& engine, size_t threads) {
+  if (refused != 0) throw IoError(refused, "no memory to prepare reader threads for forks");
+  queue_.insert(queue_.end(), threads, &engine);
+  try {
+    start_threads();
+  } catch (const std::system_error& error) {
+    if (threads_ == 0) {
+      remove(engine);
+      throw IoError(error.code().value(), std::string("cannot start reader threads: ") + error.what());
+    }  // else those that run do it all
   }
-  wanted_.notify_all();
+  if (threads == 1)
+    wanted_.notify_one();
+  else
+    wanted_.notify_all();
 }
 
 void ReadPool::start_threads() {
@@ -190,24 +267,26 @@ void ReadPool::start_threads() {
 
 void ReadPool::run() {
   pthread_setname_np(pthread_self(), "tiering-pool");  // for those who look which threads there are
-  for (std::unique_lock lock(mutex_);;) {
+  for (std::unique_lock lock(mutex);;) {
     wanted_.wait(lock, [this] { return !queue_.empty(); });
-    ThreadsEngine& batch = *queue_.front();
+    ThreadsEngine& engine = *queue_.front();
     queue_.pop_front();
     --idle_;
-    ++batch.busy_;
-    lock.unlock();
-    batch.take_shares();
-    lock.lock();
+    if (const auto begun = engine.begin()) {
+      if (!engine.has_more()) change.notify_all();
+      lock.unlock();
+      std::exception_ptr error = engine.carry_out(*begun);
+      lock.lock();
+      engine.end(*begun, std::move(error));
+    }
+    if (engine.has_more()) {
+      queue_.push_back(&engine);  // behind those of other engines
+    } else {
+      --engine.wanted_;
+      change.notify_all();
+    }
     ++idle_;
-    if (--batch.busy_ == 0) done_.notify_all();
   }
-}
-
-void ReadPool::wait(ThreadsEngine& batch) noexcept {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return batch.all_taken() && batch.busy_ == 0; });
-  std::erase(queue_, &batch);
 }
 
 }  // namespace

@@ -99,6 +99,8 @@ class UringEngine final : public ReadEngine {
     busy_ = true;
     closed_ = false;
     error_ = nullptr;
+    refusals_ = 0;
+    refused_ = false;
     again_.clear();
     free_.clear();
     for (size_t s = slots_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
@@ -110,7 +112,7 @@ class UringEngine final : public ReadEngine {
   void poll() noexcept override {
     if (in_flight_ == 0) return;
     reap();
-    if (fill() > 0) submit(0);
+    if (!refused_ && fill() > 0) submit(0);  // finish() pauses after a refusal
   }
 
   void finish() override {
@@ -123,7 +125,7 @@ class UringEngine final : public ReadEngine {
 
   void abandon() noexcept override {
     closed_ = true;
-    again_.clear();
+    for (; !again_.empty(); again_.pop_back()) release(again_.back());
     drain();
     busy_ = false;
     error_ = nullptr;
@@ -134,6 +136,7 @@ class UringEngine final : public ReadEngine {
     Read read{};
     size_t index = 0;
     uint32_t done = 0;
+    int refusals = 0;
   };
 
   bool ours() const noexcept { return ring_ && owner_ == getpid(); }
@@ -155,6 +158,7 @@ class UringEngine final : public ReadEngine {
     fill();
     while (in_flight_ > 0 && submit(1)) {
       reap();
+      if (std::exchange(refused_, false)) pause_after_refusal();
       fill();
     }
   }
@@ -162,7 +166,11 @@ class UringEngine final : public ReadEngine {
   /// Ends with nothing in flight and no ring. What the kernel has taken arrives without being asked for: io_uring_enter
   /// is what it refuses. What it has not taken never begins.
   void give_up(int code) noexcept {
-    error_ = std::make_exception_ptr(RingError(code, explain(code)));
+    const std::string reason = refusals_ < kMaxRefusals ? explain(code)
+                                                        : "io_uring took nothing in " + std::to_string(kMaxRefusals) +
+                                                              " tries more: use a smaller depth (" +
+                                                              std::generic_category().message(code) + ")";
+    error_ = std::make_exception_ptr(RingError(code, reason));
     closed_ = true;
     while (in_flight_ > again_.size() + io_uring_sq_ready(ring_->get())) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -194,7 +202,7 @@ class UringEngine final : public ReadEngine {
       }
       const uint32_t s = free_.back();
       free_.pop_back();
-      slots_[s] = Slot{reads_[next_], base_ + next_, 0};
+      slots_[s] = Slot{reads_[next_], base_ + next_};
       ++next_;
       prepare(s);
       ++in_flight_;
@@ -232,11 +240,19 @@ class UringEngine final : public ReadEngine {
   bool submit(unsigned wait) noexcept {
     for (;;) {
       const int code = io_uring_submit_and_wait(ring_->get(), wait);
-      // EAGAIN and EBUSY: the kernel is short of memory or the completion queue is full; reaping helps both.
-      if (code >= 0 || code == -EAGAIN || code == -EBUSY) return true;
       if (code == -EINTR) continue;
-      give_up(-code);
-      return false;
+      if (code >= 0) refusals_ = 0;
+      if (code >= 0) return true;
+      // EAGAIN and EBUSY: the kernel is short of memory or the completion queue is full; reaping helps both, and time.
+      if ((code != -EAGAIN && code != -EBUSY) || refusals_ == kMaxRefusals) {
+        give_up(-code);
+        return false;
+      }
+      if (wait > 0) {
+        ++refusals_;
+        refused_ = true;
+      }
+      return true;
     }
   }
 
@@ -255,7 +271,12 @@ class UringEngine final : public ReadEngine {
     const Read& read = slot.read;
     const ImageFile& image = images_.images[read.image];
     try {
-      if (result == -EINTR || result == -EAGAIN) return retry(s);
+      if (result == -EINTR) return retry(s);
+      if (result == -EAGAIN && ++slot.refusals <= kMaxRefusals) {
+        refused_ = true;
+        return retry(s);
+      }
+      refusals_ = 0;
       if (result < 0) throw read_error(image, read, slot.done, -result);
       slot.done = advance_read(image, read, slot.done, static_cast<uint32_t>(result));
       if (slot.done < read.need) return retry(s);
@@ -295,6 +316,8 @@ class UringEngine final : public ReadEngine {
   bool busy_ = false;     ///< from start() to the end of finish() or abandon()
   bool closed_ = true;    ///< nothing new is begun
   size_t in_flight_ = 0;  ///< reads begun and not ended
+  int refusals_ = 0;      ///< of the ring since it last took or ended something
+  bool refused_ = false;  ///< something is to be tried again, after a pause
   std::exception_ptr error_;
 };
 

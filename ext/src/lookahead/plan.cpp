@@ -44,14 +44,13 @@ LookaheadPlan::LookaheadPlan(const SsdRows& rows, const std::vector<SlotPool>& p
       next_use_(rows.count()),
       wanted_((int64_t{rows.count()} + 63) / 64),
       resident_(wanted_.size()) {
-  int64_t slots = 0, offset = 0;
+  int64_t slots = 0;
   for (const SlotPool& pool : pools) {
     TIERING_EXPECT(pool.slots >= 0 && pool.row_bytes > 0 && slots + pool.slots < kNoSlot,
                    "slots: expected less than 2^32 - 1 of them, found " + std::to_string(slots + pool.slots));
     const auto begin = static_cast<uint32_t>(slots);
     slots += pool.slots;
-    pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), offset, begin, {}, 0});
-    offset += pool.slots * pool.row_bytes;
+    pools_.push_back({pool.row_bytes, begin, static_cast<uint32_t>(slots), begin, {}, 0});
   }
   pool_of_table_ = pools_of_tables(rows, pools);
   row_in_ = Buffer<uint32_t>(slots);
@@ -76,17 +75,6 @@ void LookaheadPlan::set_window(int64_t window, int64_t horizon, bool growing) {
 size_t LookaheadPlan::pool_of(uint32_t row) noexcept {
   table_ = rows_.table_of(row, table_);
   return pool_of_table_[table_];
-}
-
-int64_t LookaheadPlan::slot_offset(uint32_t slot) const noexcept {
-  size_t p = 0;
-  while (slot >= pools_[p].end) ++p;
-  return pools_[p].offset + int64_t{slot - pools_[p].begin} * pools_[p].row_bytes;
-}
-
-int64_t LookaheadPlan::arena_bytes() const noexcept {
-  const Pool& last = pools_.back();
-  return last.offset + int64_t{last.end - last.begin} * last.row_bytes;
 }
 
 void LookaheadPlan::add(std::vector<uint32_t> rows) {

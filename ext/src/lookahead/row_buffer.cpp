@@ -30,6 +30,15 @@ int64_t now() {
       .count();
 }
 
+/// Bytes of the longest read: at least the longest extent of a row on one image, with `align` at both ends.
+int64_t longest_read(const SsdRows& rows, const BufferOptions& options, int64_t align) {
+  int64_t longest = options.max_read;
+  for (const SsdTable& table : rows.tables())
+    longest =
+        std::max(longest, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes + 2 * align);
+  return longest;
+}
+
 int fitting_depth(const BufferOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
@@ -78,16 +87,16 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
   } else {
     engine_name_ = options_.engine;
   }
-  for (const SsdTable& table : rows_.tables())  // the longest extent of a row on one image, with alignment at both ends
-    options_.max_read =
-        std::max(options_.max_read, (table.row_bytes / table.geometry.page_bytes + 2) * table.geometry.page_bytes +
-                                        2 * std::max(images_.offset_alignment, kReadAlignment));
+  options_.max_read = longest_read(rows_, options_, std::max(images_.offset_alignment, kReadAlignment));
 }
 
 RowBuffer::~RowBuffer() { cancel(); }
 
-int64_t RowBuffer::staging_bytes(int64_t images, const BufferOptions& options) {
-  return images * fitting_depth(options) * options.max_read;
+int64_t RowBuffer::staging_bytes(const SsdRows& rows, const BufferOptions& options) {
+  fitting_depth(options);  // checks them
+  BufferOptions whole = options;
+  whole.max_read = longest_read(rows, options, kReadAlignment);
+  return rows.tables().front().geometry.num_images * fitting_depth(whole) * whole.max_read;
 }
 
 void RowBuffer::expect_own() const {
@@ -120,12 +129,12 @@ void RowBuffer::begin(int64_t window, int64_t horizon, int64_t gap, bool growing
 void RowBuffer::touch_arena() {
   constexpr int64_t kStep = 4 << 20;
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE of kernel 5.14; by value, because headers may be older
-  for (int64_t at = 0; at < plan_.arena_bytes(); at += kStep) {
+  for (int64_t at = 0; at < slots_.bytes(); at += kStep) {
     {
       const std::lock_guard lock(mutex_);
       if (!running_) return;
     }
-    const auto bytes = static_cast<size_t>(std::min(kStep, plan_.arena_bytes() - at));
+    const auto bytes = static_cast<size_t>(std::min(kStep, slots_.bytes() - at));
     if (madvise(arena_ + at, bytes, kPopulateWrite) != 0) return;  // then readers do it
   }
 }

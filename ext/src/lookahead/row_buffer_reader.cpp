@@ -41,15 +41,18 @@ std::span<const Read> RowBuffer::Reader::more(bool wait) noexcept {
 
 std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
   batch_.clear();
-  if (std::exchange(again_, false)) {
-    std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
-    first_ = 0;
-    for (const Pending& p : pending_) batch_.push_back(p.rows.read);
-    if (!batch_.empty()) return batch_;
-  }
-  while (!pending_.empty() && pending_.front().arrived) {
-    pending_.pop_front();
-    ++first_;
+  {
+    const std::lock_guard lock(pending_mutex_);
+    if (std::exchange(again_, false)) {
+      std::erase_if(pending_, [](const Pending& p) { return p.arrived; });
+      first_ = 0;
+      for (const Pending& p : pending_) batch_.push_back(p.rows.read);
+      if (!batch_.empty()) return batch_;
+    }
+    while (!pending_.empty() && pending_.front().arrived) {
+      pending_.pop_front();
+      ++first_;
+    }
   }
   std::unique_lock lock(buffer_.mutex_);
   while (buffer_.running_ && !buffer_.error_ && batch_.size() < kReadsAtOnce) {
@@ -59,7 +62,10 @@ std::span<const Read> RowBuffer::Reader::next_reads(bool wait) {
       while (open_ < rows.size() && after[open_] <= buffer_.done_) ++open_;
       if (RowRead found; reads_.next(rows, at_, open_, found)) {
         ++flight_->parts;
-        pending_.push_back({flight_, found});
+        {
+          const std::lock_guard pending(pending_mutex_);
+          pending_.push_back({flight_, found});
+        }
         batch_.push_back(found.read);
         buffer_.counters_.read_bytes += found.read.bytes;
         continue;
@@ -97,19 +103,23 @@ bool RowBuffer::Reader::intact(const Read& read, const std::byte* data) noexcept
 }
 
 void RowBuffer::Reader::ready(size_t index, const std::byte* data) noexcept {
-  Pending& pending = pending_[index - first_];
-  const Round& round = pending.flight->round;
+  std::unique_lock lock(pending_mutex_);
+  Pending& pending = pending_[index - first_];  // stays where it is until it has arrived
+  lock.unlock();
+  const std::shared_ptr<Flight> flight = pending.flight;
+  const Round& round = flight->round;
   const Read& read = pending.rows.read;
   if (intact(read, data)) {
-    RowReads reads = reads_;  // several threads may be here
+    RowReads reads = copies_;  // several threads may be here
     for (size_t i = pending.rows.begin; i < pending.rows.end; ++i)
-      reads.copy(round.rows[i], read.offset, {data, read.need},
-                 buffer_.arena_ + buffer_.plan_.slot_offset(round.slots[i]));
+      reads.copy(round.rows[i], read.offset, {data, read.need}, buffer_.arena_ + buffer_.slots_.offset(round.slots[i]));
   }
+  lock.lock();
   pending.arrived = true;
-  if (--pending.flight->parts == 0) {
-    std::unique_lock lock(buffer_.mutex_);
-    buffer_.mark_done(*pending.flight);
+  lock.unlock();
+  if (--flight->parts == 0) {
+    const std::lock_guard changing(buffer_.mutex_);
+    buffer_.mark_done(*flight);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <tiering/lookahead/row_buffer.hpp>
 #include <vector>
@@ -19,7 +20,8 @@ struct RowBuffer::Flight {
 /// What one image is asked for, and what arrives from it.
 class RowBuffer::Reader final : public ReadSink {
  public:
-  Reader(RowBuffer& buffer, const RowReads& reads, uint32_t image) : buffer_(buffer), reads_(reads), image_(image) {}
+  Reader(RowBuffer& buffer, const RowReads& reads, uint32_t image)
+      : buffer_(buffer), reads_(reads), copies_(reads), image_(image) {}
 
   std::span<const Read> more(bool wait) noexcept override;
   void ready(size_t index, const std::byte* data) noexcept override;
@@ -39,10 +41,12 @@ class RowBuffer::Reader final : public ReadSink {
 
   RowBuffer& buffer_;
   RowReads reads_;
+  const RowReads copies_;  ///< each who copies rows takes one of his own: they remember what they did last
   uint32_t image_;
   std::shared_ptr<Flight> flight_;  ///< the round that is read
   int64_t begun_ = -1;              ///< first batch of the round that was begun last
   size_t at_ = 0, open_ = 0;        ///< rows of the round that were asked for, and that may be
+  std::mutex pending_mutex_;        ///< guards what is pending, whose reads may end while more are asked for
   std::deque<Pending> pending_;
   size_t first_ = 0;  ///< index of the first that is pending
   std::vector<Read> batch_;

@@ -35,7 +35,8 @@ class ReadSink {
   virtual void ready(size_t index, const std::byte* data) noexcept = 0;
   /// Called when the engine has begun all reads it was given and could take more: reads that follow, whose indices go
   /// on where those before ended; none: there are no more for now. `wait`: nothing is in flight, so that the engine has
-  /// nothing to do until there are more; none then ends the batch. The reads must live until the next call.
+  /// nothing to do until there are more; none then ends the batch. The reads must live until the next call. By one
+  /// thread at a time, while others may be in ready().
   virtual std::span<const Read> more([[maybe_unused]] bool wait) noexcept { return {}; }
 };
 
@@ -91,6 +92,11 @@ class AlignedBuffer {
   std::byte* data_;
   size_t bytes_;
 };
+
+/// The kernel may refuse a read for the moment (EAGAIN): so many tries follow, a pause before each.
+inline constexpr int kMaxRefusals = 500;
+/// Sleeps for a millisecond.
+void pause_after_refusal();
 
 /// What a finished system call means for a read that has `done` bytes so far: returns the new `done`. Throws IoError
 /// when the image ends before `need` bytes. Bytes short of an alignment boundary are read again.

@@ -65,18 +65,13 @@ class LookaheadPlan {
 
   /// Whether a row is in the buffer, or will be when all rounds planned so far have been read.
   bool holds(uint32_t row) const noexcept { return slot_of_[row] != kNoSlot; }
-  /// Address of a slot in the memory of all slots; its size is that of its pool's rows.
-  int64_t slot_offset(uint32_t slot) const noexcept;
   /// The first slot for rows of a table.
   uint32_t first_slot(size_t table) const noexcept { return pools_[pool_of_table_[table]].begin; }
-  /// Bytes of all slots.
-  int64_t arena_bytes() const noexcept;
 
  private:
   struct Pool {
     int64_t row_bytes;
     uint32_t begin, end;
-    int64_t offset;              ///< of slot `begin` in the arena
     uint32_t fresh;              ///< slots from here on were never given out
     std::vector<uint32_t> free;  ///< of those before, the ones that hold nothing
     int64_t needed;              ///< rows of the open round

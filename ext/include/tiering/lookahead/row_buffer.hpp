@@ -47,15 +47,16 @@ struct BufferCounters {
 /// A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
-  /// `arena`: page-aligned memory of LookaheadPlan::arena_bytes(), which outlives this.
+  /// `arena`: page-aligned memory of SlotArena::bytes(), which outlives this.
   RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vector<std::string> images, DirectMode direct,
             BufferOptions options, PageChecksums checksums, std::byte* arena);
   ~RowBuffer();
   RowBuffer(const RowBuffer&) = delete;
   RowBuffer& operator=(const RowBuffer&) = delete;
 
-  /// Bytes of buffers that the readers of so many images hold beside the arena.
-  static int64_t staging_bytes(int64_t images, const BufferOptions& options);
+  /// Bytes of buffers that the readers of all images hold beside the arena, where no image's reads have to keep to more
+  /// than kReadAlignment.
+  static int64_t staging_bytes(const SsdRows& rows, const BufferOptions& options);
 
   /// Begins an epoch: readers start. The next batch to be added has number 0. For `window` and `horizon`, in parts of
   /// batches (see cut_batch), see LookaheadPlan; reads go on through `gap` bytes that nobody asked for, because that is

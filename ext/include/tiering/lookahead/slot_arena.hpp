@@ -19,9 +19,9 @@ class SlotArena {
  public:
   SlotArena(const std::byte* memory, std::vector<SlotPool> pools) : memory_(memory), pools_(std::move(pools)) {}
 
-  const std::byte* slot(uint32_t slot) const noexcept {
-    const std::byte* begin = memory_;
-    int64_t number = slot;
+  /// Where a slot begins, from the begin of the memory; its size is that of its pool's rows.
+  int64_t offset(uint32_t slot) const noexcept {
+    int64_t begin = 0, number = slot;
     size_t p = 0;
     for (; number >= pools_[p].slots; ++p) {
       number -= pools_[p].slots;
@@ -29,6 +29,7 @@ class SlotArena {
     }
     return begin + number * pools_[p].row_bytes;
   }
+  const std::byte* slot(uint32_t slot) const noexcept { return memory_ + offset(slot); }
   int64_t slot_bytes(uint32_t slot) const noexcept {
     int64_t past = 0;
     size_t p = 0;
