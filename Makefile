@@ -67,7 +67,6 @@ $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/n
   -DTIERING_CUDA=OFF -DTIERING_SIMULATOR=ON -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 $(BIN)/cmake --build $$build || exit 1
 endef
-export UBSAN_OPTIONS = halt_on_error=1
 
 cpp-test: $(VENV)/.dev
 	@for sanitizer in address,undefined thread; do \

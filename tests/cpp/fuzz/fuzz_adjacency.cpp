@@ -22,7 +22,7 @@
 using namespace tiering;
 using namespace tiering::test;
 
-extern "C" const char* __ubsan_default_options() { return "halt_on_error=1:print_stacktrace=1"; }
+extern "C" const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
 namespace {
 
