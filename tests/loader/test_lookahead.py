@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import pickle
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -304,6 +305,15 @@ def test_the_seeds_of_each_epoch_are_put_in_order_once(layout, options, monkeypa
     assert len(list(loader.epoch(0))) == 15
 
 
+def test_what_a_refusal_advises_suffices(kit, build, options):
+    layout = build(wide_graph(kit, num_edges=30_000))
+    for nbytes in (1, least_memory(layout, **options) // 2):
+        with pytest.raises(BudgetError, match="or more") as refused:
+            next(iter(layout.loader(**options, memory=spare(nbytes))))
+        advised = re.search(r"give --memory (\w+) or more", str(refused.value))[1]
+        assert len(list(layout.loader(**options, memory=advised))) == 15
+
+
 def test_a_large_adjacency_takes_no_memory_that_the_loader_needs(kit, build, options):
     """The page cache has its share of what remains beside the smallest buffer."""
     layout = build(wide_graph(kit, num_edges=1_000_000))
@@ -312,6 +322,6 @@ def test_a_large_adjacency_takes_no_memory_that_the_loader_needs(kit, build, opt
     assert len(list(loader)) == 15
     loader = layout.loader(**options, memory=spare(2 * least))
     list(loader)
-    # 15 % are for batches to come.
-    room = 0.85 * 2 * least - (least - looking._LEAST_SLOTS * (ROW_BYTES + 8))
+    # 15 % are for batches to come, of what is needed as of what is given.
+    room = 0.85 * least + looking._LEAST_SLOTS * (ROW_BYTES + 8)
     assert 0.6 * room < loader.lookahead.buffer.arena.size < 0.7 * room

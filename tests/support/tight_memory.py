@@ -86,8 +86,8 @@ def tight_loader(layout: Any, extra_rows: int = 60, **options: Any) -> Loader:
 
     The more memory, the more batches are tried, of which one may need more: what suffices is found by trying.
     """
-    # A part of the memory is for batches to come, so that what is needed grows with what is given.
-    memory = (least_memory(layout, **options) + extra_rows * (ROW_BYTES + 8)) / 0.84
+    # A part of the memory is for batches to come: what is asked for has room for it, what is given beside has not.
+    memory = least_memory(layout, **options) + extra_rows * (ROW_BYTES + 8) / 0.85
     for _ in range(20):
         tried = layout.loader(**options, memory=spare(int(memory)))
         assert tried.lookahead is not None
