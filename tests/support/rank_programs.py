@@ -55,10 +55,10 @@ class RankProcess:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
         from tight_memory import ROW_BYTES, spare
 
-        from tiering.loader import buffer_server
+        from tiering.loader.ranks import server
 
         if patience is not None:
-            buffer_server._PATIENCE = patience
+            server._PATIENCE = patience
         options = {**self.options, **(more or {})}
         nbytes = 1
         if rows is not None:  # a tenth of the memory is for batches to come

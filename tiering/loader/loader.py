@@ -24,12 +24,12 @@ from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.lookahead import Lookahead
-from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
-from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import require_torch
 from tiering.loader.promotion import promoted_bytes
-from tiering.loader.ranks import find_rank
+from tiering.loader.ranks.machine import MachineRanks, host_group
+from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.ranks.share import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory

@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.buffer_client import BufferClient
-from tiering.loader.buffer_server import BufferServer
 from tiering.loader.gather import FeatureRows, TieredFeatures
-from tiering.loader.machine import MachineRanks
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
+from tiering.loader.ranks.client import BufferClient
+from tiering.loader.ranks.epoch import Key
+from tiering.loader.ranks.machine import MachineRanks
+from tiering.loader.ranks.server import BufferServer
 from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
-from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
@@ -66,7 +66,7 @@ class Lookahead:
         Ranks that have one buffer together; `budget` and `output_bytes` are of all of them then. The first owns it and
         reads for all.
     drop_last
-        How batches are shared among ranks; see `tiering.loader.ranks.Rank.batches`.
+        How batches are shared among ranks; see `tiering.loader.ranks.share.Rank.batches`.
     """
 
     def __init__(

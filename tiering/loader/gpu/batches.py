@@ -26,7 +26,7 @@ from tiering.loader.gpu.gather import GpuFeatures, SlotRows
 from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
-from tiering.loader.peers import PeerGroup
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import EpochPlan, NeighborSampler, SampledBatch, Sampler
 

@@ -18,9 +18,9 @@ from tiering.loader.gather import FeatureRows, as_ids
 from tiering.loader.gpu.device import Device, check_process, pinned, pinned_address
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
-from tiering.loader.peers import PeerGroup
 from tiering.loader.process import warn_once
 from tiering.loader.promotion import load_ssd_rows
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.ssd import PageChecks, describe, open_images
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The owner's side of a buffer that the ranks of one machine share: takes the rows that their batches need, fills the
 buffer in the order of the batches of all, and says where rows lie.
 
-The owner, like every other rank, is a client of it (`tiering.loader.buffer_client`).
+The owner, like every other rank, is a client of it (`tiering.loader.ranks.client`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import DeviceError
-from tiering.loader.channel import Channel, listen
-from tiering.loader.machine import MachineRanks
-from tiering.loader.shared_epoch import Key, Member, RefusalError, Run, tell, told
+from tiering.loader.ranks.channel import Channel, listen
+from tiering.loader.ranks.epoch import Key, Member, RefusalError, Run, tell, told
+from tiering.loader.ranks.machine import MachineRanks
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import Choice
 

@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from tiering import errors, native
 from tiering.errors import InputError, StorageError, TieringError
-from tiering.loader.channel import Channel
 from tiering.loader.gather import TieredFeatures
-from tiering.loader.machine import MachineRanks
+from tiering.loader.ranks.channel import Channel
+from tiering.loader.ranks.epoch import Key
+from tiering.loader.ranks.machine import MachineRanks
 from tiering.loader.resident import mapped
-from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd_buffer import NO_COUNTERS
 from tiering.lookahead.choice import Choice, SsdTables
 

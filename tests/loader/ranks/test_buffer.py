@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
 
 import rank_programs
 from tight_memory import ROW_BYTES
 
-from tiering.loader.ranks import Rank
+from tiering.loader.ranks.share import Rank
 
 ROWS = 3000
 OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch": 2}
