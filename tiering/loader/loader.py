@@ -203,9 +203,8 @@ class Loader:
             return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         if not isinstance(features, str) or features != "tiers":
             return _given_features(features, artifact.graph.node_types)
-        where, group = self.options.device, None
-        if where.index is None:
-            group = host_group(where.peers, self.rank)
+        where = self.options.device
+        group = host_group(where.peers, self.rank)
         found = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
         cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
         if not cold or self.options.memory.memory == "tiers":
@@ -236,7 +235,7 @@ class Loader:
             budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
             rows = machine.most("rows")
         budget = budget.without(min(mapped, int(_MAPPED_SHARE * budget.left())))
-        if on_gpu and memory == "auto":  # the other ranks lock as much
+        if on_gpu and machine is None and memory == "auto":  # the other ranks lock as much
             budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         fits = rows + work <= budget.left()
         if fits if machine is None else machine.told_by_owner(fits):
