@@ -23,7 +23,7 @@ ROWS = 3000
 class Ranks:
     """Processes that train together, each told what to do by a line of its own."""
 
-    def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any]) -> None:
+    def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(
             ["torch", "torch.distributed", "tiering.loader", "tight_memory", "simulated_gpu"]
@@ -31,7 +31,7 @@ class Ranks:
         self.processes, self.lines = [], []
         for rank in range(size):
             here, there = context.Pipe()
-            arguments = (there, str(path), str(folder), rank, size, options)
+            arguments = (there, str(path), str(folder), rank, size, options, simulated)
             process = context.Process(target=rank_programs.serve, args=arguments, daemon=True)
             process.start()
             there.close()
@@ -70,8 +70,8 @@ class Ranks:
 
 
 @contextmanager
-def started(size: int, path: Path, folder: Path, options: dict[str, Any]) -> Iterator[Ranks]:
-    ranks = Ranks(size, path, folder, options)
+def started(size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool = True) -> Iterator[Ranks]:
+    ranks = Ranks(size, path, folder, options, simulated)
     try:
         yield ranks
         for line in ranks.lines:

@@ -15,15 +15,20 @@ BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
 """Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
 
 
-def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any]) -> None:
-    """Carry out orders until the line is closed; an error is answered by its kind and text."""
+def serve(
+    line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any], simulated: bool = True
+) -> None:
+    """Carry out orders until the line is closed; an error is answered by its kind and text.
+
+    A GPU that `options` ask for is simulated, or is that of the machine.
+    """
     import faulthandler
 
     import torch.distributed as dist
 
     faulthandler.dump_traceback_later(90, exit=True)
     simulator = None
-    if options.get("device") == "cuda":
+    if simulated and options.get("device") == "cuda":
         import pytest
         from simulated_gpu import install
 
@@ -220,4 +225,4 @@ class RankProcess:
 
 def taken(batch: Any) -> Any:
     """What is compared of a batch."""
-    return batch.index, batch.seeds.numpy(), batch.x.numpy().copy()
+    return batch.index, batch.seeds.cpu().numpy(), batch.x.cpu().numpy().copy()

@@ -69,7 +69,7 @@ def test_rows_are_read_once_for_all_gpus(layout: Any, options: dict[str, Any], t
             assert whole["used_bytes"] == len(union) * ROW_BYTES
 
 
-@pytest.mark.parametrize("order", ["epoch", "epoch in step"])
+@pytest.mark.parametrize("order", [pytest.param("epoch", marks=pytest.mark.slow), "epoch in step"])
 def test_the_smallest_buffer_of_gpus_and_kernels_that_are_late(
     layout: Any, options: dict[str, Any], tmp_path: Path, order: str
 ) -> None:
@@ -101,7 +101,7 @@ def test_several_types_of_rows_through_one_buffer_of_gpus(
                 np.testing.assert_array_equal(rows, expected[index][t])
 
 
-@pytest.mark.parametrize("leaver", [0, 1])
+@pytest.mark.parametrize("leaver", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(
     layout: Any, options: dict[str, Any], tmp_path: Path, leaver: int
 ) -> None:
@@ -129,7 +129,7 @@ def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(
         expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_with_a_gpu_that_is_killed_is_named(
     layout: Any, options: dict[str, Any], tmp_path: Path, killed: int
 ) -> None:
@@ -159,6 +159,7 @@ def test_rows_that_fit_are_locked_in_memory_that_gpus_share(
         assert 0.95 * ROWS * ROW_BYTES < shared <= 1.1 * ROWS * ROW_BYTES  # the cpu tier, rows of the ssd tier: once
 
 
+@pytest.mark.slow
 def test_a_rank_that_may_not_lock_the_buffer_is_left_out(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
     with started(2, layout.path, tmp_path, options) as ranks:
         ranks.open_tight(60)

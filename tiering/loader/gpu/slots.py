@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
+from tiering.errors import InputError, RefusedError
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.gpu.gather import GpuFeatures, SlotRows
 from tiering.loader.lookahead import RowsAhead
@@ -75,4 +77,5 @@ class GpuSlots:
                     ended.wait()
             except Exception as error:  # the GPU has failed: nobody reads any more, and whoever waits for slots is told
                 self._error = self._error or error
-            self._buffer.release(number, place)
+            with suppress(InputError, RefusedError):  # the process ends, and with it the epoch
+                self._buffer.release(number, place)
