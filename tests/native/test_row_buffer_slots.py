@@ -153,3 +153,24 @@ def test_slots_of_other_ids_are_refused(rows, ids, sizes, message):
             buffer.slots(0, 0, [np.array(some, np.int64) for some in ids], [np.zeros(n, np.uint32) for n in sizes])
     finally:
         epoch.close()
+
+
+def test_slots_that_another_process_tells_are_spread_over_ids_as_one_by_one():
+    rng, begins, firsts = np.random.default_rng(3), [5, 0], [0, 40]
+    ids = [rng.permutation(30)[:12].astype(np.int64), rng.permutation(20)[:7].astype(np.int64)]
+    cold = [(t, k) for t in range(2) for k, one in enumerate(ids[t]) if one >= begins[t]]
+    told = {place: firsts[cold[place][0]] + int(rng.integers(40)) for place in rng.permutation(len(cold))[:9].tolist()}
+    slots, places = np.array(list(told.values()), np.uint32), np.array(list(told), np.uint32)
+    outs = [np.full(some.size, WIPED, np.uint32) for some in ids]
+    native.spread_slots(slots, places, len(cold), begins, firsts, ids, outs)
+    expected = [[WIPED] * some.size for some in ids]
+    for place, (t, k) in enumerate(cold):
+        expected[t][k] = told[place] - firsts[t] if place in told else native.NO_SLOT
+    assert [out.tolist() for out in outs] == expected
+    places[0] = len(cold)
+    with pytest.raises(RefusedError, match=rf"places: expected some of 0\.\.{len(cold) - 1}, found {len(cold)}"):
+        native.spread_slots(slots, places, len(cold), begins, firsts, ids, outs)
+    with pytest.raises(RefusedError, match="places: expected as many as slots"):
+        native.spread_slots(slots, places[:-1], len(cold), begins, firsts, ids, outs)
+    with pytest.raises(RefusedError, match="expected those that the batch was planned with"):
+        native.spread_slots(slots[:3], places[:0], 3, begins, firsts, ids, outs)
