@@ -185,11 +185,11 @@ class Serving:
         with self.changed:
             member.left = True
             self.changed.notify_all()
+        self._release_held(run, member)
         if member.giving is not None:
             member.giving.join()
+            self._release_held(run, member)
         member.completed = member.ended and not member.batches
-        while member.held:  # nobody reads them any more
-            self._release(run, member)
         self._drain(run, member)
         with self.changed:
             member.gone = True
@@ -335,6 +335,11 @@ class Serving:
         with suppress(OSError, ValueError):  # the core's epoch has ended
             if run.core is not None:
                 run.core.release(batch, part)
+
+    def _release_held(self, run: Run, member: Member) -> None:
+        """A rank that has left reads nothing any more."""
+        while member.held:
+            self._release(run, member)
 
     def end_with_interpreter(self) -> None:
         """Where the owner came to the end of its epochs, let the others come to theirs; then end the core's threads."""
