@@ -186,6 +186,10 @@ class RankProcess:
         """What was noted."""
         return self.released
 
+    def locks_the_buffer(self) -> bool:
+        """Whether the slots are page-locked where this rank maps them."""
+        return self.loader.lookahead.buffer.memory.registration is not None
+
     def registered(self) -> int:
         """Blocks of memory that are page-locked."""
         return int(self.simulator.live("registered"))
