@@ -110,6 +110,18 @@ void add_stats(std::vector<GatherStats>& sum, const std::vector<GatherStats>& pa
   for (size_t t = 0; t < sum.size(); ++t) sum[t].copy_nanoseconds += part[t].copy_nanoseconds;
 }
 
+/// Throws InputError where the slots of a part are not some of `slots`, or its places not some of its batch's.
+void check_part(const RowBuffer::PartSlots& part, int64_t slots) {
+  TIERING_EXPECT(part.places.empty() ? part.slots.size() == part.batch_rows : part.slots.size() == part.places.size(),
+                 "places: expected as many as slots");
+  for (const uint32_t slot : part.slots)
+    TIERING_EXPECT(slot < slots,
+                   "slots: expected some of 0.." + std::to_string(slots - 1) + ", found " + std::to_string(slot));
+  for (const uint32_t place : part.places)
+    TIERING_EXPECT(place < part.batch_rows, "places: expected some of 0.." + std::to_string(part.batch_rows - 1) +
+                                                ", found " + std::to_string(place));
+}
+
 /// Rows of a part of a batch, by a process that maps the arena and was told the slots; `first`: with those of memory
 /// tiers.
 std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena">& arena, const Pools& pools,
@@ -122,15 +134,44 @@ std::vector<GatherStats> gather_from_slots(const Values<const std::byte, "arena"
   const SlotArena known(memory.data(), slot_pools(pools));
   TIERING_EXPECT(static_cast<int64_t>(memory.size()) >= known.bytes(),
                  "arena: expected " + std::to_string(known.bytes()) + " bytes, found " + std::to_string(memory.size()));
-  TIERING_EXPECT(part.places.empty() ? part.slots.size() == batch_rows : part.slots.size() == part.places.size(),
-                 "places: expected as many as slots");
-  for (const uint32_t slot : part.slots)
-    TIERING_EXPECT(slot < known.slots(), "slots: expected some of 0.." + std::to_string(known.slots() - 1) +
-                                             ", found " + std::to_string(slot));
-  for (const uint32_t place : part.places)
-    TIERING_EXPECT(place < batch_rows, "places: expected some of 0.." + std::to_string(batch_rows - 1) + ", found " +
-                                           std::to_string(place));
+  check_part(part, known.slots());
   return BatchRows(tables, ids, outs).copy(known, part, first, threads);
+}
+
+/// Writes for each id of each table the slot of its row, counted from the table's first; kNoSlot for rows of the ssd
+/// tier, which are those from `begins` on, that other parts have. Ids of memory tiers are left as they are.
+void spread(const RowBuffer::PartSlots& part, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
+            const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
+  const size_t tables = begins.size();
+  TIERING_EXPECT(firsts.size() == tables && ids.size() == tables && outs.size() == tables,
+                 "firsts, ids, outs: expected " + std::to_string(tables) + " of each");
+  std::vector<uint32_t*> targets;  // of each row of the batch that lies on SSD
+  std::vector<uint32_t> first_of;
+  for (size_t t = 0; t < tables; ++t) {
+    const std::span<const int64_t> wanted = ids[t];
+    const std::span<uint32_t> out = outs[t];
+    TIERING_EXPECT(out.size() == wanted.size(), "outs: expected as many slots as ids");
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i] < begins[t]) continue;
+      out[i] = kNoSlot;
+      targets.push_back(&out[i]);
+      first_of.push_back(firsts[t]);
+    }
+  }
+  TIERING_EXPECT(targets.size() == part.batch_rows, "ids: expected those that the batch was planned with");
+  for (size_t i = 0; i < part.slots.size(); ++i) {
+    const size_t place = part.places.empty() ? i : part.places[i];
+    *targets[place] = part.slots[i] - first_of[place];
+  }
+}
+
+/// The same by a process that was told the slots.
+void spread_slots(const Values<const uint32_t, "slots">& slots, const Values<const uint32_t, "places">& places,
+                  size_t batch_rows, const std::vector<int64_t>& begins, const std::vector<uint32_t>& firsts,
+                  const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) {
+  const RowBuffer::PartSlots part{.slots = slots, .places = places, .batch_rows = batch_rows};
+  check_part(part, kNoSlot);
+  spread(part, begins, firsts, ids, outs);
 }
 
 Buffer<uint32_t> copied(std::span<const uint32_t> values) {
@@ -182,32 +223,13 @@ struct BoundBuffer {
     return stats;
   }
 
-  /// Waits for a part of a batch, as add() got it, and writes for each id of each table the slot of its row, counted from
-  /// the table's first; kNoSlot for rows of the ssd tier that other parts have. Ids of memory tiers are left as they
-  /// are. The part is to be released. Returns whether it was the last.
+  /// Waits for a part of a batch, as add() got it, and writes its slots; see spread(). The part is to be released.
+  /// Returns whether it was the last.
   bool slots(int64_t batch, int64_t part, const IdLists& ids, const std::vector<Argument<Slots, "out">>& outs) const {
-    const size_t tables = buffer->rows().tables().size();
-    TIERING_EXPECT(ids.size() == tables && outs.size() == tables,
-                   "ids, outs: expected " + std::to_string(tables) + " of each");
-    std::vector<uint32_t*> targets;  // of each row of the batch that lies on SSD
     std::vector<uint32_t> firsts;
-    for (size_t t = 0; t < tables; ++t) {
-      const std::span<const int64_t> wanted = ids[t];
-      const std::span<uint32_t> out = outs[t];
-      TIERING_EXPECT(out.size() == wanted.size(), "outs: expected as many slots as ids");
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        if (wanted[i] < begins[t]) continue;
-        out[i] = kNoSlot;
-        targets.push_back(&out[i]);
-        firsts.push_back(buffer->plan().first_slot(t));
-      }
-    }
+    for (size_t t = 0; t < begins.size(); ++t) firsts.push_back(buffer->plan().first_slot(t));
     const RowBuffer::PartSlots given = buffer->wait(batch, part);
-    TIERING_EXPECT(targets.size() == given.batch_rows, "ids: expected those that the batch was planned with");
-    for (size_t i = 0; i < given.slots.size(); ++i) {
-      const size_t place = given.places.empty() ? i : given.places[i];
-      *targets[place] = given.slots[i] - firsts[place];
-    }
+    spread(given, begins, firsts, ids, outs);
     return given.last;
   }
 
@@ -301,6 +323,9 @@ void bind_lookahead(nb::module_& m) {
   m.def("cut_batch", &cut_rows, "tables"_a, "page_bytes"_a, "pools"_a, "batch"_a, Release());
   m.def("gather_from_slots", &gather_from_slots, "arena"_a, "pools"_a, "slots"_a, "places"_a, "batch_rows"_a, "first"_a,
         "tables"_a, "ids"_a, "outs"_a, "threads"_a = 1, Release());
+  m.def("spread_slots", &spread_slots, "slots"_a, "places"_a, "batch_rows"_a, "begins"_a, "firsts"_a, "ids"_a, "outs"_a,
+        Release());
+  m.attr("NO_SLOT") = kNoSlot;
   m.def("simulate_rounds", &simulate_rounds, "tables"_a, "page_bytes"_a, "num_images"_a, "pools"_a, "window"_a,
         "horizon"_a, "batches"_a, "gaps"_a, "align"_a = 4096, "max_read"_a = BufferOptions{}.max_read, Release());
 
@@ -342,9 +367,6 @@ void bind_lookahead(nb::module_& m) {
               self.buffer->release(batch, part);
             }
           },
-          "batch"_a, "part"_a = 0, Release())
-      .def(
-          "ready", [](const BoundBuffer& self, int64_t batch, int64_t part) { return self.buffer->ready(batch, part); },
           "batch"_a, "part"_a = 0, Release())
       .def("slots", &BoundBuffer::slots, "batch"_a, "part"_a, "ids"_a, "outs"_a, Release())
       .def(

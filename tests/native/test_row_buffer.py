@@ -162,6 +162,7 @@ def test_an_epoch_that_is_broken_off_leaves_no_thread_and_no_descriptor(rows, en
     batches = random_batches(rows, 40, 40)
     buffer = rows.buffer(rows.slots(batches, 20), engine, depth=2)
     run_epoch(rows, buffer, batches)
+    gc.collect()  # of what earlier tests left, which may have descriptors
     before = tasks(), descriptors()
     for upto in (0, 1, 2, 7, 20, 39) * 3:
         run_epoch(rows, buffer, batches, upto)

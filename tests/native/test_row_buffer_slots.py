@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tiering import native
 from tiering.errors import RefusedError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
@@ -17,7 +19,6 @@ from row_buffers import Batch, Epoch, Rows, random_batches, within
 from striped_rows import Striped
 
 WIPED = 0xEE
-NO_SLOT = 2**32 - 1
 
 
 @pytest.fixture
@@ -58,19 +59,20 @@ def test_slots_hold_the_rows_of_a_batch_until_it_is_released(rows, held, spare):
         epoch, in_use = Epoch(buffer, batches, window=1, horizon=0), []
         try:
             for number, batch in enumerate(batches):
-                while in_use and (len(in_use) > held or not buffer.ready(number)):
-                    buffer.release(in_use.pop(0)[0])
-                slots, last = find(buffer, number, batch)
+                asked = asking.submit(find, buffer, number, batch)
+                while in_use and (len(in_use) > held or not wait([asked], 0.05).done):
+                    buffer.release(in_use.pop(0)[0])  # its slots may be wanted
+                slots, last = asked.result()
                 assert last
                 in_use.append((number, batch, slots))
-                assert buffer.ready(number)
                 for _, known, slots in in_use:
                     check(rows, buffer, known, slots)
         finally:
             epoch.close()
         assert epoch.error is None
 
-    within(60, work)
+    with ThreadPoolExecutor(1) as asking:
+        within(60, work)
 
 
 def test_parts_of_batches_larger_than_the_buffer(rows):
@@ -90,7 +92,7 @@ def test_parts_of_batches_larger_than_the_buffer(rows):
                         batch, slots, rows.truth, buffer.origins, came, strict=True
                     ):
                         size = truth.shape[1]
-                        for k in np.flatnonzero((of_table != WIPED) & (of_table != NO_SLOT)):
+                        for k in np.flatnonzero((of_table != WIPED) & (of_table != native.NO_SLOT)):
                             at = origin + int(of_table[k]) * size
                             assert (rows.arena[at : at + size] == truth[ids[k]]).all()
                             times[k] += 1
@@ -106,7 +108,7 @@ def test_parts_of_batches_larger_than_the_buffer(rows):
     within(60, work)
 
 
-def test_a_part_whose_slots_another_one_holds_is_not_ready(rows):
+def test_a_part_whose_slots_another_one_holds_is_waited_for(rows):
     """Where there is one slot, each row is a part, which is read when the one before is released."""
     batches: list[Batch] = [[[5, 6], [], []], [[8], [], []]]
     buffer = rows.buffer({512: 1, 5732: 1})
@@ -115,21 +117,22 @@ def test_a_part_whose_slots_another_one_holds_is_not_ready(rows):
         epoch = Epoch(buffer, batches, window=1, horizon=0)
         try:
             assert find(buffer, 0, batches[0])[1] is False
-            assert not buffer.ready(0, 1)
-            assert not buffer.ready(1)
+            asked = asking.submit(find, buffer, 0, batches[0], 1)
+            assert wait([asked], 0.2).not_done
             buffer.release(0)
-            assert find(buffer, 0, batches[0], 1)[1] is True
+            assert asked.result()[1] is True
             epoch.feeder.join()
             buffer.release(0, 1)
             slots, last = find(buffer, 1, batches[1])
             check(rows, buffer, batches[1], slots)
             assert last
-            assert buffer.ready(1)
         finally:
             epoch.close()
-        assert buffer.ready(1)  # whoever waits is told that the epoch was ended
+        with pytest.raises(RefusedError, match="the epoch was ended"):
+            find(buffer, 1, batches[1])
 
-    within(60, work)
+    with ThreadPoolExecutor(1) as asking:
+        within(60, work)
 
 
 @pytest.mark.parametrize(
@@ -150,3 +153,24 @@ def test_slots_of_other_ids_are_refused(rows, ids, sizes, message):
             buffer.slots(0, 0, [np.array(some, np.int64) for some in ids], [np.zeros(n, np.uint32) for n in sizes])
     finally:
         epoch.close()
+
+
+def test_slots_that_another_process_tells_are_spread_over_ids_as_one_by_one():
+    rng, begins, firsts = np.random.default_rng(3), [5, 0], [0, 40]
+    ids = [rng.permutation(30)[:12].astype(np.int64), rng.permutation(20)[:7].astype(np.int64)]
+    cold = [(t, k) for t in range(2) for k, one in enumerate(ids[t]) if one >= begins[t]]
+    told = {place: firsts[cold[place][0]] + int(rng.integers(40)) for place in rng.permutation(len(cold))[:9].tolist()}
+    slots, places = np.array(list(told.values()), np.uint32), np.array(list(told), np.uint32)
+    outs = [np.full(some.size, WIPED, np.uint32) for some in ids]
+    native.spread_slots(slots, places, len(cold), begins, firsts, ids, outs)
+    expected = [[WIPED] * some.size for some in ids]
+    for place, (t, k) in enumerate(cold):
+        expected[t][k] = told[place] - firsts[t] if place in told else native.NO_SLOT
+    assert [out.tolist() for out in outs] == expected
+    places[0] = len(cold)
+    with pytest.raises(RefusedError, match=rf"places: expected some of 0\.\.{len(cold) - 1}, found {len(cold)}"):
+        native.spread_slots(slots, places, len(cold), begins, firsts, ids, outs)
+    with pytest.raises(RefusedError, match="places: expected as many as slots"):
+        native.spread_slots(slots, places[:-1], len(cold), begins, firsts, ids, outs)
+    with pytest.raises(RefusedError, match="expected those that the batch was planned with"):
+        native.spread_slots(slots[:3], places[:0], 3, begins, firsts, ids, outs)

@@ -8,21 +8,33 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 BESIDE, BESIDE_OF_A_RANK = 2_400_000, 920_000
 """Bytes that small loaders of the tests need beside slots: once, and for the batches and samplers of each rank."""
 
 
-def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any]) -> None:
-    """Carry out orders until the line is closed; an error is answered by its kind and text."""
+def serve(
+    line: Any, path: str, folder: str, rank: int, size: int, options: dict[str, Any], simulated: bool = True
+) -> None:
+    """Carry out orders until the line is closed; an error is answered by its kind and text.
+
+    A GPU that `options` ask for is simulated, or is that of the machine.
+    """
     import faulthandler
 
     import torch.distributed as dist
 
     faulthandler.dump_traceback_later(90, exit=True)
+    simulator = None
+    if simulated and options.get("device") == "cuda":
+        import pytest
+        from simulated_gpu import install
+
+        simulator = install(pytest.MonkeyPatch())
     dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
-    process = RankProcess(line, path, size, options)
+    process = RankProcess(line, path, size, options, simulator)
     while True:
         try:
             order, *arguments = line.recv()
@@ -40,10 +52,10 @@ def serve(line: Any, path: str, folder: str, rank: int, size: int, options: dict
 class RankProcess:
     """One rank and its loader."""
 
-    def __init__(self, line: Any, path: str, size: int, options: dict[str, Any]) -> None:
+    def __init__(self, line: Any, path: str, size: int, options: dict[str, Any], simulator: Any) -> None:
         from tiering.loader import open_layout
 
-        self.layout, self.size, self.options = open_layout(path), size, options
+        self.layout, self.size, self.options, self.simulator = open_layout(path), size, options, simulator
         self.loader: Any = None
         self.running: Any = None
         self.log: list[str] = []
@@ -53,22 +65,31 @@ class RankProcess:
 
     def open(self, rows: int | None, patience: float | None = None, more: dict[str, Any] | None = None) -> str:
         """Make a loader, all ranks together, with room for so many rows beside the least; ``None``: too little."""
-        from tight_memory import ROW_BYTES, spare
+        from tight_memory import ROW_BYTES
 
-        from tiering.loader import buffer_server
+        from tiering.loader.ranks import server
 
         if patience is not None:
-            buffer_server._PATIENCE = patience
-        options = {**self.options, **(more or {})}
+            server._PATIENCE = patience
         nbytes = 1
         if rows is not None:  # a tenth of the memory is for batches to come
             nbytes = int((BESIDE + self.size * BESIDE_OF_A_RANK + rows * (ROW_BYTES + 8)) / 0.84)
-        self.loader = self.layout.loader(**options, memory=spare(nbytes))
+        return self.open_with(nbytes, more)
+
+    def open_with(self, nbytes: int, more: dict[str, Any] | None = None) -> str:
+        """Make a loader, all ranks together, with so many bytes for all of them."""
+        from tight_memory import spare
+
+        self.loader = self.layout.loader(**{**self.options, **(more or {})}, memory=spare(nbytes))
         return "memory" if self.loader.lookahead is None else "look-ahead"
 
     def epoch(self, epoch: int) -> list[Any]:
         """Numbers, seeds and rows of an epoch's batches."""
         return [taken(batch) for batch in self.loader.epoch(epoch)]
+
+    def features(self, epoch: int) -> dict[int, dict[str, Any]]:
+        """Rows of an epoch's batches by node type."""
+        return {b.index: {t: x.float().numpy() for t, x in b.features.items()} for b in self.loader.epoch(epoch)}
 
     def epoch_in_step(self, epoch: int) -> list[Any]:
         """The same where ranks wait for each other at each batch, as they do to add up gradients."""
@@ -129,6 +150,54 @@ class RankProcess:
         whole = ahead._server._serving.offered[0].counters() if ahead._server is not None else None
         return {"own": ahead.buffer.counters(), "whole": whole}
 
+    def late(self, seconds: float) -> None:
+        """Let kernels read slots for so much longer from now on, and note when they end."""
+        from tiering.loader.gpu.slots import GpuSlots
+
+        self.ended, plain = list[float](), GpuSlots.release_after
+
+        def release_after(slots: Any, batch: int, part: int, ended: Any) -> None:
+            def wait() -> None:
+                time.sleep(seconds)
+                ended.wait()
+                self.ended.append(time.monotonic())
+
+            plain(slots, batch, part, SimpleNamespace(wait=wait))  # type: ignore[arg-type]
+
+        GpuSlots.release_after = release_after  # type: ignore[method-assign]
+
+    def ends(self) -> list[float]:
+        """When kernels ended to read slots."""
+        return self.ended
+
+    def note_releases(self) -> None:
+        """Let the owner note when it gives the slots of which rank to others."""
+        from tiering.loader.ranks.server import Serving
+
+        self.released, plain = list[tuple[int, float]](), Serving._release
+
+        def release(serving: Any, run: Any, member: Any) -> None:
+            self.released.append((member.number, time.monotonic()))
+            plain(serving, run, member)
+
+        Serving._release = release  # type: ignore[method-assign]
+
+    def releases(self) -> list[tuple[int, float]]:
+        """What was noted."""
+        return self.released
+
+    def locks_the_buffer(self) -> bool:
+        """Whether the slots are page-locked where this rank maps them."""
+        return self.loader.lookahead.buffer.memory.registration is not None
+
+    def registered(self) -> int:
+        """Blocks of memory that are page-locked."""
+        return int(self.simulator.live("registered"))
+
+    def lock_at_most(self, nbytes: int) -> None:
+        """Refuse to page-lock more."""
+        self.simulator.set_registrable(nbytes)
+
     def mappings(self) -> dict[str, str]:
         """Shared memory that is mapped: names by inode."""
         maps = Path("/proc/self/maps").read_text()
@@ -160,4 +229,4 @@ class RankProcess:
 
 def taken(batch: Any) -> Any:
     """What is compared of a batch."""
-    return batch.index, batch.seeds.numpy(), batch.x.numpy().copy()
+    return batch.index, batch.seeds.cpu().numpy(), batch.x.cpu().numpy().copy()

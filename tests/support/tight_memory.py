@@ -75,10 +75,15 @@ def least_memory(layout: Any, **options: Any) -> int:
         for _ in layout.loader(**options, memory=spare(1)):
             break
     except BudgetError as error:
-        found = re.search(r"need ([\d.]+) (\w+) beside", str(error))
-        assert found is not None, error
-        return int(float(found[1]) * _UNITS[found[2]] * 1.002)  # figures of the message are rounded
+        return needed_bytes(str(error))
     raise AssertionError("a budget of one byte was enough")
+
+
+def needed_bytes(message: str) -> int:
+    """Bytes that a `BudgetError` says are needed, or a little more: its figures are rounded."""
+    needed = re.search(r"need ([\d.]+) (\w+) beside", message)
+    assert needed is not None, message
+    return int(float(needed[1]) * _UNITS[needed[2]] * 1.002)
 
 
 def tight_loader(layout: Any, extra_rows: int = 60, **options: Any) -> Loader:

@@ -2,7 +2,7 @@
 
 Where to look, from below: `ssd` (how the ssd tier is read), `resident` (tiers in memory), `gather` (rows by rank),
 `batches` (what a loader makes, and who), `background` (stages ahead of training), `loader`; `layout` on top is what
-``tiering.open`` returns for a layout; `gpu`: the same on a GPU.
+``tiering.open`` returns for a layout; `gpu`: the same on a GPU; `ranks`: several processes that train together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tiering.loader.counters import Counters, TierCounters
 from tiering.loader.gather import MemoryFeatures, TieredFeatures
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
-from tiering.loader.peers import PeerGroup
+from tiering.loader.ranks.peers import PeerGroup
 
 __all__ = [
     "Batch",

@@ -20,8 +20,8 @@ from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LoaderOptions, ReadOptions, grouped
-from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import ForkLock
+from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.ssd_buffer import SsdBuffer
 
 

@@ -24,12 +24,12 @@ from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.lookahead import Lookahead, page_cache_for
-from tiering.loader.machine import MachineRanks, host_group
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
-from tiering.loader.peers import PeerGroup, find_group
 from tiering.loader.process import require_torch
 from tiering.loader.promotion import promoted_bytes
-from tiering.loader.ranks import find_rank
+from tiering.loader.ranks.machine import MachineRanks, host_group
+from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.ranks.share import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.memory import parse_memory
@@ -209,9 +209,8 @@ class Loader:
             return {t: MemoryFeatures.load(cast("TieredFeatures", table)) for t, table in tables.items()}
         if not isinstance(features, str) or features != "tiers":
             return _given_features(features, artifact.graph.node_types)
-        where, group = self.options.device, None
-        if where.index is None:
-            group = host_group(where.peers, self.rank)
+        where = self.options.device
+        group = host_group(where.peers, self.rank)
         found = {t: self.layout.open_table(t, reading, where, group=group) for t in artifact.feature_types}
         cold = [t for t in artifact.feature_types if artifact.type_layout(t).rows("ssd")]
         if not cold or self.options.memory.memory == "tiers":
@@ -242,7 +241,7 @@ class Loader:
             machine = MachineRanks.meet(group, self.rank, self._in_common(), needs)
             budget, outputs, work = machine.budget(memory), machine.total("outputs"), machine.total("work")
             rows = machine.most("rows")
-        if on_gpu and memory == "auto":  # the other ranks lock as much
+        if on_gpu and machine is None and memory == "auto":  # the other ranks lock as much
             budget = budget.without(budget.left() - budget.left() // self.rank.world_size)
         fits = rows + work + page_cache_for(mapped, budget.left()) <= budget.left()
         if fits if machine is None else machine.told_by_owner(fits):

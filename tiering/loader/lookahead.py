@@ -10,23 +10,24 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
 from tiering.formats.layout import Layout
-from tiering.loader.buffer_client import BufferClient
-from tiering.loader.buffer_server import BufferServer
-from tiering.loader.gather import FeatureRows, TieredFeatures
-from tiering.loader.machine import MachineRanks
+from tiering.loader.gather import FeatureRows
 from tiering.loader.options import MemoryOptions, ReadOptions
 from tiering.loader.process import ForkLock, warn_once
+from tiering.loader.ranks.client import BufferClient
+from tiering.loader.ranks.epoch import Key
+from tiering.loader.ranks.machine import MachineRanks
+from tiering.loader.ranks.server import BufferServer
+from tiering.loader.resident import ResidentRows
 from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
-from tiering.loader.shared_epoch import Key
 from tiering.loader.ssd import MAX_READ
-from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.loader.ssd_buffer import SsdBuffer, buffer_name
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
 from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
@@ -48,6 +49,35 @@ _TRIAL_BATCHES = 4096
 def page_cache_for(mapped: int, room: int) -> int:
     """Bytes of `room` that are left to the page cache for `mapped` bytes of files: a large adjacency gets a share."""
     return min(mapped, int(_MAPPED_SHARE * room))
+
+
+class RowsAhead(Protocol):
+    """A buffer with the rows of batches to come: of this process alone, or the way to that of all ranks."""
+
+    @property
+    def memory(self) -> ResidentRows:
+        """The memory of all slots."""
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """Where the first slot of each type lies in it."""
+
+    def gather(
+        self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]], threads: int
+    ) -> None:
+        """Fill `outs` with the rows of a batch; see `SsdBuffer.gather`."""
+
+    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
+        """Where the rows of a part of a batch lie, and whether it is the last; see `SsdBuffer.slots`."""
+
+    def release(self, batch: int, part: int) -> None:
+        """Nobody reads the slots of a part any more; parts are released in order, and others may be in use."""
+
+    def counters(self) -> dict[str, Any]:
+        """What the buffer did, JSON types only."""
+
+    def reset_counters(self) -> None:
+        """Begin counting again at zero."""
 
 
 class Lookahead:
@@ -76,7 +106,7 @@ class Lookahead:
         Ranks that have one buffer together; `budget` and `output_bytes` are of all of them then. The first owns it and
         reads for all.
     drop_last
-        How batches are shared among ranks; see `tiering.loader.ranks.Rank.batches`.
+        How batches are shared among ranks; see `tiering.loader.ranks.share.Rank.batches`.
     """
 
     def __init__(
@@ -104,7 +134,7 @@ class Lookahead:
         """What was chosen; ``None`` before the first epoch."""
         self.speed: DiskSpeed | None = None
         """The model of the disks; ``None`` before the first epoch."""
-        self.buffer: SsdBuffer | BufferClient | None = None
+        self.buffer: RowsAhead | None = None
         """The buffer, or the way to that of the owner; ``None`` before the first epoch."""
         self._mapped_bytes = mapped_bytes
         self._known = int(KNOWN_SHARE * budget.left())
@@ -123,8 +153,7 @@ class Lookahead:
         if machine is not None:
             self._server = BufferServer(machine) if machine.own == 0 else None
             address = machine.told_by_owner("" if self._server is None else self._server.address)
-            tables = {t: cast("TieredFeatures", table) for t, table in features.items()}
-            self._client = BufferClient(machine, address, self.tables, tables)
+            self._client = BufferClient(machine, address, buffer_name(layout), self.tables, features, page_locked)
 
     @contextmanager
     def epoch(
@@ -170,7 +199,8 @@ class Lookahead:
             with self._lock:
                 trial = self._offer(self._server, self._client, key, whole, draw) if self.choice is None else {}
         with self._client.epoch(key) as shared:
-            self.choice, self.buffer, self._kept_bytes = self._client.choice, self._client, self._client.kept_bytes
+            self.choice, self.buffer = self._client.choice, self._client
+            self._kept_bytes = min(self._kept_bytes, self._client.kept_bytes)
             yield shared, trial
 
     def _offer(
@@ -187,8 +217,8 @@ class Lookahead:
             server.refuse(key, error)
             raise
         assert self.choice is not None and isinstance(self.buffer, SsdBuffer)
-        client.adopt(self.buffer.arena, self.buffer.descriptor)
-        server.offer(self.buffer, self.choice, self._kept_bytes // ranks)
+        client.adopt(self.buffer.memory, self.buffer.descriptor)
+        server.offer(self.buffer, self.choice, self._known // ranks)
         return {place // ranks: sampled for place, sampled in trial.items() if place % ranks == 0}
 
     def gather(self, batch: int, ids: Mapping[str, Ids], outs: Mapping[str, npt.NDArray[np.uint8]]) -> None:

@@ -60,9 +60,9 @@ class DeviceOptions:
     peers: Any = "auto"
     """Processes of this machine that hold one copy of what lies in host memory, and with a GPU share the peer tier.
     ``auto``: those of torch's default process group; with a GPU also those that ``torchrun`` started; ``off``: none; a
-    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`. A loader on the CPU shares where its `rank` and
-    `world_size` are those of the group; ranks make the same loaders in the same order then, and begin the same
-    epochs."""
+    ``torch.distributed.ProcessGroup``; or a `tiering.loader.PeerGroup`.
+    A loader shares what it reads ahead (on the CPU the tiers, too) where its `rank` and `world_size` are those of the
+    group, once that is initialised; ranks make the same loaders in the same order then, and begin the same epochs."""
 
     @property
     def index(self) -> int | None:

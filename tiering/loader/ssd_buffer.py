@@ -24,7 +24,7 @@ from tiering.loader.ssd import PageChecks, open_row_buffer
 from tiering.lookahead.choice import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
-NO_SLOT = np.uint32(2**32 - 1)
+NO_SLOT = np.uint32(native.NO_SLOT)
 """Instead of a slot: the row lies in none."""
 _WIPE_ON_FORK = 18
 """MADV_WIPEONFORK, which `mmap` has no name for: a child finds zeros there and copies nothing."""
@@ -67,7 +67,7 @@ class SsdBuffer:
             weakref.finalize(self, os.close, self.descriptor)
         else:
             self.arena = anonymous(nbytes)
-        self.memory = ResidentRows(f"{layout.path}: the buffer for rows of the ssd tier", self.arena)
+        self.memory = ResidentRows(buffer_name(layout), self.arena)
         """The memory of all slots, as GPUs read it."""
         self._busy, self._lock, self._opening, self._process = False, ForkLock(), ForkLock(), 0
         self._native: native.RowBuffer | None = None
@@ -123,10 +123,6 @@ class SsdBuffer:
         for table, found in zip(features, stats, strict=True):
             table.counters.add(found)
 
-    def ready(self, batch: int, part: int) -> bool:
-        """Whether `slots` has nothing to wait for."""
-        return self.core.ready(batch, part)
-
     def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
         """Where the rows of a part of a batch lie, once they are there, and whether the part is the last.
 
@@ -178,6 +174,11 @@ class SsdBuffer:
     def reset_counters(self) -> None:
         """Begin counting again at zero."""
         self.core.reset_counters()
+
+
+def buffer_name(layout: Layout) -> str:
+    """What the memory of a layout's buffer is called in messages."""
+    return f"{layout.path}: the buffer for rows of the ssd tier"
 
 
 def _mapping(array: npt.NDArray[np.uint8]) -> mmap.mmap:

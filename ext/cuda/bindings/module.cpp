@@ -147,9 +147,7 @@ void bind_streams(nb::module_& m) {
             e.held.record(stream_of(stream));
           },
           "stream"_a)
-      .def(
-          "wait", [](const BoundEvent& e) { e.held.wait(); }, Release())
-      .def("done", [](const BoundEvent& e) { return e.held.done(); });
+      .def("wait", [](const BoundEvent& e) { e.held.wait(); }, Release());
   m.def(
       "wait_event",
       [](Address stream, const BoundEvent& e) {

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
       if (ids[i] >= table.ranges.cpu_end) {
         if (table.staged == nullptr) continue;
         slot = request.slots == nullptr ? ids[i] - table.ranges.cpu_end : int64_t{request.slots[at]};
-        if (request.slots != nullptr && slot == RowTable::kNoSlot) continue;
+        if (request.slots != nullptr && slot == int64_t{kNoSlot}) continue;
       }
       const std::byte* const row = table.row(ids[i], slot);
       const int32_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));

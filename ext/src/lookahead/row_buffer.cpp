@@ -340,12 +340,6 @@ RowBuffer::PartSlots RowBuffer::wait(int64_t batch, int64_t part) {
   }
 }
 
-bool RowBuffer::ready(int64_t batch, int64_t part) const {
-  const std::lock_guard lock(mutex_);
-  if (error_ || !running_ || batch < released_ || (ended_ && batch >= added_)) return true;  // wait() throws
-  return batch < added_ && read_round(batches_[static_cast<size_t>(batch - released_)].first + part) != nullptr;
-}
-
 void RowBuffer::release(int64_t batch, int64_t part) {
   const std::lock_guard lock(mutex_);
   Batch& given = batch_at(batch);

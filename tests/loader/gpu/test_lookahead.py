@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's
 
 from tight_memory import spare, tight_loader, wide_graph, wide_hetero_graph
 
-from tiering.errors import BudgetError, FormatError
+from tiering.errors import BudgetError, DeviceError, FormatError
 from tiering.loader import loader as loading
 from tiering.loader.background import StageError
 from tiering.loader.gpu.batches import GpuSampler
@@ -77,30 +78,31 @@ def truth(layout: Any, options: dict[str, Any], epoch: int, **more: Any) -> list
 
 
 class Late:
-    """An event that nobody is told of: only who waits for it learns that it is over."""
+    """Kernels that read slots long after their batch was made, or until they are told to end."""
 
-    waits = 0
+    def __init__(self) -> None:
+        self.waits, self.end = 0, threading.Event()
+        self.seconds: float | None = 0.01
+        """How long each reads on; ``None``: until `end`."""
 
-    def __init__(self, event: Any) -> None:
-        self.event = event
+    def delay(self, event: Any) -> Any:
+        """In the place of the event that says that a kernel has ended."""
+        return SimpleNamespace(wait=lambda: self._wait(event))
 
-    def done(self) -> bool:
-        return False
-
-    def wait(self) -> None:
-        Late.waits += 1
-        self.event.wait()
+    def _wait(self, event: Any) -> None:
+        self.waits += 1
+        self.end.wait(self.seconds)
+        event.wait()
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
-    """Kernels are never seen to have ended."""
-    plain = GpuSlots.release_after
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """Slots are read for longer than the kernels take."""
+    late, plain = Late(), GpuSlots.release_after
     monkeypatch.setattr(
-        GpuSlots, "release_after", lambda self, batch, part, ended: plain(self, batch, part, Late(ended))
+        GpuSlots, "release_after", lambda self, batch, part, ended: plain(self, batch, part, late.delay(ended))
     )
-    Late.waits = 0
-    return Late
+    return late
 
 
 @pytest.mark.parametrize(
@@ -155,16 +157,33 @@ def test_slots_are_kept_while_slow_kernels_read_them(layout, options, monkeypatc
         assert [contents(loader.epoch(e)) for e in (0, 1)] == expected
 
 
-def test_nobody_waits_for_kernels_where_rows_are_there(layout, options, late, monkeypatch):
-    """All batches of the epoch are one round: while they are gathered, the host asks for no kernel's end."""
+def test_batches_come_while_no_kernel_has_ended_where_rows_are_there(layout, options, late, monkeypatch):
+    """All batches of the epoch are one round: the host asks for no kernel's end to go on."""
     options["fanouts"] = [2]
     loader = tight_loader(layout, 250, device="cuda", split="val", window=64, **options)
     list(loader.epoch(0))
-    seen, plain = [], GpuSlots.finish
-    monkeypatch.setattr(GpuSlots, "finish", lambda self: (seen.append(late.waits), plain(self)))
-    late.waits = 0
+    late.seconds, late.waits, plain = None, 0, GpuSlots.finish
+    monkeypatch.setattr(GpuSlots, "finish", lambda self: (late.end.set(), plain(self)))
     assert contents(loader.epoch(1)) == truth(layout, options, 1, split="val")
-    assert seen == [0] and late.waits == len(loader)
+    assert late.waits == len(loader)
+
+
+def test_a_gpu_that_fails_while_it_reads_slots_is_an_error_of_the_loop(layout, options, monkeypatch):
+    """Its slots are given back all the same, so that nobody waits for them."""
+    loader = tight_loader(layout, 0, device="cuda", window=1, **options)
+    list(loader.epoch(0))
+
+    def fail() -> None:
+        raise DeviceError("the GPU has fallen off the bus")
+
+    plain = GpuSlots.release_after
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            GpuSlots, "release_after", lambda self, batch, part, _: plain(self, batch, part, SimpleNamespace(wait=fail))
+        )
+        with pytest.raises(StageError, match="fallen off the bus"):
+            list(loader.epoch(1))
+    assert contents(loader.epoch(1)) == truth(layout, options, 1)
 
 
 def test_rows_that_fit_are_read_once_into_page_locked_memory(gpu, layout, options):

@@ -13,6 +13,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
 
+from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 
 from tiering import cuda
@@ -191,6 +192,18 @@ def test_two_processes_on_one_gpu_share_their_memory(kit, build, tmp_path):
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
+
+
+@pytest.mark.parametrize("extra_rows", [0, 60])
+def test_two_processes_on_one_gpu_read_one_buffer(ahead, tmp_path, extra_rows):
+    layout, options = ahead
+    options = {**options, "device": "cuda:0", "ssd_model": str(options["ssd_model"])}
+    with started(2, layout.path, tmp_path, options, simulated=False) as ranks:
+        ranks.open_tight(extra_rows)
+        for epoch in range(2):
+            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), 2)
+        mappings = ranks.all("mappings")
+        assert set(mappings[0]) == set(mappings[1]) and "tiering-buffer" in mappings[0].values()
 
 
 def test_the_example_learns_the_same(kit, build, example):

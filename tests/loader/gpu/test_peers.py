@@ -15,7 +15,7 @@ from peer_programs import gather, outlive, start
 from torch.distributed import HashStore
 
 from tiering.errors import DeviceError, InputError
-from tiering.loader.peers import PeerGroup, find_group
+from tiering.loader.ranks.peers import PeerGroup, find_group
 
 
 def peer_layout(kit, build, peers, rows=400, tiers=(40, 200, 160)):

@@ -21,7 +21,7 @@ from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, device_file, pinned_address
 from tiering.loader.gpu.peer_memory import open_memory
-from tiering.loader.peers import PeerGroup
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import ResidentRows, load_rows, made_rows
 from tiering.sampling import checked_weights
 from tiering.units import parse_threads

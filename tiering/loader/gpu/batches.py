@@ -26,8 +26,7 @@ from tiering.loader.gpu.gather import GpuFeatures, SlotRows
 from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
-from tiering.loader.peers import PeerGroup
-from tiering.loader.ssd_buffer import SsdBuffer
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.sampling import EpochPlan, NeighborSampler, SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -228,9 +227,11 @@ class GpuBatches:
             try:
                 yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], slots))]
             finally:
-                if slots is not None:  # the next epoch may read other rows into what a kernel still reads
-                    with cuda.device_errors(f"the end of epoch {epoch} on {self.device.name}"):
-                        self._stream.synchronize()
+                if slots is not None:  # others may read other rows into what a kernel still reads
+                    try:
+                        with cuda.device_errors(f"the end of epoch {epoch} on {self.device.name}"):
+                            self._stream.synchronize()
+                    finally:
                         slots.finish()
 
     def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
@@ -241,7 +242,7 @@ class GpuBatches:
         return batch
 
     def _open_slots(self) -> GpuSlots:
-        assert self.lookahead is not None and isinstance(self.lookahead.buffer, SsdBuffer)
+        assert self.lookahead is not None and self.lookahead.buffer is not None
         tables = {t: source for t, source in self._features.items() if isinstance(source, GpuFeatures)}
         return GpuSlots(self.lookahead.buffer, tables, self.device)
 

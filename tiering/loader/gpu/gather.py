@@ -18,9 +18,9 @@ from tiering.loader.gather import FeatureRows, as_ids
 from tiering.loader.gpu.device import Device, check_process, pinned, pinned_address
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
-from tiering.loader.peers import PeerGroup
 from tiering.loader.process import warn_once
 from tiering.loader.promotion import load_ssd_rows
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.ssd import PageChecks, describe, open_images
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class GpuFeatures(FeatureRows):
         self._staged: StagedRows | None = None
         self.max_sms = _parse_sms(max_sms, device)
         """Multiprocessors that a gather uses at most; 0: all."""
+        self._sharing = group  # of host memory
         self._group = group if entry.rows("peer") else None
         self._memory = load_tiers(layout, entry, device, group)
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
@@ -154,7 +155,7 @@ class GpuFeatures(FeatureRows):
     def promote(self) -> None:
         """Read all rows of the ssd tier into pinned host memory; gathers read them there from then on.
 
-        Tables of this process share the memory. Cost: every page is read once, in order.
+        Tables of this process share the memory, and those of a group. Cost: every page is read once, in order.
         """
         check_process(self._process)
         with self._lock:
@@ -163,7 +164,7 @@ class GpuFeatures(FeatureRows):
             if self.reader is None:
                 return
             checks = PageChecks(self._layout) if self._reading.verify else None
-            rows = load_ssd_rows(self._layout, self._entry, self._reading, checks)
+            rows = load_ssd_rows(self._layout, self._entry, self._reading, checks, self._sharing)
             self._table = self.table_over(pinned_address(rows, f"{self._what}: rows of the ssd tier"))
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers

@@ -7,8 +7,8 @@ from pathlib import Path
 from tiering import cuda
 from tiering.errors import DeviceError
 from tiering.loader.gpu.device import Device, device_file
-from tiering.loader.peers import PeerGroup
 from tiering.loader.process import warn_once
+from tiering.loader.ranks.peers import PeerGroup
 
 
 def share_memory(

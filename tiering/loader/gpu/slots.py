@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import cuda
+from tiering.errors import InputError, RefusedError
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.gpu.gather import GpuFeatures, SlotRows
-from tiering.loader.ssd_buffer import NO_SLOT, SsdBuffer
+from tiering.loader.lookahead import RowsAhead
+from tiering.loader.ssd_buffer import NO_SLOT
 
 Ids = npt.NDArray[np.int64]
 
@@ -19,15 +23,18 @@ Ids = npt.NDArray[np.int64]
 class GpuSlots:
     """Slots of a buffer that a GPU reads, for the batches of one epoch, in order.
 
-    Slots are given back when the kernels that read them have ended. The host looks whether they have when the next
-    batch, or part of one, comes, and waits for them only where its rows are not there: reading may want these slots.
+    A thread gives slots back when the kernels that read them have ended, whatever the others do: reading may want them,
+    of this rank or of another one that this one is waited for by.
     """
 
-    def __init__(self, buffer: SsdBuffer, features: Mapping[str, GpuFeatures], device: Device) -> None:
-        self._buffer, self._device = buffer, device
-        start = pinned_address(buffer.memory, str(buffer.memory.path))
+    def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
+        self._buffer, self._device, self._what = buffer, device, str(buffer.memory.path)
+        start = pinned_address(buffer.memory, self._what)
         self._tables = {t: features[t].table_over(start + at) for t, at in buffer.origins.items()}
-        self._reading: deque[tuple[int, int, cuda.Event]] = deque()
+        self._reading: SimpleQueue[tuple[int, int, cuda.Event] | None] = SimpleQueue()
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._release_all, name="tiering-slots", daemon=True)
+        self._thread.start()
 
     def parts(self, batch: int, ids: Mapping[str, Ids], stream: cuda.Stream) -> Iterator[dict[str, SlotRows]]:
         """The parts of a batch, each once its rows are in the buffer: where they lie, by node type.
@@ -35,10 +42,11 @@ class GpuSlots:
         `ids`: as they were sampled ahead, in host memory. What is put on `stream` between two parts reads the first of
         them. The first part stands for all ids of the batch, the others for ids of their own.
         """
-        buffer, part, last = self._buffer, 0, False
+        part, last = 0, False
         while not last:
-            self._make_room(batch, part)
-            slots, last = buffer.slots(batch, part, ids)
+            slots, last = self._buffer.slots(batch, part, ids)
+            if self._error is not None:
+                raise self._error
             yield {t: self._rows(t, ids[t], slots[t], part) for t in self._tables}
             ended = cuda.Event(self._device.index)
             ended.record(stream.handle)
@@ -47,7 +55,12 @@ class GpuSlots:
 
     def release_after(self, batch: int, part: int, ended: cuda.Event) -> None:
         """Give the slots of a part back when `ended` is over."""
-        self._reading.append((batch, part, ended))
+        self._reading.put((batch, part, ended))
+
+    def finish(self) -> None:
+        """Give all slots back, once no kernel reads them."""
+        self._reading.put(None)
+        self._thread.join()
 
     def _rows(self, node_type: str, ids: Ids, slots: npt.NDArray[np.uint32], part: int) -> SlotRows:
         upload, table = self._device.upload, self._tables[node_type]
@@ -56,18 +69,13 @@ class GpuSlots:
         places = np.flatnonzero(slots != NO_SLOT)
         return SlotRows(table, upload(slots[places].view(np.int32)), upload(ids[places]), upload(places))
 
-    def _make_room(self, batch: int, part: int) -> None:
-        """Give slots back that no kernel reads any more, and where the part is not there, the others as well."""
-        with cuda.device_errors(str(self._buffer.memory.path)):
-            while self._reading and (self._reading[0][2].done() or not self._buffer.ready(batch, part)):
-                self._release_first()
-
-    def finish(self) -> None:
-        """Give all slots back, once no kernel reads them."""
-        while self._reading:
-            self._release_first()
-
-    def _release_first(self) -> None:
-        batch, part, ended = self._reading.popleft()
-        ended.wait()
-        self._buffer.release(batch, part)
+    def _release_all(self) -> None:
+        while (part := self._reading.get()) is not None:
+            number, place, ended = part
+            try:
+                with cuda.device_errors(self._what):
+                    ended.wait()
+            except Exception as error:  # the GPU has failed: nobody reads any more, and whoever waits for slots is told
+                self._error = self._error or error
+            with suppress(InputError, RefusedError):  # the process ends, and with it the epoch
+                self._buffer.release(number, place)

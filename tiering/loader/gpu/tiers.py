@@ -17,7 +17,7 @@ from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.options import ReadOptions
-from tiering.loader.peers import PeerGroup
+from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import load_rows
 from tiering.loader.ssd import PageChecks, make_table, note_fallback
 from tiering.units import parse_threads

@@ -11,8 +11,6 @@ namespace tiering {
 /// A table over four tiers, passed to kernels by value; owns nothing. Rows lie row_bytes apart.
 struct RowTable {
   static constexpr int kMostPeers = 16;
-  /// Instead of a slot: the row is in none, and what stands in its place in a result stays.
-  static constexpr int64_t kNoSlot = 0xffffffff;
 
   TierRanges ranges;
   int64_t row_bytes = 0;

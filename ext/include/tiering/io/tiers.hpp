@@ -37,6 +37,9 @@ struct PeerSlot {
 };
 constexpr PeerSlot peer_slot(int64_t local, int64_t peers) { return {local % peers, local / peers}; }
 
+/// Instead of a slot of a buffer: a row of the ssd tier lies in none.
+inline constexpr uint32_t kNoSlot = ~uint32_t{0};
+
 /// Row geometry of the ssd tier. A row no larger than a page never straddles one (rows_per_page > 0);
 /// a larger row starts at byte local * stride from first_page and spans pages (rows_per_page == 0).
 struct SsdGeometry {

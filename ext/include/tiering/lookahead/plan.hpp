@@ -17,8 +17,6 @@
 
 namespace tiering {
 
-inline constexpr uint32_t kNoSlot = ~uint32_t{0};
-
 /// Batches [first, last), numbered from the begin of the plan, and what has to be read for them.
 struct Round {
   int64_t first = 0;

@@ -82,8 +82,6 @@ class RowBuffer {
   /// Waits until the rows of a part of batch `batch` are there. The caller copies them, then calls release(), which ends
   /// the lists too, then waits for the next part unless this was the last. Throws what readers met.
   PartSlots wait(int64_t batch, int64_t part = 0);
-  /// Whether wait() has nothing to wait for.
-  bool ready(int64_t batch, int64_t part = 0) const;
   /// The part needs its slots no more. The parts of a batch are released in order; those who take turns waiting for
   /// batches may release these in any order. A slot is filled again when every part up to the last that uses it was
   /// released.

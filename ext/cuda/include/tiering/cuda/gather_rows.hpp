@@ -12,8 +12,8 @@ namespace tiering::cuda {
 /// Where a gather reads and writes; all addresses are readable by the device.
 struct GatherRequest {
   const int64_t* ids = nullptr;  ///< ranks, `count` of them; null: 0, 1, 2, ...
-  /// Per id, where a row of the ssd tier was put, or kNoSlot. Null: `staged` of the table has all of them in the order of ranks, or
-  /// it is null and these rows are left as they are.
+  /// Per id, where a row of the ssd tier was put, or kNoSlot: what stands in its place in the result stays. Null:
+  /// `staged` of the table has all of them in the order of ranks, or it is null and these rows are left as they are.
   const uint32_t* slots = nullptr;
   const int64_t* places = nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
   int64_t count = 0;

@@ -147,7 +147,6 @@ class GpuEvent {
   void record(cudaStream_t stream) const;
   /// Waits on the host.
   void wait() const;
-  bool done() const;
 
  private:
   Owned<cudaEvent_t, detail::destroy_event> event_;

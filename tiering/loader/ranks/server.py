@@ -1,7 +1,7 @@
 """The owner's side of a buffer that the ranks of one machine share: takes the rows that their batches need, fills the
 buffer in the order of the batches of all, and says where rows lie.
 
-The owner, like every other rank, is a client of it (`tiering.loader.buffer_client`).
+The owner, like every other rank, is a client of it (`tiering.loader.ranks.client`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import DeviceError
-from tiering.loader.channel import Channel, listen
-from tiering.loader.machine import MachineRanks
-from tiering.loader.shared_epoch import Key, Member, RefusalError, Run, tell, told
+from tiering.loader.ranks.channel import Channel, listen
+from tiering.loader.ranks.epoch import Key, Member, RefusalError, Run, tell, told
+from tiering.loader.ranks.machine import MachineRanks
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.lookahead.choice import Choice
 
@@ -178,15 +178,17 @@ class Serving:
                 self.changed.notify_all()
         self._watch()
         try:
-            while self._take(member, *member.feed.receive(lambda: self._expect_alive(member.number))):
+            while self._hear(run, member, *member.feed.receive(lambda: self._expect_alive(member.number))):
                 pass
         except (EOFError, OSError, DeviceError):
             self.fail(run, self.machine.ended(member.number, f"in the middle of epoch {run.key[0]}"))
         with self.changed:
             member.left = True
             self.changed.notify_all()
+        self._release_held(run, member)
         if member.giving is not None:
             member.giving.join()
+            self._release_held(run, member)
         member.completed = member.ended and not member.batches
         self._drain(run, member)
         with self.changed:
@@ -195,8 +197,11 @@ class Serving:
                 self._runs.pop(run.key, None)
             self.changed.notify_all()
 
-    def _take(self, member: Member, header: dict[str, Any], payload: bytes) -> bool:
+    def _hear(self, run: Run, member: Member, header: dict[str, Any], payload: bytes) -> bool:
         """A message of a rank. False: it leaves."""
+        if header["says"] == "release":
+            self._release(run, member)
+            return True
         with self.changed:
             if header["says"] == "rows":
                 member.rows.append(np.frombuffer(payload, np.uint32))
@@ -211,10 +216,9 @@ class Serving:
                 self.changed.wait_for(lambda: member.batches or not member.adding or run.error)
                 if run.error is not None or not member.batches:
                     return
-                batch = member.batches.popleft()
+                batch, part, member.part = member.batches.popleft(), member.part, 0
             try:
-                run.core.wait(batch, member.part)  # and releases it
-                member.part = 0
+                run.core.wait(batch, part)  # and releases it
             except (OSError, ValueError):
                 return
 
@@ -287,48 +291,55 @@ class Serving:
     def _give(self, run: Run, member: Member, channel: Channel) -> None:
         """Tell a rank where the rows of its batches lie, one batch after the other."""
         assert self.offered is not None
-        buffer, held, last = self.offered[0], False, False
+        buffer = self.offered[0]
         try:
             while True:
                 header, _ = channel.receive(lambda: self._expect_alive(member.number))
-                if header["wants"] == "release":
-                    self._release(run, member, last)
-                    held = False
-                    continue
-                slots, places, batch_rows, last = self._slots(run, member, buffer)
-                held = True
+                slots, places, batch_rows, last = self._take(run, member, int(header["batch"]), int(header["part"]))
                 channel.send(
                     {"slots": len(slots), "batch_rows": batch_rows, "last": last, "counters": buffer.counters()},
                     np.concatenate([slots, places]).view(np.uint8).data,
                 )
         except RefusalError as refused:
             tell(channel, refused.told)
-        finally:
-            if held and run.core is not None:
-                self._release(run, member, last)
 
-    def _slots(self, run: Run, member: Member, buffer: SsdBuffer) -> tuple[Places, Places, int, bool]:
-        """The next part of a rank's batch; see `RowBuffer::wait`."""
+    def _take(self, run: Run, member: Member, batch: int, part: int) -> tuple[Places, Places, int, bool]:
+        """The next part of a rank's batches, by the rank's own numbers; see `RowBuffer::wait`."""
+        assert self.offered is not None
+        buffer = self.offered[0]
         with self.changed:
-            self.changed.wait_for(lambda: member.batches or member.left or run.error or run.fed)
-            batch = member.batches[0] if member.batches else run.added  # where it was not added, the core says why
+            self.changed.wait_for(
+                lambda: len(member.batches) > batch - member.released or member.left or run.error or run.fed
+            )
+            ahead = batch - member.released
+            planned = member.batches[ahead] if ahead < len(member.batches) else run.added  # the core says why
         if run.error is not None or run.core is None:
             raise RefusalError(run.error or {})
         try:
             with buffer.errors():
-                return run.core.take(batch, member.part)
+                taken = run.core.take(planned, part)
         except Exception as error:
             raise RefusalError(run.error or told(error)) from None
-
-    def _release(self, run: Run, member: Member, last: bool) -> None:
-        """A rank has copied a part, the last of its batch or not."""
         with self.changed:
-            batch, part = member.batches[0], member.part
+            member.held.append(taken[3])
+        return taken
+
+    def _release(self, run: Run, member: Member) -> None:
+        """A rank reads no more of the part that it has held longest."""
+        with self.changed:
+            batch, part, last = member.batches[0], member.part, member.held.popleft()
             member.part = 0 if last else part + 1
             if last:
                 member.batches.popleft()
-        assert run.core is not None
-        run.core.release(batch, part)
+                member.released += 1
+        with suppress(OSError, ValueError):  # the core's epoch has ended
+            if run.core is not None:
+                run.core.release(batch, part)
+
+    def _release_held(self, run: Run, member: Member) -> None:
+        """A rank that has left reads nothing any more."""
+        while member.held:
+            self._release(run, member)
 
     def end_with_interpreter(self) -> None:
         """Where the owner came to the end of its epochs, let the others come to theirs; then end the core's threads."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tiering.errors import InputError
 from tiering.loader import open_layout
-from tiering.loader.ranks import Rank, find_rank
+from tiering.loader.ranks.share import Rank, find_rank
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.booleans())

@@ -2,114 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
 import re
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
 
-import rank_programs
+from rank_processes import ROWS, batches_alone, expect_epoch, started
 from tight_memory import ROW_BYTES
-
-from tiering.loader.ranks import Rank
-
-ROWS = 3000
-OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch": 2}
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> dict[str, Any]:
-    """Of small batches, and a disk that is known."""
-    disk = tmp_path / "disk.json"
-    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
-    return {**OPTIONS, "ssd_model": str(disk)}
-
-
-@pytest.fixture
-def layout(kit: Any, build: Callable[..., Any]) -> Any:
-    """3000 rows of 4 KiB, of which those of 700 nodes with edges are ever used."""
-    rng = np.random.default_rng(0)
-    table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
-    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 30, 50), splits={"train": rng.permutation(700)[:120]})
-    edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
-    return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
-
-
-class Ranks:
-    """Processes that train together, each told what to do by a line of its own."""
-
-    def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any]) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed", "tiering.loader", "tight_memory"])
-        self.processes, self.lines = [], []
-        for rank in range(size):
-            here, there = context.Pipe()
-            arguments = (there, str(path), str(folder), rank, size, options)
-            process = context.Process(target=rank_programs.serve, args=arguments, daemon=True)
-            process.start()
-            there.close()
-            self.processes.append(process)
-            self.lines.append(here)
-
-    def ask(self, rank: int, *order: Any) -> None:
-        self.lines[rank].send(order)
-
-    def answer(self, rank: int) -> Any:
-        assert self.lines[rank].poll(40), f"rank {rank} says nothing"
-        return self.lines[rank].recv()
-
-    def all(self, *order: Any) -> list[Any]:
-        """What every rank answers to the same order."""
-        for rank in range(len(self.lines)):
-            self.ask(rank, *order)
-        return [self.answer(rank) for rank in range(len(self.lines))]
-
-    def kill(self, rank: int) -> int:
-        os.kill(self.processes[rank].pid, signal.SIGKILL)
-        self.processes[rank].join()
-        return int(self.processes[rank].pid)
-
-
-@contextmanager
-def started(size: int, path: Path, folder: Path, options: dict[str, Any]) -> Iterator[Ranks]:
-    ranks = Ranks(size, path, folder, options)
-    try:
-        yield ranks
-        for line in ranks.lines:
-            line.close()
-        for process in ranks.processes:
-            process.join(30)
-            assert process.exitcode in (0, -signal.SIGKILL)
-    finally:
-        for process in ranks.processes:
-            process.kill()
-
-
-def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Seeds and rows by batch of one process that has all rows in memory."""
-    loader = layout.loader(**options, features="memory", rank=0, world_size=1)
-    return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(epoch)}
-
-
-def expect_epoch(shares: list[Any], alone: dict[int, Any], size: int) -> None:
-    """The ranks' batches are their shares of an epoch of one process, bit for bit."""
-    for rank, share in enumerate(shares):
-        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
-        for index, seeds, rows in share:
-            np.testing.assert_array_equal(seeds, alone[index][0])
-            np.testing.assert_array_equal(rows, alone[index][1])
-    assert {index for share in shares for index, *_ in share} == set(alone)
 
 
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])

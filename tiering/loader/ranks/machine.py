@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tiering.errors import DeviceError, InputError
-from tiering.loader.peers import PeerGroup, find_group
-from tiering.loader.ranks import Rank
+from tiering.loader.ranks.peers import PeerGroup, find_group
+from tiering.loader.ranks.share import Rank
 from tiering.memory import Budget, own_memory, parse_memory
 
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) +/memfd:tiering-")

@@ -1,7 +1,8 @@
-"""A rank's side of a buffer that the ranks of one machine share: says what batches need, copies their rows itself."""
+"""A rank's side of a buffer that the ranks of one machine share: says what batches need, reads their slots itself."""
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import socket
@@ -11,19 +12,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import errors, native
+from tiering.artifacts.storage import core_errors
 from tiering.errors import InputError, StorageError, TieringError
-from tiering.loader.channel import Channel
-from tiering.loader.gather import TieredFeatures
-from tiering.loader.machine import MachineRanks
-from tiering.loader.resident import mapped
-from tiering.loader.shared_epoch import Key
-from tiering.loader.ssd_buffer import NO_COUNTERS
+from tiering.loader.gather import FeatureRows, TieredFeatures
+from tiering.loader.ranks.channel import Channel
+from tiering.loader.ranks.epoch import Key
+from tiering.loader.ranks.machine import MachineRanks
+from tiering.loader.resident import ResidentRows, mapped
+from tiering.loader.ssd_buffer import NO_COUNTERS, NO_SLOT
 from tiering.lookahead.choice import Choice, SsdTables
 
 Ids = npt.NDArray[np.int64]
@@ -41,7 +43,7 @@ class Part:
     places: npt.NDArray[np.uint32]
     """Of each, its place among the rows of the batch; none: all of them, in order."""
     batch_rows: int
-    first: bool
+    last: bool
     waited: float
     """Seconds."""
     counters: dict[str, Any]
@@ -55,20 +57,31 @@ class BufferClient:
     ----------
     address
         Where the owner listens.
+    what
+        What the slots' memory is called in messages.
     features
         This rank's tables.
+    page_locked
+        Whether a GPU reads the slots: it locks only what the process may write.
     """
 
     def __init__(
-        self, machine: MachineRanks, address: str, tables: SsdTables, features: Mapping[str, TieredFeatures]
+        self,
+        machine: MachineRanks,
+        address: str,
+        what: str,
+        tables: SsdTables,
+        features: Mapping[str, FeatureRows],
+        page_locked: bool,
     ) -> None:
         self.tables, self.pools = tables, list[tuple[int, int]]()
         self.choice: Choice | None = None
         """What the owner chose; ``None`` before the first epoch."""
         self.kept_bytes = 0
         """Memory for what this rank has sampled ahead."""
-        self._machine, self._address, self._features = machine, address, dict(features)
-        self._arena: npt.NDArray[np.uint8] | None = None
+        self._machine, self._address, self._what, self._features = machine, address, what, dict(features)
+        self._access = mmap.ACCESS_WRITE if page_locked else mmap.ACCESS_READ
+        self._memory: ResidentRows | None = None
         self._inode, self._turns = 0, Counter[int]()
         self._run: ClientEpoch | None = None
         self._own, self._whole, self._before = dict(NO_COUNTERS), dict(NO_COUNTERS), dict(NO_COUNTERS)
@@ -78,9 +91,21 @@ class BufferClient:
         self._turns[epoch] += 1
         return epoch, self._turns[epoch] - 1
 
-    def adopt(self, arena: npt.NDArray[np.uint8], descriptor: int) -> None:
+    def adopt(self, memory: ResidentRows, descriptor: int) -> None:
         """Use the memory that this process, the owner, has mapped already."""
-        self._arena, self._inode = arena, os.fstat(descriptor).st_ino
+        self._memory, self._inode = memory, os.fstat(descriptor).st_ino
+
+    @property
+    def memory(self) -> ResidentRows:
+        """The memory of all slots, as this process maps it."""
+        assert self._memory is not None
+        return self._memory
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """Where the first slot of each type lies in the memory of all slots."""
+        sizes = [row_bytes * slots for row_bytes, slots in self.pools]
+        return {t: sum(sizes[:pool]) for t, pool in zip(self.tables.types, self._pool_of_types(), strict=True)}
 
     @contextmanager
     def epoch(self, key: Key) -> Iterator[ClientEpoch | None]:
@@ -106,20 +131,34 @@ class BufferClient:
     ) -> None:
         """Fill `outs` with the rows of a batch, once they are there; see `SsdBuffer.gather`. Batches come in order."""
         types = self.tables.types
-        features, run = [self._features[t] for t in types], self._run
-        assert run is not None and self._arena is not None
-        tables = [f.table for f in features]
-        for part in run.parts():
+        features = [cast("TieredFeatures", self._features[t]) for t in types]
+        number, last = 0, False
+        while not last:
+            part = self._take(batch, number)
             stats = native.gather_from_slots(
-                self._arena, self.pools, part.slots, part.places, part.batch_rows, part.first, tables,
-                [ids[t] for t in types], [outs[t] for t in types], threads,
+                self.memory.array, self.pools, part.slots, part.places, part.batch_rows, number == 0,
+                [f.table for f in features], [ids[t] for t in types], [outs[t] for t in types], threads,
             )  # fmt: skip
             for table, served in zip(features, stats, strict=True):
                 table.counters.add(served)
-            self._whole = part.counters
-            self._own["rows"] += len(part.slots)
-            self._own["wait_seconds"] += part.waited
-        self._own["batches"] += 1
+            self.release(batch, number)
+            number, last = number + 1, part.last
+
+    def slots(self, batch: int, part: int, ids: Mapping[str, Ids]) -> tuple[dict[str, npt.NDArray[np.uint32]], bool]:
+        """Where the rows of a part of a batch lie, once they are there; see `SsdBuffer.slots`."""
+        types, firsts = self.tables.types, [0, *itertools.accumulate(slots for _, slots in self.pools)]
+        given, slots = self._take(batch, part), {t: np.full(ids[t].size, NO_SLOT) for t in types}
+        with core_errors():
+            native.spread_slots(
+                given.slots, given.places, given.batch_rows, self.tables.begins,
+                [firsts[pool] for pool in self._pool_of_types()], [ids[t] for t in types], list(slots.values()),
+            )  # fmt: skip
+        return slots, given.last
+
+    def release(self, batch: int, part: int) -> None:
+        """Nobody in this process reads the slots of a part any more; parts are released in order."""
+        assert self._run is not None
+        self._run.release()
 
     def counters(self) -> dict[str, Any]:
         """What the buffer did for this rank, JSON types only: of what was read for all, the share of its rows."""
@@ -141,6 +180,19 @@ class BufferClient:
         if not self._machine.is_alive(0):
             raise self._machine.ended(0, "")
 
+    def _take(self, batch: int, number: int) -> Part:
+        assert self._run is not None
+        part = self._run.take(batch, number)
+        self._whole = part.counters
+        self._own["rows"] += len(part.slots)
+        self._own["wait_seconds"] += part.waited
+        self._own["batches"] += part.last
+        return part
+
+    def _pool_of_types(self) -> list[int]:
+        sizes = [row_bytes for row_bytes, _ in self.pools]
+        return [sizes.index(row_bytes) for _, row_bytes, *_ in self.tables.rows]
+
     def _connect(self, hello: dict[str, Any]) -> Channel:
         try:
             channel = Channel.to(self._address)
@@ -152,8 +204,10 @@ class BufferClient:
     def _open(self, opened: dict[str, Any], descriptor: int) -> None:
         try:
             inode = os.fstat(descriptor).st_ino
-            if self._arena is None or inode != self._inode:
-                self._arena, self._inode = mapped(descriptor, int(opened["arena"]), mmap.ACCESS_READ), inode
+            if self._memory is None or inode != self._inode:
+                array = mapped(descriptor, int(opened["arena"]), self._access)
+                array.flags.writeable = False
+                self._memory, self._inode = ResidentRows(self._what, array), inode
         finally:
             os.close(descriptor)
         self.pools = [(int(row_bytes), int(slots)) for row_bytes, slots in opened["pools"]]
@@ -161,7 +215,7 @@ class BufferClient:
 
 
 class ClientEpoch:
-    """One epoch of one rank. A thread adds batches, another gathers them, anybody stops it."""
+    """One epoch of one rank. A thread adds batches, others take their rows and release them, anybody stops it."""
 
     def __init__(self, client: BufferClient, feed: Channel, key: Key) -> None:
         self._client, self._feed, self._key = client, feed, key
@@ -189,41 +243,42 @@ class ClientEpoch:
             self._feed.send({"says": "end"})
 
     def stop(self) -> None:
-        """Leave the epoch: nothing is wanted any more. Whoever waits returns."""
+        """Nothing is wanted any more: whoever waits returns. What a GPU still reads stays this rank's."""
         with self._stopping:
             if self._stopped:
                 return
             self._stopped = True
-        with suppress(OSError):
-            self._feed.send({"says": "leave"})
         self._feed.shut(socket.SHUT_RD)
         if self.slots is not None:
             self.slots.shut()
 
     def cancel(self) -> None:
-        """The owner has the core's threads, not this rank."""
+        """Leave the epoch: the owner gives all slots to others. It has the core's threads, not this rank."""
+        with suppress(OSError):
+            self._feed.send({"says": "leave"})
 
     def close(self) -> None:
-        """Give the descriptors back, once nobody uses them."""
+        """Leave the epoch and give the descriptors back, once nobody uses them."""
+        self.cancel()
         self._feed.close()
         if self.slots is not None:
             self.slots.close()
 
-    def parts(self) -> Iterator[Part]:
-        """The parts of the next batch, each once its rows are there, and its own until the next is asked for."""
+    def take(self, batch: int, part: int) -> Part:
+        """A part of a batch, once its rows are there; held until `release`, as earlier ones may be."""
         assert self.slots is not None
-        first, last = True, False
-        while not last:
-            start = time.perf_counter()
-            with self._errors():
-                self.slots.send({"wants": "slots"})
-            header, payload = self.receive(self.slots)
-            slots, places = np.split(np.frombuffer(payload, np.uint32), [int(header["slots"])])
-            waited, last = time.perf_counter() - start, bool(header["last"])
-            yield Part(slots, places, int(header["batch_rows"]), first, waited, header["counters"])
-            first = False
-            with self._errors():
-                self.slots.send({"wants": "release"})
+        start = time.perf_counter()
+        with self._errors():
+            self.slots.send({"batch": batch, "part": part})
+        header, payload = self.receive(self.slots)
+        slots, places = np.split(np.frombuffer(payload, np.uint32), [int(header["slots"])])
+        waited = time.perf_counter() - start
+        return Part(slots, places, int(header["batch_rows"]), bool(header["last"]), waited, header["counters"])
+
+    def release(self) -> None:
+        """Give back the part that was taken first of those that are held; by a thread of its own, if need be."""
+        with suppress(OSError):  # an owner that is gone is named to who takes
+            self._feed.send({"says": "release"})
 
     def receive(self, channel: Channel) -> tuple[dict[str, Any], bytes]:
         """What the owner answers; its error, or that it has ended."""

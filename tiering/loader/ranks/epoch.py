@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.loader.channel import Channel
+from tiering.loader.ranks.channel import Channel
 
 Key = tuple[int, int]
 """An epoch's number, and how many times it was begun before."""
@@ -30,8 +30,12 @@ class Member:
     """Of its next batches, not yet in the plan."""
     batches: deque[int] = field(default_factory=deque)
     """Numbers in the plan of its batches that are not released."""
+    released: int = 0
+    """How many of its batches were released before them."""
     part: int = 0
     """Number of the first part of the first of them that is not released."""
+    held: deque[bool] = field(default_factory=deque)
+    """Parts from that one on that were given to it: whether each is the last of its batch."""
     adding: bool = False
     """Whether a batch of it is on its way into the plan."""
     ended: bool = False

@@ -1,0 +1,44 @@
+"""Fixtures of ranks that train together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+from rank_processes import ROWS
+from simulated_gpu import Simulator, lend
+from tight_memory import ROW_BYTES
+
+OPTIONS = {"batch_size": 4, "fanouts": [3, 2], "seed": 7, "depth": 4, "prefetch": 2}
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> dict[str, Any]:
+    """Of small batches, and a disk that is known."""
+    disk = tmp_path / "disk.json"
+    disk.write_text(json.dumps({"reads_per_second": 100_000, "bytes_per_second": 1e9}))
+    return {**OPTIONS, "ssd_model": str(disk)}
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    """3000 rows of 4 KiB, of which those of 700 nodes with edges are ever used."""
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
+    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 30, 50), splits={"train": rng.permutation(700)[:120]})
+    edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
+    return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """A simulated GPU; what a test leaves on it is a failure."""
+    yield from lend(monkeypatch)

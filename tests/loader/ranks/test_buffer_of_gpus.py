@@ -1,0 +1,172 @@
+"""Ranks with a GPU each that read one buffer: on simulated devices, whose kernels may read slots for long."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+from rank_processes import ROWS, batches_alone, expect_epoch, started
+from tight_memory import ROW_BYTES, wide_hetero_graph
+
+
+@pytest.fixture
+def options(options: dict[str, Any], gpu: Any) -> dict[str, Any]:
+    """Of the CPU's tests, with a GPU."""
+    return {**options, "device": "cuda", "prefetch": 3}
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any]) -> Any:
+    """3000 rows of 4 KiB, 2900 of them on ssd, of which those of 700 nodes with edges are ever used."""
+    rng = np.random.default_rng(0)
+    table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
+    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 0, 80), splits={"train": rng.permutation(700)[:60]})
+    edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
+    return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
+
+
+def test_gpus_read_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Little room, two epochs, kernels that are late: batches are right, slots lie in memory that both ranks lock."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        ranks.all("late", 0.01)
+        for epoch in (0, 1):
+            expect_epoch(ranks.all("epoch in step", epoch), batches_alone(layout, options, epoch), 2)
+        mappings = ranks.all("mappings")
+        assert set(mappings[0]) == set(mappings[1])  # the same inodes: tiers and slots
+        assert list(mappings[0].values()).count("tiering-buffer") == 1
+        assert ranks.all("locks the buffer") == [True] * 2
+        counters = ranks.all("counters")
+        whole = counters[0]["whole"]
+        assert sum(c["own"]["rows"] for c in counters) == whole["rows"] > 0
+        assert sum(c["own"]["batches"] for c in counters) == whole["batches"] == 2 * 2 * 8
+        assert whole["rows_read"] < whole["rows_needed"] <= whole["rows"]
+        assert ranks.all("left_over") == [[]] * 2
+        assert ranks.all("drop") == [[]] * 2
+        assert ranks.all("registered") == [1, 1]  # the cpu tier, which the layout keeps
+
+
+def test_rows_are_read_once_for_all_gpus(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """Where the buffer holds what the epoch needs: bytes read are those of the union of all batches."""
+    sample = layout.loader(**{**options, "device": "cpu"}, features=None, rank=0, world_size=1)
+    first = layout.artifact.type_layout("node").ranges["ssd"][0]
+    union = {int(node) for batch in sample.epoch(0) for node in batch.nodes["node"] if node >= first}
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(len(union))
+        for _ in range(2):
+            ranks.all("epoch", 0)
+            whole = ranks.all("counters")[0]["whole"]
+            assert whole["rows_read"] == len(union) < whole["rows"]
+            assert whole["used_bytes"] == len(union) * ROW_BYTES
+
+
+@pytest.mark.parametrize("order", [pytest.param("epoch", marks=pytest.mark.slow), "epoch in step"])
+def test_the_smallest_buffer_of_gpus_and_kernels_that_are_late(
+    layout: Any, options: dict[str, Any], tmp_path: Path, order: str
+) -> None:
+    """Slots that one rank's kernels read are wanted by the other; a rank that trains waits for it, and holds some."""
+    with started(2, layout.path, tmp_path, {**options, "window": 1}) as ranks:
+        ranks.open_tight(0)
+        ranks.all("late", 0.01)
+        expect_epoch(ranks.all(order, 0), batches_alone(layout, options, 0), 2)
+        assert ranks.all("left_over") == [[]] * 2
+
+
+def test_several_types_of_rows_through_one_buffer_of_gpus(
+    kit: Any, build: Callable[..., Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Slots of two sizes: each rank spreads what it is told over the ids of its types."""
+    data = wide_hetero_graph(kit, images=2)
+    for nodes in data.nodes.values():
+        nodes.tiers = (nodes.tiers[0], 0, nodes.tiers[1] + nodes.tiers[2])
+    layout = build(data)
+    alone = layout.loader(**{**options, "device": "cpu"}, features="memory", rank=0, world_size=1)
+    expected = {b.index: {t: x.float().numpy() for t, x in b.features.items()} for b in alone.epoch(0)}
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        shares = ranks.all("features", 0)
+    assert {index for share in shares for index in share} == set(expected)
+    for share in shares:
+        for index, features in share.items():
+            for t, rows in features.items():
+                np.testing.assert_array_equal(rows, expected[index][t])
+
+
+@pytest.mark.parametrize("leaver", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_slots_of_a_gpu_that_breaks_off_are_kept_while_its_kernels_read(
+    layout: Any, options: dict[str, Any], tmp_path: Path, leaver: int
+) -> None:
+    """The other rank gets all its batches, and the next epoch is whole."""
+    alone = batches_alone(layout, options, 0)
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        ranks.ask(0, "note releases")
+        ranks.answer(0)
+        ranks.ask(leaver, "late", 0.2)
+        ranks.answer(leaver)
+        ranks.ask(leaver, "break", 0, 1)
+        ranks.ask(1 - leaver, "epoch", 0)
+        assert len(ranks.answer(leaver)) == 1
+        share = ranks.answer(1 - leaver)
+        assert len(share) == 8
+        for index, _, rows in share:
+            np.testing.assert_array_equal(rows, alone[index][1])
+        ranks.ask(0, "releases")
+        released = [when for number, when in ranks.answer(0) if number == leaver]
+        ranks.ask(leaver, "ends")
+        ended = ranks.answer(leaver)
+        assert 1 < len(ended) <= len(released)  # others were on their way to the rank when it left
+        assert all(end < release for end, release in zip(ended, released, strict=False))
+        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)
+
+
+@pytest.mark.parametrize("killed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_rank_with_a_gpu_that_is_killed_is_named(
+    layout: Any, options: dict[str, Any], tmp_path: Path, killed: int
+) -> None:
+    """In the middle of an epoch, while kernels of both read slots."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        ranks.all("late", 0.05)
+        assert ranks.all("pause", 0, 2) == ["paused"] * 2
+        pid = ranks.kill(killed)
+        ranks.ask(1 - killed, "go on")
+        kind, message = ranks.answer(1 - killed)
+        assert kind == "DeviceError"
+        assert re.search(rf"rank {killed} \(process {pid}\).* has ended", message), message
+        ranks.ask(1 - killed, "left_over")
+        assert ranks.answer(1 - killed) == []
+
+
+def test_rows_that_fit_are_locked_in_memory_that_gpus_share(
+    layout: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        assert ranks.all("open with", 1 << 28) == ["memory"] * 2
+        expect_epoch(ranks.all("epoch", 0), batches_alone(layout, options, 0), 2)
+        mappings = ranks.all("mappings")
+        assert set(mappings[0]) == set(mappings[1])
+        shared = sum(sum(parts) for parts in ranks.all("proportional"))
+        assert 0.95 * ROWS * ROW_BYTES < shared <= 1.1 * ROWS * ROW_BYTES  # the cpu tier, rows of the ssd tier: once
+
+
+@pytest.mark.slow
+def test_a_rank_that_may_not_lock_the_buffer_is_left_out(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        ranks.ask(1, "lock at most", 4096)
+        ranks.answer(1)
+        share, (kind, message) = ranks.all("epoch", 0)
+        assert kind == "BudgetError" and "buffer for rows of the ssd tier: page-locking host memory" in message
+        assert len(share) == 8
+        ranks.ask(1, "lock at most", 1 << 40)
+        ranks.answer(1)
+        expect_epoch(ranks.all("epoch", 1), batches_alone(layout, options, 1), 2)

@@ -1,0 +1,100 @@
+"""Processes of tests that train together, told what to do (`rank_programs`), and what their batches have to be."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rank_programs
+from tight_memory import ROW_BYTES, needed_bytes
+
+from tiering.loader.ranks.share import Rank
+
+ROWS = 3000
+"""Nodes of the layout that they read."""
+
+
+class Ranks:
+    """Processes that train together, each told what to do by a line of its own."""
+
+    def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(
+            ["torch", "torch.distributed", "tiering.loader", "tight_memory", "simulated_gpu"]
+        )
+        self.processes, self.lines = [], []
+        for rank in range(size):
+            here, there = context.Pipe()
+            arguments = (there, str(path), str(folder), rank, size, options, simulated)
+            process = context.Process(target=rank_programs.serve, args=arguments, daemon=True)
+            process.start()
+            there.close()
+            self.processes.append(process)
+            self.lines.append(here)
+
+    def ask(self, rank: int, *order: Any) -> None:
+        self.lines[rank].send(order)
+
+    def answer(self, rank: int) -> Any:
+        assert self.lines[rank].poll(40), f"rank {rank} says nothing"
+        return self.lines[rank].recv()
+
+    def all(self, *order: Any) -> list[Any]:
+        """What every rank answers to the same order."""
+        for rank in range(len(self.lines)):
+            self.ask(rank, *order)
+        return [self.answer(rank) for rank in range(len(self.lines))]
+
+    def open_tight(self, rows: int) -> None:
+        """Make loaders with room for so many rows more than they need; they have to look ahead."""
+        self.all("open", None)
+        memory = (needed_bytes(self.all("epoch", 0)[0][1]) + rows * (ROW_BYTES + 8)) / 0.84
+        for _ in range(20):
+            assert self.all("open with", int(memory)) == ["look-ahead"] * len(self.lines)
+            if self.all("break", 0, 1)[0][0] != "BudgetError":
+                self.all("open with", int(memory))
+                return
+            memory *= 1.05
+        raise AssertionError("no memory is enough")
+
+    def kill(self, rank: int) -> int:
+        os.kill(self.processes[rank].pid, signal.SIGKILL)
+        self.processes[rank].join()
+        return int(self.processes[rank].pid)
+
+
+@contextmanager
+def started(size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool = True) -> Iterator[Ranks]:
+    ranks = Ranks(size, path, folder, options, simulated)
+    try:
+        yield ranks
+        for line in ranks.lines:
+            line.close()
+        for process in ranks.processes:
+            process.join(30)
+            assert process.exitcode in (0, -signal.SIGKILL)
+    finally:
+        for process in ranks.processes:
+            process.kill()
+
+
+def batches_alone(layout: Any, options: dict[str, Any], epoch: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Seeds and rows by batch of one process that has all rows in memory."""
+    loader = layout.loader(**{**options, "device": "cpu"}, features="memory", rank=0, world_size=1)
+    return {batch.index: (batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(epoch)}
+
+
+def expect_epoch(shares: list[Any], alone: dict[int, Any], size: int) -> None:
+    """The ranks' batches are their shares of an epoch of one process, bit for bit."""
+    for rank, share in enumerate(shares):
+        assert [index for index, *_ in share] == Rank(rank, size).batches(len(alone), drop_last=False)
+        for index, seeds, rows in share:
+            np.testing.assert_array_equal(seeds, alone[index][0])
+            np.testing.assert_array_equal(rows, alone[index][1])
+    assert {index for share in shares for index, *_ in share} == set(alone)
