@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -133,7 +134,8 @@ class ThreadsEngine final : public ReadEngine {
 
   /// Reads that a thread does, one after the other.
   struct Begun {
-    std::span<const Read> reads;
+    std::array<Read, kMostAtOnce> reads;  ///< copied: the sink may give others before these have ended
+    size_t count;
     size_t index;  ///< of the first
     size_t buffer;
   };
@@ -189,14 +191,15 @@ class ThreadsEngine final : public ReadEngine {
     if (!has_more()) return std::nullopt;
     ++in_flight_;
     const size_t count = std::clamp<size_t>((reads_.size() - next_) / (kManyRounds * most_), 1, kMostAtOnce);
-    const Begun begun{reads_.subspan(next_, count), base_ + next_, free_.back()};
+    Begun begun{{}, count, base_ + next_, free_.back()};
+    std::copy_n(reads_.begin() + static_cast<std::ptrdiff_t>(next_), count, begun.reads.begin());
     next_ += count;
     free_.pop_back();
     return begun;
   }
 
   std::exception_ptr carry_out(const Begun& begun) const noexcept {
-    for (size_t i = 0; i < begun.reads.size(); ++i) {
+    for (size_t i = 0; i < begun.count; ++i) {
       const Read& read = begun.reads[i];
       std::byte* const target = read.into != nullptr ? read.into : buffers_.data() + begun.buffer * max_read_;
       try {
@@ -212,7 +215,7 @@ class ThreadsEngine final : public ReadEngine {
   /// The pool's mutex is held.
   void end(const Begun& begun, std::exception_ptr error) noexcept {
     --in_flight_;
-    ended_ += begun.reads.size();
+    ended_ += begun.count;
     free_.push_back(begun.buffer);
     if (!error) return;
     if (!failed_) error_ = std::move(error);
