@@ -27,6 +27,10 @@ namespace {
 constexpr unsigned kCoopTaskrun = 1U << 8;
 constexpr unsigned kTaskrunFlag = 1U << 9;
 
+// Bytes in flight into the engine's buffers: enough for the bandwidth of any one disk, and few enough that the buffers,
+// of which those used last are used next, stay in the processor's cache.
+constexpr size_t kMostBytes = 8 << 20;
+
 std::string explain(int code) {
   const std::string text = std::generic_category().message(code);
   switch (code) {
@@ -143,7 +147,7 @@ class UringEngine final : public ReadEngine {
 
   /// What a child inherited is its copy of the descriptor and of the mapping: giving it back leaves the parent's alone.
   void new_ring() {
-    in_flight_ = 0;
+    in_flight_ = bytes_ = 0;
     registered_.clear();
     ring_.reset();
     ring_.emplace(static_cast<unsigned>(slots_.size()));
@@ -152,7 +156,7 @@ class UringEngine final : public ReadEngine {
 
   void drain() noexcept {
     if (!ours()) {
-      in_flight_ = 0;  // the parent's
+      in_flight_ = bytes_ = 0;  // the parent's
       return;
     }
     fill();
@@ -176,13 +180,19 @@ class UringEngine final : public ReadEngine {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       reap();
     }
-    in_flight_ = 0;
+    in_flight_ = bytes_ = 0;
     ring_.reset();
   }
 
   std::byte* target(uint32_t s) const noexcept {
     const Read& read = slots_[s].read;
     return read.into != nullptr ? read.into : buffers_.data() + size_t{s} * max_read_;
+  }
+
+  /// Bytes of a slot's read that come into its buffer.
+  size_t own_bytes(uint32_t s) const noexcept {
+    const Read& read = slots_[s].read;
+    return read.into == nullptr ? read.bytes : 0;
   }
 
   /// Prepares reads (remainders of short ones first) while slots are free; returns how many.
@@ -193,7 +203,7 @@ class UringEngine final : public ReadEngine {
       again_.pop_back();
       ++prepared;
     }
-    while (!closed_ && !free_.empty()) {
+    while (!closed_ && !free_.empty() && bytes_ < kMostBytes) {
       if (next_ == reads_.size()) {
         base_ += next_;
         next_ = 0;
@@ -205,6 +215,7 @@ class UringEngine final : public ReadEngine {
       slots_[s] = Slot{reads_[next_], base_ + next_};
       ++next_;
       prepare(s);
+      bytes_ += own_bytes(s);
       ++in_flight_;
       ++prepared;
     }
@@ -297,6 +308,7 @@ class UringEngine final : public ReadEngine {
 
   void release(uint32_t s) noexcept {
     free_.push_back(s);
+    bytes_ -= own_bytes(s);
     --in_flight_;
   }
 
@@ -316,6 +328,7 @@ class UringEngine final : public ReadEngine {
   bool busy_ = false;     ///< from start() to the end of finish() or abandon()
   bool closed_ = true;    ///< nothing new is begun
   size_t in_flight_ = 0;  ///< reads begun and not ended
+  size_t bytes_ = 0;      ///< of these, in buffers of the slots
   int refusals_ = 0;      ///< of the ring since it last took or ended something
   bool refused_ = false;  ///< something is to be tried again, after a pause
   std::exception_ptr error_;
