@@ -7,6 +7,8 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +145,22 @@ class RankProcess:
         """Epochs of one loader, batch by batch in turn."""
         turns = zip(*(self.loader.epoch(epoch) for epoch in epochs), strict=True)
         return list(zip(*([taken(batch) for batch in turn] for turn in turns), strict=True))
+
+    def end_late(self, seconds: float) -> None:
+        """Let epochs of the buffer end so much later than they are left."""
+        from tiering.loader.ssd_buffer import SsdBuffer
+
+        plain = SsdBuffer.epoch
+
+        @contextmanager
+        def epoch(buffer: SsdBuffer, choice: Any) -> Iterator[Any]:
+            with plain(buffer, choice) as core:
+                try:
+                    yield core
+                finally:
+                    time.sleep(seconds)
+
+        SsdBuffer.epoch = epoch  # type: ignore[method-assign]
 
     def counters(self) -> dict[str, Any]:
         """Of the buffer: what this rank says, and what the owner knows of all."""

@@ -53,6 +53,16 @@ def test_rows_are_read_once_for_all_ranks(layout: Any, options: dict[str, Any], 
         assert ranks.all("counters")[0]["whole"]["rows_read"] == len(union)
 
 
+def test_an_epoch_waits_for_the_one_before_it_to_end(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    """No epoch reads without the buffer because all ranks have only just left it."""
+    with started(2, layout.path, tmp_path, options) as ranks:
+        ranks.open_tight(60)
+        ranks.all("end_late", 0.2)
+        for epoch in range(3):
+            expect_epoch(ranks.all("epoch", epoch), batches_alone(layout, options, epoch), 2)
+        assert ranks.all("counters")[0]["whole"]["batches"] == 3 * 2 * 15
+
+
 def test_rows_that_fit_are_in_memory_once(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:
     with started(2, layout.path, tmp_path, options) as ranks:
         assert ranks.all("open", 1 << 16) == ["memory"] * 2

@@ -226,6 +226,10 @@ class Serving:
         """One epoch, from the moment that all ranks have begun it to the last that leaves."""
         assert self.offered is not None
         buffer, choice, kept_bytes = self.offered
+        with self.changed:  # an epoch that all have left gives the buffer back in a moment
+            self.changed.wait_for(
+                lambda: not any(o.started and o.finished for o in self._runs.values() if o is not run)
+            )
         try:
             with buffer.epoch(choice) as core:
                 run.core = core
