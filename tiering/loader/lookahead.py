@@ -272,7 +272,7 @@ class Lookahead:
         least = sum(_LEAST_SLOTS * (row_bytes + 8) for row_bytes in sizes)
         needed = math.ceil((fixed + least) / (1 - to_come))
         self._budget.require(needed, "the loader's buffer for rows of the ssd tier, and batches,")
-        room = self._budget.left() - fixed - 3 * self._known
+        room = self._budget.left() - fixed - math.ceil(to_come * self._budget.left())
         return slots_for(tables, max(least, room - page_cache_for(self._mapped_bytes, room)), sizes)
 
     def _trial(self, count: int, draw: Callable[[int], AnySampled]) -> tuple[dict[int, AnySampled], list[Rows]]:

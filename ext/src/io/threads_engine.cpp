@@ -1,5 +1,5 @@
 // Threads that each block in pread: works wherever files can be read. A read in flight holds a thread of the pool that
-// all readers of the process share; engines take turns, read by read.
+// all readers of the process share; engines take turns, one or a few reads at a time.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -130,7 +130,8 @@ class ThreadsEngine final : public ReadEngine {
  private:
   friend class ReadPool;
 
-  static constexpr size_t kManyRounds = 4, kMostAtOnce = 8;
+  static constexpr size_t kManyRounds = 4;  ///< turns of all threads that reads have to last for
+  static constexpr size_t kMostAtOnce = 8;  ///< reads that a thread takes in a turn then
 
   /// Reads that a thread does, one after the other.
   struct Begun {

@@ -29,11 +29,23 @@ def options(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def layout(kit: Any, build: Callable[..., Any]) -> Any:
+def tiers() -> tuple[int, int, int]:
+    """Rows in the gpu, peer and cpu tiers of `layout`; the rest is on ssd."""
+    return 20, 30, 50
+
+
+@pytest.fixture
+def num_seeds() -> int:
+    """Nodes that epochs of `layout` begin from."""
+    return 120
+
+
+@pytest.fixture
+def layout(kit: Any, build: Callable[..., Any], tiers: tuple[int, int, int], num_seeds: int) -> Any:
     """3000 rows of 4 KiB, of which those of 700 nodes with edges are ever used."""
     rng = np.random.default_rng(0)
     table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
-    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 30, 50), splits={"train": rng.permutation(700)[:120]})
+    nodes = kit.Nodes(ROWS, table, "float32", tiers=tiers, splits={"train": rng.permutation(700)[:num_seeds]})
     edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
     return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
 

@@ -24,13 +24,15 @@ def options(options: dict[str, Any], gpu: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def layout(kit: Any, build: Callable[..., Any]) -> Any:
-    """3000 rows of 4 KiB, 2900 of them on ssd, of which those of 700 nodes with edges are ever used."""
-    rng = np.random.default_rng(0)
-    table = rng.integers(0, 1 << 16, (ROWS, ROW_BYTES // 4)).astype(np.float32)
-    nodes = kit.Nodes(ROWS, table, "float32", tiers=(20, 0, 80), splits={"train": rng.permutation(700)[:60]})
-    edges = (rng.integers(0, 700, 4000), rng.integers(0, 700, 4000))
-    return build(kit.Dataset({"node": nodes}, {("node", "to", "node"): edges}, images=2))
+def tiers() -> tuple[int, int, int]:
+    """No peer tier: 2900 rows are on ssd."""
+    return 20, 0, 80
+
+
+@pytest.fixture
+def num_seeds() -> int:
+    """Half as many: devices are simulated."""
+    return 60
 
 
 def test_gpus_read_one_buffer(layout: Any, options: dict[str, Any], tmp_path: Path) -> None:

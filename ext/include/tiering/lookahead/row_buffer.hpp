@@ -43,8 +43,7 @@ struct BufferCounters {
 
 /// The tables, their images, and memory for `pools`. One epoch at a time: begin(), then add() for each batch and end()
 /// by one thread, wait() and release() for each batch, part by part, by others, and cancel() when all have come to an
-/// end.
-/// A forked child can do nothing with its copy but drop it.
+/// end. A forked child can do nothing with its copy but drop it.
 class RowBuffer {
  public:
   /// `arena`: page-aligned memory of SlotArena::bytes(), which outlives this.
