@@ -21,12 +21,12 @@ from tiering import cuda, native
 from tiering.artifacts.direct_io import ALIGNMENT, write_all
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.errors import InputError, MissingError, TieringError
-from tiering.lookahead.disk_speed import DEPTH, random_reads, sequential_bytes
+from tiering.lookahead.disk_speed import DEPTH, large_reads, random_reads
 from tiering.memory import available_memory, total_memory
 from tiering.units import format_bytes
 
 _PIECE = 1 << 20
-"""Bytes of a read in sequence."""
+"""The size of the file is a multiple of it."""
 _MINIMUM = 1 << 20
 """The smallest file worth reading."""
 _FREE_SHARE = 4
@@ -121,7 +121,7 @@ def _disk(folder: Path, size: int, seconds: float) -> Finding:
     direct = "O_DIRECT" if figures["direct"] else "no O_DIRECT: read through the page cache, which may answer"
     text = (
         f"{direct}; {figures['reads_per_second']:,.0f} random reads of 4 KiB per second ({figures['engine']}, "
-        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in sequence; "
+        f"{DEPTH} in flight), {format_bytes(figures['bytes_per_second'])}/s in large ones; "
         f"{format_bytes(figures['free'])} free"
     )
     advice = (
@@ -131,7 +131,7 @@ def _disk(folder: Path, size: int, seconds: float) -> Finding:
 
 
 def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
-    """Read a file of random bytes at random and in sequence, as the ssd tier is read."""
+    """Read a file of random bytes at random, small and large pieces, as the ssd tier is read."""
     if not folder.is_dir():
         raise MissingError(f"--ssd {folder}: no such directory; make it on the disk to measure")
     free = disk_free(folder)
@@ -152,7 +152,7 @@ def measure_disk(folder: Path, size: int, seconds: float) -> dict[str, Any]:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return {
             "reads_per_second": reads, "free": free, "size": size,
-            "bytes_per_second": sequential_bytes([path], size, reader.direct),
+            "bytes_per_second": large_reads([path], size, reader.direct),
             "engine": reader.engine, "direct": reader.direct, "why": reader.note,
         }  # fmt: skip
 

@@ -11,7 +11,7 @@ import simulated_gpu
 
 from tiering import doctor
 from tiering.errors import StorageError
-from tiering.lookahead.disk_speed import sequential_bytes
+from tiering.lookahead.disk_speed import large_reads
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_disk_that_fails_is_one_line(tiering_cli, tmp_path, monkeypatch):
 def test_a_read_that_ends_early_is_refused(tmp_path):
     (tmp_path / "file").write_bytes(b"short")
     with pytest.raises(StorageError, match="ended early"):
-        sequential_bytes([str(tmp_path / "file")], 1 << 20, False)
+        large_reads([str(tmp_path / "file")], 1 << 20, False)
 
 
 def test_what_is_missing_is_said(examined, monkeypatch):

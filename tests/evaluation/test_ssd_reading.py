@@ -80,7 +80,7 @@ def test_long_reads_are_cut() -> None:
 @given(st.lists(st.tuples(st.integers(0, 99_999), st.integers(0, 10**9)), min_size=1, max_size=5))
 def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, int]]) -> None:
     found = Disk(tables_of([(1, 1)]), SPEED).mean(reads)
-    seconds = [max(requests / 100_000, nbytes / 1e9) for requests, nbytes in reads]
+    seconds = [SPEED.seconds(requests, nbytes) for requests, nbytes in reads]
     assert found.seconds == pytest.approx(sum(seconds) / len(reads))
     requests, sizes = zip(*reads, strict=True)
     assert found.requests == pytest.approx(sum(requests) / len(reads))
@@ -89,7 +89,7 @@ def test_a_mean_adds_up_batches_that_are_read_one_by_one(reads: list[tuple[int, 
 
 def mean_of(reads: Sequence[tuple[int, int]], speed: DiskSpeed, batches: int) -> Reading:
     """Reads of batches or rounds; the mean of so many batches."""
-    seconds = sum(max(requests / speed.reads_per_second, size / speed.bytes_per_second) for requests, size in reads)
+    seconds = sum(speed.seconds(requests, size) for requests, size in reads)
     requests, nbytes = sum(r for r, _ in reads), sum(size for _, size in reads)
     return Reading(seconds / batches, requests / batches, nbytes / batches)
 
@@ -120,7 +120,7 @@ def plainly(
         return set([row for row in line if sizes[row] == size][:slots])
 
     best = together(lambda own, slots, _: plain.belady(own, slots))
-    gaps = (0, int(speed.bytes_per_second / speed.reads_per_second))
+    gaps = (0, speed.gap)
     price = [[plain.merged(rows, where, gap) if rows else (0, 0) for rows in best] for gap in gaps]
     own = [({row for row, of in enumerate(sizes) if of == size}, slots) for size, slots in pools.items()]
     parts = [part for batch in batches for part in cut(sizes.__getitem__, pools, batch)]

@@ -12,7 +12,7 @@ import pytest
 from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.errors import FormatError, InputError, StorageError
 from tiering.lookahead import disk_speed
-from tiering.lookahead.disk_speed import CACHE, MEASURED, DiskSpeed, measure, read_speed, sequential_bytes, speed_of
+from tiering.lookahead.disk_speed import CACHE, MEASURED, DiskSpeed, large_reads, measure, read_speed, speed_of
 
 
 @pytest.fixture
@@ -37,12 +37,20 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> list[list[Path]]:
     return made
 
 
-def test_reads_take_as_long_as_requests_or_bytes():
-    disk = DiskSpeed(1000, 4e6)
-    assert disk.seconds(2000, 1) == 2.0
-    assert disk.seconds(1, 8e6) == 2.0
+def test_reads_take_as_long_as_requests_and_bytes():
+    disk = DiskSpeed(1000, 1e10)  # the bytes of a small read take next to nothing
+    assert disk.seconds(2000, 0) == pytest.approx(2.0)
+    assert disk.seconds(0, 2e10) == 2.0
     assert disk.seconds(0, 0) == 0.0
-    assert disk.gap == 4000  # takes a thousandth of a second, as a request does
+    assert disk.seconds(3000, 4e10) == pytest.approx(5.0)  # a triangle of 3 and 4
+    assert disk.gap == pytest.approx(1e7)  # takes a thousandth of a second, as a request does
+
+
+def test_a_small_read_takes_what_was_measured():
+    for disk in (DiskSpeed(100_000, 1e9), DiskSpeed(100_000, 4096 * 100_000)):
+        assert disk.seconds(100_000, 4096 * 100_000) == pytest.approx(1.0)
+    odd = DiskSpeed(1e6, 1e9)  # reads of 4 KiB came faster than large ones: they cost their bytes
+    assert odd.seconds(1, 4096) == 4096 / 1e9 and odd.gap == 0
 
 
 def test_a_file_says_it(tmp_path):
@@ -128,7 +136,7 @@ def test_measuring(image):
     """Figures of a real file: positive, and no descriptor is left."""
     before = len(list(Path("/proc/self/fd").iterdir()))
     found = measure([image, image], 0.02)
-    assert found.reads_per_second > 0 and found.bytes_per_second > 0 and found.gap > 0
+    assert found.reads_per_second > 0 and found.bytes_per_second > 0 and found.gap >= 0
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -143,6 +151,6 @@ def test_images_of_less_than_a_block(tmp_path, sizes):
 
 
 def test_a_read_that_ends_early_is_refused(image):
-    assert sequential_bytes([str(image)], image.stat().st_size, False) > 0
+    assert large_reads([str(image)], image.stat().st_size, False) > 0
     with pytest.raises(StorageError, match="image: a read ended early"):
-        sequential_bytes([str(image)], image.stat().st_size + 1, False)
+        large_reads([str(image)], image.stat().st_size + 1, False)

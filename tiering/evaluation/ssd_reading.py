@@ -32,7 +32,7 @@ from tiering.evaluation.ssd_policies import (
 )
 from tiering.formats.layout import SsdRows
 from tiering.lookahead.choice import Choice, SsdTables, choose, most_known, slots_for
-from tiering.lookahead.disk_speed import DiskSpeed
+from tiering.lookahead.disk_speed import MAX_READ, DiskSpeed
 from tiering.progress import Progress, progress
 from tiering.units import Size, format_bytes, format_count, parse_size
 
@@ -40,8 +40,6 @@ _FEWEST = 3
 """Batches: with fewer, nothing is filled before what is counted."""
 BLOCK = 4096
 """Reads begin and end at multiples of it."""
-LONGEST = 256 << 10
-"""Bytes of the longest request, as the loader's."""
 MERGED, LOOK_AHEAD = "belady-merged", "look-ahead"
 """Names of the policies whose reads are merged; all others read page by page."""
 POLICIES = (
@@ -264,7 +262,7 @@ class Disk:
         apart = np.flatnonzero((first[1:] - last[:-1] - 1) * BLOCK > gap)
         begins, ends = first[np.append(0, apart + 1)], last[np.append(apart, rows.size - 1)] + 1
         nbytes = (ends - begins) * BLOCK
-        return int((-(-nbytes // LONGEST)).sum()), int(nbytes.sum())
+        return int((-(-nbytes // MAX_READ)).sum()), int(nbytes.sum())
 
     def mean(self, reads: Sequence[tuple[int, int]]) -> Reading:
         """The mean of batches of so many requests and bytes, each read by itself."""

@@ -26,10 +26,9 @@ from tiering.loader.ranks.machine import MachineRanks
 from tiering.loader.ranks.server import BufferServer
 from tiering.loader.resident import ResidentRows
 from tiering.loader.sampled_ahead import AnySampled, Reading, Sampled, SampledAhead
-from tiering.loader.ssd import MAX_READ
 from tiering.loader.ssd_buffer import SsdBuffer, buffer_name
 from tiering.lookahead.choice import KNOWN_SHARE, UNLIMITED, Choice, Rows, SsdTables, choose, most_known, slots_for
-from tiering.lookahead.disk_speed import MEASURED, DiskSpeed, speed_of
+from tiering.lookahead.disk_speed import MAX_READ, MEASURED, DiskSpeed, speed_of
 from tiering.memory import Budget
 from tiering.units import format_bytes, format_count
 

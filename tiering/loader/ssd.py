@@ -24,10 +24,9 @@ from tiering.loader.options import ReadOptions
 from tiering.loader.process import warn_once
 from tiering.loader.resident import ResidentRows, load_rows
 from tiering.lookahead.choice import SsdTables
+from tiering.lookahead.disk_speed import MAX_READ
 
 ENGINES = ("auto", "io_uring", "threads", "mmap")
-MAX_READ = 256 << 10
-"""Bytes of the longest read ahead: enough for a disk's bandwidth."""
 DIRECT_MODES = ("auto", "on", "off")
 
 

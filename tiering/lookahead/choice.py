@@ -231,7 +231,7 @@ def _priced(
     parts: float,
 ) -> Iterator[Choice]:
     """What reading costs per batch, which has so many `parts`, without and with reading through gaps."""
-    gaps = [0, speed.gap]
+    gaps = [0, speed.gap // 4, speed.gap]
     table = native.simulate_rounds(
         tables.rows, tables.page_bytes, tables.images, list(pools), window, horizon, [warm, *cut], gaps
     )
@@ -240,6 +240,6 @@ def _priced(
     number = max(1, int((late[:, 1] - late[:, 0]).sum())) / parts
     for k, gap in enumerate(gaps):
         reads, nbytes = late[:, 4 + 2 * k], late[:, 5 + 2 * k]
-        seconds = float(np.maximum(reads / speed.reads_per_second, nbytes / speed.bytes_per_second).sum())
+        seconds = float(sum(speed.seconds(*read) for read in zip(reads.tolist(), nbytes.tolist(), strict=True)))
         mean = seconds / number, float(reads.sum()) / number, float(nbytes.sum()) / number
         yield Choice(window, horizon, gap, *mean, parts)
