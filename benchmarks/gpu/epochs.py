@@ -109,7 +109,7 @@ def _compare(name: str, gpu: GpuSide, made: Layouts, path: Path, sides: Mapping[
     try:
         return gpu.compare(
             name, ours.run, {label: peer.run for label, peer in peers.items()},
-            amount=len(ours.loader.seeds), unit="seeds", **about,
+            amount=len(ours.loader.targets), unit="seeds", **about,
         )  # fmt: skip
     finally:
         for side in (ours, *peers.values()):

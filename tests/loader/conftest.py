@@ -47,6 +47,8 @@ class Dataset:
     edges: dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     weights: dict[tuple[str, str, str], np.ndarray] = field(default_factory=dict)
     """Of the edges, in their order; relations left out have none."""
+    edge_ids: bool = False
+    """Whether each edge's place in this order is kept."""
     page_bytes: int = 4096
     images: int = 1
     peers: int = 2
@@ -99,7 +101,9 @@ def write_graph(writer: ArtifactWriter, data: Dataset, *, reordered: bool) -> No
         extra = data.weights.get((src_type, rel, dst_type))
         if extra is not None:
             writer.put(f"{folder}/weight", extra[edges])
-        edge_data = [] if extra is None else ["weight"]
+        if data.edge_ids:
+            writer.put(f"{folder}/edge_ids", edges)
+        edge_data = ([] if extra is None else ["weight"]) + ["edge_ids"] * data.edge_ids
         relations.append({"src": src_type, "name": rel, "dst": dst_type, "num_edges": len(src), "edge_data": edge_data})
     if reordered:
         part = writer.part("order", "order")

@@ -228,10 +228,10 @@ def test_batches_that_the_plan_lacks(sampler: NeighborSampler, first: int, last:
 
 
 def test_plans_of_another_graph_and_threads(sampler: NeighborSampler) -> None:
-    strange = EpochPlan(0, {"paper": np.arange(3)}, {"paper": np.array([0, 3])})
+    strange = EpochPlan(0, {"paper": np.arange(3)}, {"paper": np.arange(3)}, {"paper": np.array([0, 3])})
     with pytest.raises(InputError, match="plan: no node type 'paper'; types: node"):
         sampler.count_accesses(strange)
-    beyond = EpochPlan(0, {"node": np.array([3, 99])}, {"node": np.array([0, 2])})
+    beyond = EpochPlan(0, {"node": np.array([3, 99])}, {"node": np.arange(2)}, {"node": np.array([0, 2])})
     with pytest.raises(InputError, match=r"seed 1 of type 'node': id 99 is outside 0\.\.19"):
         sampler.count_accesses(beyond)
     for threads in (0, -2, "many"):

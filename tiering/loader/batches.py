@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
+from tiering.formats.graph import Graph
 from tiering.loader.background import Stage
 from tiering.loader.gather import HostRows
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.output_pool import OutputPool
 from tiering.loader.sampled_ahead import AnySampled, SampledAhead
-from tiering.sampling import EpochPlan, FrontierRule, SampledBatch, Sampler
+from tiering.loader.targets import Plan, Targets
+from tiering.sampling import FrontierRule, LinkPlan, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
+
+    from tiering.loader.gpu.device import Device
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,31 @@ class Block:
     edge_weight: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
     """Per relation: float32, shape (edges,), the weights that the sampler gives its edges: visits of ``pinsage``,
     importance of ``ladies`` (they sum to 1 per destination); empty for samplers that give none."""
+    positions: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Per relation: int64, shape (edges,), see `Batch.positions`; empty unless asked for."""
 
     @property
     def num_edges(self) -> int:
         """Edges over all relations."""
         return sum(int(edges.shape[1]) for edges in self.edge_index.values())
+
+
+@dataclass(frozen=True)
+class BatchLinks:
+    """The links of a batch, and pairs that are none, as places among the first nodes of their types."""
+
+    src: torch.Tensor
+    """int64: places in ``batch.nodes[source type]``: of the links, then of the negative pairs."""
+    dst: torch.Tensor
+    """int64: places in ``batch.nodes[destination type]`` likewise; with triplets of the links alone."""
+    count: int
+    """Links; what follows them are negative pairs."""
+    dst_negative: torch.Tensor | None = None
+    """Triplets: int64, shape (links, amount): other destinations of each link's source."""
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor."""
+        return [t for t in (self.src, self.dst, self.dst_negative) if t is not None]
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,13 @@ class Batch:
     weights: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
     """``weights[h][relation]``: float32, shape (edges,), of the edges in ``hops[h][relation]``; the mappings are empty
     where the sampler gives no weights. See `Block.edge_weight`."""
+    positions: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
+    """``positions[h][relation]``: int64, shape (edges,), where the edges of ``hops[h][relation]`` stand in the
+    relation's ``indices``; empty unless asked for (``edge_positions``)."""
+    input_id: torch.Tensor | None = field(default=None, repr=False)
+    """int64: place of each seed in its split, or the ids given; of link batches that of each link."""
+    links: BatchLinks | None = field(default=None, repr=False)
+    """Of link batches: the links, and pairs that are none."""
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -87,9 +118,10 @@ class Batch:
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor of the batch."""
-        edges = [tensor for hop in (*self.hops, *self.weights) for tensor in hop.values()]
-        labels = [] if self.y is None else [self.y]
-        return [*self.nodes.values(), *edges, *self.features.values(), *labels]
+        edges = [tensor for hop in (*self.hops, *self.weights, *self.positions) for tensor in hop.values()]
+        links = [] if self.links is None else self.links.tensors()
+        seeds = [tensor for tensor in (self.y, self.input_id) if tensor is not None]
+        return [*self.nodes.values(), *edges, *self.features.values(), *seeds, *links]
 
     def edge_index(self, hop: int, relation: Relation | str | None = None) -> torch.Tensor:
         """Edges drawn at one hop: int64, shape (2, edges).
@@ -121,9 +153,30 @@ class Batch:
         blocks = []
         for hop in reversed(range(len(self.hops))):
             hops = slice(hop if self.frontier == "all" else 0, hop + 1)
-            edges, weights = _joined(self.hops[hops]), _joined(self.weights[hops])
-            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights))
+            edges, weights, positions = (_joined(all_[hops]) for all_ in (self.hops, self.weights, self.positions))
+            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights, positions))
         return blocks
+
+
+class Adapter(Protocol):
+    """Turns batches into those of another library, in the background, where the batch lies and on its stream."""
+
+    def adapt(self, batch: Batch) -> Any:
+        """The other library's batch."""
+
+    def tensors(self, adapted: Any) -> list[torch.Tensor]:
+        """Every tensor of it."""
+
+
+class AdapterFor(Protocol):
+    """Makes the adapter of a loader."""
+
+    @property
+    def edge_positions(self) -> bool:
+        """Whether it needs to know where edges stand."""
+
+    def __call__(self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None) -> Adapter:
+        """For batches of this sampler, made for these targets, on a GPU or (``None``) the host."""
 
 
 def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, torch.Tensor]:
@@ -164,7 +217,21 @@ def sampled_batch(
         hops=[{r: edges(e.src, e.dst) for r, e in hop.items()} for hop in sampled.hops],
         frontier=frontier,
         weights=[{r: tensor(e.weights) for r, e in hop.items() if e.weights is not None} for hop in sampled.hops],
+        positions=[{r: tensor(e.positions) for r, e in hop.items() if e.positions is not None} for hop in sampled.hops],
     )
+
+
+def about_targets(plan: Plan, batch: Batch, put: Callable[[npt.NDArray[Any]], torch.Tensor]) -> Batch:
+    """The batch, with the places of its seeds or links; `put` takes arrays to where the batch is."""
+    if isinstance(plan, LinkPlan):
+        linked = plan.linked_nodes(batch.index)
+        negative = None if linked.dst_negative is None else put(linked.dst_negative)
+        links = BatchLinks(put(linked.src), put(linked.dst), linked.places.size, negative)
+        return replace(batch, input_id=put(linked.places), links=links)
+    places = plan.places_of(batch.index)[batch.seed_type]
+    if batch.num_nodes[0][batch.seed_type] != places.size:  # a seed that came twice counts once, where it came first
+        places = places[np.sort(np.unique(plan[batch.index][batch.seed_type], return_index=True)[1])]
+    return replace(batch, input_id=put(places))
 
 
 @contextmanager
@@ -205,23 +272,31 @@ class HostBatches:
     in_order: bool = True
     """Whether one batch is extracted after the other; else, where none is read ahead, as many side by side as are
     sampled."""
+    edge_positions: bool = False
+    """Whether batches say where their edges stand."""
+    adapter: Adapter | None = None
+    """Makes of each batch what the consumer gets."""
     outputs: OutputPool = field(default_factory=OutputPool)
     """Memory for features."""
 
     @contextmanager
-    def stages(self, plan: EpochPlan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
+    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
         """Steps in the background, for places in `order`, the batches of the plan that are made: sampling, several
         batches side by side, then extraction.
         """
+        import torch
 
         def draw(batch: int) -> SampledBatch:
-            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch)
+            return self.sampler.sample(plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions)
+
+        def extract(given: tuple[int, SampledBatch]) -> Any:
+            batch = about_targets(plan, self._extract(*given, ahead), torch.from_numpy)
+            return batch if self.adapter is None else self.adapter.adapt(batch)
 
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
-            side_by_side = 1 if self.in_order or ahead is not None else self.workers
-            yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], ahead), side_by_side)]
+            yield [sampling, Stage("extraction", extract, 1 if self.in_order or ahead is not None else self.workers)]
 
-    def receive(self, ready: Batch) -> Batch:
+    def receive(self, ready: Any) -> Any:
         """What the last step made, handed to the consumer in its own thread."""
         return ready
 

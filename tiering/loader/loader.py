@@ -16,15 +16,14 @@ from tiering import cuda
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation
 from tiering.errors import CapabilityError, FormatError, InputError
-from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
-from tiering.loader.batches import Batch, HostBatches
+from tiering.loader.batches import AdapterFor, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
 from tiering.loader.lookahead import Lookahead, page_cache_for
-from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions, SeedOptions
+from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
 from tiering.loader.promotion import promoted_bytes
 from tiering.loader.ranks.machine import MachineRanks, host_group
@@ -32,10 +31,11 @@ from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.ranks.share import find_rank
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.loader.stats import LoaderStats, StageTimes, collect
+from tiering.loader.targets import LinkTargets, NodeTargets, Plan
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import EpochPlan, NeighborSampler, make_sampler
-from tiering.units import format_count, parse_bytes, parse_threads
+from tiering.sampling import NeighborSampler, make_sampler
+from tiering.units import parse_bytes, parse_threads
 
 if TYPE_CHECKING:
     from tiering.loader.gather import TieredFeatures
@@ -65,33 +65,40 @@ class OpenLayout(Protocol):
 
 
 class Loader:
-    """Batches of one split of a layout; iterate it once per epoch.
+    """Batches of one split of a layout, or of links; iterate it once per epoch.
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
     function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
-    features come from changes it. Made by `TieredLayout.loader`, which describes the options.
+    features come from changes it. Made by `TieredLayout.loader`, which describes the options. With `adapter_for`,
+    what comes is what its adapter makes of each batch in the background.
     """
 
-    def __init__(self, layout: OpenLayout, options: LoaderOptions) -> None:
+    def __init__(self, layout: OpenLayout, options: LoaderOptions, adapter_for: AdapterFor | None = None) -> None:
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
-        self.layout, self.options = layout, options
+        self.layout, self.options, self._adapter_for = layout, options, adapter_for
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
-        self.node_type, self.seeds = _find_seeds(graph, str(layout.artifact.path), options.seeds)
-        """Type of the seeds; their ids (ranks), int64, in the order of the source."""
+        self.targets = (
+            NodeTargets(graph, options.seeds, options.sampling) if options.links is None
+            else LinkTargets(graph, options.seeds, options.links, options.sampling)
+        )  # fmt: skip
+        """What batches are made for."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         """This process among those that train together."""
         self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them."""
-        self._first_plan: EpochPlan | None = self._new_plan(0)  # until its epoch begins
+        self._edge_positions = bool(
+            options.pipeline.edge_positions or (adapter_for is not None and adapter_for.edge_positions)
+        )
+        self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.lookahead: Lookahead | None = None
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
         """Where each node type's rows come from; types without features are absent."""
-        labels = graph.labels(self.node_type)
+        labels = graph.labels(self.node_type) if options.links is None else None
         if verify:
             graph.finish_reads()  # what is too large to be compared before it is used
         self._batches = self._find_source(labels)
@@ -100,8 +107,8 @@ class Loader:
         self._times = StageTimes()
         if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
             raise InputError(
-                f"drop_last: {format_count(len(self.seeds))} seeds make fewer batches of {self.batch_size} than there "
-                f"are processes ({self.rank.world_size}); use smaller batches"
+                f"drop_last: {self.targets!r} make fewer batches of {self.batch_size} than there are processes "
+                f"({self.rank.world_size}); use smaller batches"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -110,7 +117,12 @@ class Loader:
                 "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
-        return _make_again, (self.layout, self.options, self._next_epoch)
+        return _make_again, (self.layout, self.options, self._adapter_for, self._next_epoch)
+
+    @property
+    def node_type(self) -> str:
+        """Type of the seeds; of links that of their destinations."""
+        return self.targets.node_type
 
     @property
     def batch_size(self) -> int:
@@ -124,20 +136,20 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches per epoch, of this process."""
-        full, rest = divmod(len(self.seeds), self.batch_size)
+        full, rest = divmod(len(self.targets), self.batch_size)
         return len(self._share(full if self.options.seeds.drop_last or not rest else full + 1))
 
     def _share(self, count: int) -> list[int]:
         """Numbers of this process's batches among those of an epoch."""
         return self.rank.batches(count, self.options.seeds.drop_last)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         return self.epoch(epoch)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of one epoch, in order unless `in_order` says otherwise: those of this process, where several train
-        together (`Loader.rank`).
+    def epoch(self, epoch: int) -> Iterator[Any]:
+        """Batches of one epoch, each a `tiering.loader.Batch` or what the adapter makes of it, in order unless
+        `in_order` says otherwise: those of this process, where several train together (`Loader.rank`).
 
         Raises
         ------
@@ -186,18 +198,12 @@ class Loader:
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
         return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
 
-    def _plan(self, epoch: int) -> EpochPlan:
+    def _plan(self, epoch: int) -> Plan:
         """The batches of an epoch that begins."""
         if epoch != 0 or self._first_plan is None:
-            return self._new_plan(epoch)
+            return self.targets.plan(epoch)
         plan, self._first_plan = self._first_plan, None
         return plan
-
-    def _new_plan(self, epoch: int) -> EpochPlan:
-        order = self.options.seeds
-        return self.sampler.batches(
-            {self.node_type: self.seeds}, self.batch_size, epoch, drop_last=order.drop_last, shuffle=order.shuffle
-        )
 
     def _find_features(self) -> dict[str, Gatherable]:
         """One source of rows for each node type that has features."""
@@ -231,7 +237,7 @@ class Loader:
         else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
             mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
         assert self._first_plan is not None
-        sample = self.sampler.sample(self._first_plan[0], epoch=0, batch=0)
+        sample = self.sampler.sample(self._first_plan[0], epoch=0, batch=0, positions=self._edge_positions)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * workers + 2) * 4 * sample.nbytes
@@ -257,7 +263,7 @@ class Loader:
         """What loaders have in common that several ranks make together, JSON types by name."""
         seeds, memory = self.options.seeds, self.options.memory
         return {
-            "layout": self.layout.artifact.digest, "node_type": self.node_type, "seeds": len(self.seeds),
+            "layout": self.layout.artifact.digest, "targets": repr(self.targets),
             "shuffle": bool(seeds.shuffle), "drop_last": bool(seeds.drop_last), "sampling": repr(self.sampling),
             "window": str(memory.window), "reading": repr(self.options.reading),
         }  # fmt: skip
@@ -273,50 +279,30 @@ class Loader:
             return None
         device = gpu_device.open_device(where.index)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
-        return GpuSampler(self.layout.artifact, sampler, device, find_group(where.peers), nbytes)
+        group = find_group(where.peers)
+        return GpuSampler(self.layout.artifact, sampler, device, group, nbytes, self._edge_positions)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""
-        where, workers = self.options.device, int(self.options.pipeline.workers)
-        if where.index is None:
-            in_order = self.options.pipeline.in_order
-            return HostBatches(self.sampler, self.features, labels, self.node_type, workers, self.lookahead, in_order)
-        device, sampler = gpu_device.open_device(where.index), self._gpu_sampler or self.sampler
-        return GpuBatches(device, sampler, self.features, labels, self.node_type, workers, self.lookahead)
+        where, pipeline, make = self.options.device, self.options.pipeline, self._adapter_for
+        device = None if where.index is None else gpu_device.open_device(where.index)
+        adapter = None if make is None else make(self.layout.artifact.graph, self.sampler, self.targets, device)
+        common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
+        if device is None:
+            return HostBatches(self.sampler, *common, pipeline.in_order, self._edge_positions, adapter)
+        return GpuBatches(device, self._gpu_sampler or self.sampler, *common, self._edge_positions, adapter)
 
     def __repr__(self) -> str:
         return (
-            f"<Loader {self.node_type!r}: {format_count(len(self.seeds))} seeds, {len(self)} batches of "
-            f"{self.batch_size}, sampler {self.sampling.sampler}, fanouts {self.sampler.fanouts}, "
-            f"frontier {self.sampler.frontier}>"
+            f"<Loader {self.targets!r}, {len(self)} batches of {self.batch_size}, sampler {self.sampling.sampler}, "
+            f"fanouts {self.sampler.fanouts}, frontier {self.sampler.frontier}>"
         )
 
 
-def _make_again(layout: OpenLayout, options: LoaderOptions, next_epoch: int) -> Loader:
-    loader = Loader(layout, options)
+def _make_again(layout: OpenLayout, options: LoaderOptions, adapter_for: AdapterFor | None, next_epoch: int) -> Loader:
+    loader = Loader(layout, options, adapter_for)
     loader._next_epoch = next_epoch
     return loader
-
-
-def _find_seeds(graph: Graph, path: str, options: SeedOptions) -> tuple[str, np.ndarray[Any, Any]]:
-    """Node type and ids of the seeds; from the split unless ids are given."""
-    node_type, seeds = options.node_type, options.seeds
-    if seeds is not None:
-        if node_type is None and len(graph.node_types) != 1:
-            raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
-        ids = np.asarray(seeds.numpy() if hasattr(seeds, "numpy") else seeds)
-        what = "seeds"
-    else:
-        split = options.split or "train"
-        if node_type is None:
-            owners = [known for known in graph.node_types if split in graph.splits(known)]
-            node_type = owners[0] if len(owners) == 1 else None
-        ids = graph.split(split, node_type)
-        what = f"split {split!r}"
-    node_type = node_type or graph.node_types[0]
-    if ids.size == 0:
-        raise InputError(f"{path}: {what} of node type {node_type!r} is empty; there is nothing to load")
-    return node_type, ids
 
 
 def _given_features(features: Any, types: list[str]) -> dict[str, Gatherable]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.sampling import SamplingOptions
+from tiering.sampling import Negatives, SamplingOptions
 from tiering.units import parse_device, parse_fanouts
 
 if TYPE_CHECKING:
@@ -93,6 +93,18 @@ class SeedOptions:
 
 
 @dataclass(frozen=True)
+class LinkOptions:
+    """Which links batches are made of; see `TieredLayout.link_loader`."""
+
+    relation: Any = None
+    """The relation that they are of, in any form of `tiering.formats.graph.Graph.relation`."""
+    pairs: Any = None
+    """Ids (ranks) of shape (2, links), sources above destinations; ``None``: all edges of the relation."""
+    negatives: Negatives | None = None
+    """Pairs that are no links, drawn beside them."""
+
+
+@dataclass(frozen=True)
 class PipelineOptions:
     """How batches are made in the background."""
 
@@ -104,6 +116,8 @@ class PipelineOptions:
     """``False``: batches come as they are ready, those of few rows past those of many (GNNDrive's reordering of
     mini-batches): the same batches, each once, in an order that differs from run to run. Rows that are read ahead, or
     by a GPU, come in order all the same."""
+    edge_positions: bool = False
+    """Whether batches say where each of their edges stands in its relation's ``indices``: 8 bytes per edge."""
     sample_on: str = "auto"
     """Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches are
     the same."""
@@ -156,13 +170,14 @@ class LoaderOptions:
     device: DeviceOptions
     pipeline: PipelineOptions
     memory: MemoryOptions
+    links: LinkOptions | None = None
 
     @classmethod
-    def of(cls, features: Any, keywords: dict[str, Any]) -> LoaderOptions:
+    def of(cls, features: Any, keywords: dict[str, Any], links: LinkOptions | None = None) -> LoaderOptions:
         """From the keywords of `TieredLayout.loader`."""
         keywords = {**keywords, "fanouts": parse_fanouts(keywords.get("fanouts", (10, 10)))}
         groups = (SeedOptions, SamplingOptions, ReadOptions, DeviceOptions, PipelineOptions, MemoryOptions)
-        return cls(features, *grouped("loader", groups, keywords))
+        return replace(cls(features, *grouped("loader", groups, keywords)), links=links)
 
 
 def grouped(call: str, groups: tuple[type, ...], keywords: Mapping[str, Any]) -> list[Any]:

@@ -58,7 +58,7 @@ class SampledBatch:
     def nbytes(self) -> int:
         """Memory of the arrays."""
         edges = [e for hop in self.hops for e in hop.values()]
-        weights = sum(e.weights.nbytes for e in edges if e.weights is not None)
+        weights = sum(a.nbytes for e in edges for a in (e.weights, e.positions) if a is not None)
         nodes = sum(ids.nbytes for ids in self.nodes.values())
         return nodes + sum(e.src.nbytes + e.dst.nbytes for e in edges) + weights
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,17 @@ class EpochPlan:
 
     epoch: int
     """Number of the epoch."""
-    ids: dict[str, IdArray]
-    """Per node type: all seeds in the order of the epoch."""
+    train: dict[str, IdArray]
+    """Per node type: the seeds as they were given."""
+    places: dict[str, IdArray]
+    """Per node type: places in ``train[t]`` in the order of the epoch."""
     offsets: dict[str, IdArray]
-    """Per node type, shape (batches + 1,): batch b is ``ids[t][offsets[t][b]:offsets[t][b + 1]]``."""
+    """Per node type, shape (batches + 1,): batch b has ``places[t][offsets[t][b]:offsets[t][b + 1]]``."""
+
+    @cached_property
+    def ids(self) -> dict[str, IdArray]:
+        """Per node type: all seeds in the order of the epoch."""
+        return {t: self.train[t][places] for t, places in self.places.items()}
 
     def __len__(self) -> int:
         return min(int(o.size) - 1 for o in self.offsets.values())
@@ -33,7 +41,11 @@ class EpochPlan:
     def __getitem__(self, batch: int) -> dict[str, IdArray]:
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
-        return {t: ids[self.offsets[t][batch] : self.offsets[t][batch + 1]] for t, ids in self.ids.items()}
+        return {t: self.train[t][places] for t, places in self.places_of(batch).items()}
+
+    def places_of(self, batch: int) -> dict[str, IdArray]:
+        """Places in ``train[t]`` of the seeds of a batch, per node type."""
+        return {t: all_[self.offsets[t][batch] : self.offsets[t][batch + 1]] for t, all_ in self.places.items()}
 
     def __iter__(self) -> Iterator[dict[str, IdArray]]:
         return (self[batch] for batch in range(len(self)))
@@ -75,11 +87,11 @@ def batches(
     if count == 0:
         raise InputError(f"drop_last: {total} training nodes make no batch of {batch_size}; use a smaller batch size")
     edges = np.minimum(np.arange(count + 1) * batch_size, total)
-    plan = EpochPlan(epoch, {}, {})
+    plan = EpochPlan(epoch, lists, {}, {})
     start = 0
     for node_type, ids in lists.items():
         mine = np.flatnonzero((order >= start) & (order < start + ids.size))
-        plan.ids[node_type] = ids[order[mine] - start]
+        plan.places[node_type] = order[mine] - start
         plan.offsets[node_type] = np.searchsorted(mine, edges).astype(np.int64)
         start += ids.size
     return plan

@@ -19,7 +19,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
-from tiering.loader.batches import Batch, sampled_batch, sampling_stage
+from tiering.loader.batches import Adapter, Batch, about_targets, sampled_batch, sampling_stage
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.gather import GpuFeatures, SlotRows
@@ -27,7 +27,8 @@ from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.ranks.peers import PeerGroup
-from tiering.sampling import EpochPlan, NeighborSampler, SampledBatch, Sampler
+from tiering.loader.targets import Plan
+from tiering.sampling import NeighborSampler, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
@@ -75,8 +76,9 @@ class GpuSampler:
         device: Device,
         group: PeerGroup | None = None,
         cache_bytes: int = 0,
+        edge_positions: bool = False,
     ) -> None:
-        self.device, self.host = device, sampler
+        self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = cuda.Stream(device.index)
         """The stream that batches are sampled on."""
         self._path = layout.path
@@ -94,6 +96,7 @@ class GpuSampler:
                 sampler.rule,
                 self._adjacency.keys,
                 sampler.seed,
+                edge_positions,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
         self._fetched, self._fetched_address = pinned(0, np.int64, f"{layout.path}: ids of a batch")
@@ -167,6 +170,7 @@ class GpuSampler:
         host, handle = self.host, self.stream.handle
         ids: dict[str, torch.Tensor] = {}
         hops: list[dict[Relation, torch.Tensor]] = []
+        positions: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
         with self.device.on(self.stream):
             for place, node_type in enumerate(host.node_types):
                 ids[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
@@ -176,10 +180,14 @@ class GpuSampler:
                 for place, relation in enumerate(host.relations):
                     hops[hop][relation] = self.device.empty((2, counts[place]), torch.int64)
                     self._native.write_edges(hop, place, hops[hop][relation].data_ptr(), handle)
+                    if self.edge_positions:
+                        positions[hop][relation] = self.device.empty((counts[place],), torch.int64)
+                        self._native.write_positions(hop, place, positions[hop][relation].data_ptr(), handle)
         ready = cuda.Event(self.device.index)
         ready.record(handle)
         known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
-        return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=[{} for _ in edges]), ready
+        weights: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
+        return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=weights, positions=positions), ready
 
 
 class GpuBatches:
@@ -200,15 +208,18 @@ class GpuBatches:
         seed_type: str,
         workers: int,
         lookahead: Lookahead | None = None,
+        edge_positions: bool = False,
+        adapter: Adapter | None = None,
     ) -> None:
         self.device, self.sampler, self.lookahead = device, sampler, lookahead
+        self._edge_positions, self._adapter = edge_positions, adapter
         self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
         self._stream = cuda.Stream(device.index)
         self._frontier = sampler.host.frontier if isinstance(sampler, GpuSampler) else sampler.frontier
         self._process = os.getpid()
 
     @contextmanager
-    def stages(self, plan: EpochPlan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
+    def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
         """Sampling (one batch at a time on the GPU, `workers` on the host), then extraction."""
         check_process(self._process)
         types = [] if self.lookahead is None else self.lookahead.tables.types
@@ -216,16 +227,17 @@ class GpuBatches:
         def draw(index: int) -> GpuSample | SampledBatch:
             sampler = self.sampler
             if isinstance(sampler, Sampler):
-                return sampler.sample(plan[index], epoch=epoch, batch=index)
+                return sampler.sample(plan[index], epoch=epoch, batch=index, positions=self._edge_positions)
             seeds = plan[index]
             batch, ready = sampler.sample(seeds, epoch=epoch, batch=index)
+            batch = replace(batch, seed_type=self._seed_type)
             return GpuSample(batch, ready, seeds[self._seed_type], sampler.fetch_ids(batch, types) if types else {})
 
         workers = 1 if isinstance(self.sampler, GpuSampler) else self._workers
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, workers) as (sampling, ahead):
             slots = None if ahead is None else self._open_slots()
             try:
-                yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], slots))]
+                yield [sampling, Stage("extraction", lambda given: self._extract(given[0], given[1], plan, slots))]
             finally:
                 if slots is not None:  # others may read other rows into what a kernel still reads
                     try:
@@ -234,11 +246,11 @@ class GpuBatches:
                     finally:
                         slots.finish()
 
-    def receive(self, ready: tuple[Batch, cuda.Event]) -> Batch:
+    def receive(self, ready: tuple[Any, cuda.Event]) -> Any:
         """Hand a batch to the caller's stream, which waits until it is complete; the host does not."""
         batch, complete = ready
         self.device.wait(complete)
-        self.device.keep(batch.tensors())
+        self.device.keep(batch.tensors() if self._adapter is None else self._adapter.tensors(batch))
         return batch
 
     def _open_slots(self) -> GpuSlots:
@@ -247,8 +259,8 @@ class GpuBatches:
         return GpuSlots(self.lookahead.buffer, tables, self.device)
 
     def _extract(
-        self, place: int, sampled: GpuSample | SampledBatch, slots: GpuSlots | None
-    ) -> tuple[Batch, cuda.Event]:
+        self, place: int, sampled: GpuSample | SampledBatch, plan: Plan, slots: GpuSlots | None
+    ) -> tuple[Any, cuda.Event]:
         stream = self._stream
         with self.device.on(stream):
             if isinstance(sampled, SampledBatch):
@@ -266,9 +278,11 @@ class GpuBatches:
                 for t, rows in ahead.items():
                     cast("GpuFeatures", self._features[t]).gather_part(rows, features[t].data_ptr(), stream.handle)
             y = self._labels_of(seeds, batch.num_nodes[0][self._seed_type])
+            batch = about_targets(plan, replace(batch, features=features, y=y), self.device.upload)
+            made = batch if self._adapter is None else self._adapter.adapt(batch)
         complete = cuda.Event(self.device.index)
         complete.record(stream.handle)
-        return replace(batch, features=features, y=y), complete
+        return made, complete
 
     def _rows(self, source: Gatherable, nodes: torch.Tensor, ahead: SlotRows | None) -> torch.Tensor:
         import torch

@@ -1,0 +1,284 @@
+"""Batches for PyG: those of the native loader, in PyG's words, and what the source says of their nodes and edges."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from tiering.errors import CapabilityError, InputError
+from tiering.sampling import Negatives
+
+pytest.importorskip("torch_geometric")
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import HeteroConv, SAGEConv
+from torch_geometric.sampler import NegativeSampling, NumNeighbors
+from torch_geometric.utils import k_hop_subgraph, trim_to_layer
+
+OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
+NATIVE = {"fanouts": [4, 3], "batch_size": 32, "seed": 7, "frontier": "new"}
+
+
+def stores(batch, kind: str) -> dict:
+    """Node or edge stores by type; a homogeneous batch is its own store."""
+    if isinstance(batch, Data):
+        return {"node": batch} if kind == "nodes" else {("node", "to", "node"): batch}
+    return {t: batch[t] for t in (batch.node_types if kind == "nodes" else batch.edge_types)}
+
+
+def assert_of_source(data, batch) -> None:
+    """Nodes and edges are those that the source has under the ids that the batch tells."""
+    nodes = stores(batch, "nodes")
+    for t, store in nodes.items():
+        source, ids = data.nodes[t], store.n_id.numpy()
+        assert store.num_nodes == ids.size == sum(store.num_sampled_nodes) and np.unique(ids).size == ids.size
+        if source.table is None:
+            assert "x" not in store
+        else:
+            rows = store.x.view(torch.uint16) if source.dtype == "bfloat16" else store.x
+            np.testing.assert_array_equal(rows.numpy(), source.table[ids])
+        if source.labels is not None:
+            np.testing.assert_array_equal(store.y.numpy(), source.labels[ids])
+        for split, members in source.splits.items():
+            np.testing.assert_array_equal(store[f"{split}_mask"].numpy(), np.isin(ids, members))
+    for relation, store in stores(batch, "edges").items():
+        src, dst = data.edges[relation]
+        row, col = store.edge_index
+        ends = nodes[relation[0]].n_id[row].numpy(), nodes[relation[2]].n_id[col].numpy()
+        np.testing.assert_array_equal(src[store.e_id.numpy()], ends[0])
+        np.testing.assert_array_equal(dst[store.e_id.numpy()], ends[1])
+        np.testing.assert_array_equal(store.edge_weight.numpy(), data.weights[relation][store.e_id.numpy()])
+        assert sum(store.num_sampled_edges) == row.numel()
+
+
+@pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
+def test_batches_are_the_native_ones(kit, build, make):
+    data = getattr(kit, make)(images=2, edge_ids=True)
+    layout = build(data)
+    seed_type = "node" if make == "small_graph" else "paper"
+    pairs = list(zip(layout.pyg_loader(**OPTIONS), layout.loader(**NATIVE), strict=True))
+    assert len(pairs) == len(layout.pyg_loader(**OPTIONS)) > 2
+    for batch, native in pairs:
+        assert isinstance(batch, Data if make == "small_graph" else HeteroData)
+        assert batch.validate()
+        assert_of_source(data, batch)
+        seeds = stores(batch, "nodes")[seed_type]
+        assert seeds.batch_size == len(native.seeds)
+        old = layout.new_to_old(seed_type)
+        np.testing.assert_array_equal(seeds.n_id[: seeds.batch_size].numpy(), old[native.seeds.numpy()])
+        split = data.nodes[seed_type].splits["train"]
+        np.testing.assert_array_equal(seeds.n_id[: seeds.batch_size].numpy(), split[seeds.input_id.numpy()])
+        for t, store in stores(batch, "nodes").items():
+            counts = np.cumsum(store.num_sampled_nodes).tolist()
+            assert counts == [known[t] for known in native.num_nodes]
+        for r, store in stores(batch, "edges").items():
+            assert store.num_sampled_edges == [hop[r].shape[1] for hop in native.hops]
+            assert torch.equal(store.edge_index, torch.cat([hop[r] for hop in native.hops], 1))
+
+
+def test_all_neighbours_are_the_subgraph_that_pyg_finds(kit, build):
+    data = kit.small_graph()
+    edge_index = torch.from_numpy(np.stack(data.edges["node", "to", "node"]))
+    loader = build(data).pyg_loader(num_neighbors=[-1, -1], batch_size=3, input_nodes=torch.arange(6), shuffle=False)
+    for at, batch in enumerate(loader):
+        seeds = torch.arange(3) + 3 * at
+        assert torch.equal(batch.n_id[:3], seeds) and batch.input_id.tolist() == [3 * at, 3 * at + 1, 3 * at + 2]
+        one, *_ = k_hop_subgraph(seeds, 1, edge_index, num_nodes=300)
+        subset, _, _, _ = k_hop_subgraph(seeds, 2, edge_index, num_nodes=300)
+        assert torch.equal(batch.n_id.sort().values, subset)
+        expected = edge_index[:, torch.isin(edge_index[1], one)]  # whoever is one hop away at most samples
+        drawn = batch.n_id[batch.edge_index]
+        assert torch.equal(*((edges[0] * 300 + edges[1]).sort().values for edges in (drawn, expected)))
+
+
+def test_a_model_that_trims_layers(kit, build):
+    batch = next(iter(build(kit.small_graph()).pyg_loader(**OPTIONS)))
+    torch.manual_seed(0)
+    convs = [SAGEConv(8, 8), SAGEConv(8, 3)]
+    whole = batch.x
+    for conv in convs:
+        whole = conv(whole, batch.edge_index)
+    x, edge_index = batch.x, batch.edge_index
+    for layer, conv in enumerate(convs):
+        x, edge_index, _ = trim_to_layer(layer, batch.num_sampled_nodes, batch.num_sampled_edges, x, edge_index)
+        x = conv(x, edge_index)
+    torch.testing.assert_close(x[: batch.batch_size], whole[: batch.batch_size])
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")
+def test_a_heterogeneous_model_reads_its_batches(kit, build):
+    batch = next(iter(build(kit.hetero_graph()).pyg_loader(**OPTIONS)))
+    x = {t: batch[t].x.float() for t in ("paper", "author")} | {"venue": torch.ones(batch["venue"].num_nodes, 1)}
+    model = HeteroConv({relation: SAGEConv((-1, -1), 4) for relation in batch.edge_types})
+    out = model(x, batch.edge_index_dict)["paper"]
+    assert out.shape == (batch["paper"].num_nodes, 4)
+    out[: batch["paper"].batch_size].sum().backward()
+
+
+def test_input_nodes_in_every_form(kit, build):
+    layout = build(kit.small_graph())
+    chosen = torch.tensor([7, 3, 250, 11])
+    common = {"num_neighbors": [2], "batch_size": 8, "shuffle": False}
+
+    def ids(**options) -> list[int]:
+        batches = list(layout.pyg_loader(**common, **options))
+        return torch.cat([b.n_id[: b.batch_size] for b in batches]).tolist()
+
+    mask = torch.zeros(300, dtype=torch.bool)
+    mask[chosen] = True
+    for given in (chosen, chosen.int(), chosen.tolist(), chosen.numpy(), ("node", chosen)):
+        assert ids(input_nodes=given) == chosen.tolist()
+    assert ids(input_nodes=mask) == sorted(chosen.tolist())
+    assert ids(input_nodes="node") == ids(input_nodes=("node", None)) == list(range(300))
+    assert ids(seeds=layout.old_to_new()[chosen.numpy()]) == chosen.tolist()
+    twice = next(iter(layout.pyg_loader(**common, input_nodes=torch.tensor([5, 9, 5]))))
+    assert twice.batch_size == 2 and twice.input_id.tolist() == [0, 1]
+
+
+def test_neighbours_by_relation(kit, build):
+    layout = build(kit.hetero_graph())
+    by_relation = {
+        ("paper", "cites", "paper"): [2, 1], ("author", "writes", "paper"): [0, 3],
+        ("paper", "written_by", "author"): [4, 4], ("venue", "publishes", "paper"): [1, 0],
+    }  # fmt: skip
+    for given in (by_relation, NumNeighbors(by_relation), NumNeighbors({("paper", "cites", "paper"): [2, 1]}, [1, 1])):
+        batch = next(iter(layout.pyg_loader(num_neighbors=given, batch_size=50)))
+        limit = by_relation if given is by_relation else given.get_values(layout.relations)
+        for r, numbers in limit.items():
+            before = [0, *np.cumsum(batch[r].num_sampled_edges)]
+            for hop, most in enumerate(numbers):
+                col = batch[r].edge_index[1, before[hop] : before[hop + 1]]
+                assert col.numel() == 0 if most == 0 else int(torch.bincount(col, minlength=1).max()) <= most
+
+
+def test_what_batches_take_along(kit, build):
+    layout, plain = build(kit.small_graph(edge_ids=True)), build(kit.small_graph())
+
+    def first(loader):
+        return next(iter(loader))
+
+    lean = first(layout.pyg_loader(**OPTIONS, edge_attrs=[], return_edge_id=False, masks=False))
+    assert not {"edge_weight", "e_id", "train_mask"} & set(lean.keys())
+    assert {"edge_weight", "e_id", "train_mask"} <= set(first(layout.pyg_loader(**OPTIONS)).keys())
+    assert "e_id" not in first(plain.pyg_loader(**OPTIONS))
+    assert first(layout.pyg_loader(**OPTIONS, transform=lambda data: data.num_nodes)) == lean.num_nodes
+    with pytest.raises(InputError, match="no relation has edge data 'wieght'; there is: weight, edge_ids"):
+        layout.pyg_loader(**OPTIONS, edge_attrs=["wieght"])
+    with pytest.raises(InputError, match="import with --edge-ids"):
+        plain.pyg_loader(**OPTIONS, return_edge_id=True)
+
+
+def test_weighted_and_repeated_draws(kit, build):
+    layout = build(kit.small_graph())
+    for options, native in (({"replace": True}, "replacement"), ({"weight_attr": "weight"}, "weighted")):
+        expected = next(iter(layout.loader(**NATIVE, sampler=native)))
+        batch = next(iter(layout.pyg_loader(**OPTIONS, **options)))
+        assert torch.equal(batch.edge_index, torch.cat([hop["node", "to", "node"] for hop in expected.hops], 1))
+
+
+@pytest.mark.parametrize("make", ["small_graph", "hetero_graph"])
+def test_links_with_binary_negatives(kit, build, make):
+    data = getattr(kit, make)(edge_ids=True)
+    layout = build(data)
+    relation = ("node", "to", "node") if make == "small_graph" else ("author", "writes", "paper")
+    ends = np.stack(data.edges[relation])[:, :90]
+    given = torch.from_numpy(ends) if make == "small_graph" else (relation, torch.from_numpy(ends))
+    loader = layout.pyg_link_loader(**OPTIONS, edge_label_index=given, neg_sampling="binary")
+    seen = []
+    for batch in loader:
+        assert_of_source(data, batch)
+        links = batch if make == "small_graph" else batch[relation]
+        nodes = stores(batch, "nodes")
+        own = links.input_id.numel()
+        assert links.edge_label.tolist() == [1.0] * own + [0.0] * own
+        for end in (0, 1):
+            ids = nodes[relation[2 * end]].n_id[links.edge_label_index[end]].numpy()
+            np.testing.assert_array_equal(ids[:own], ends[end][links.input_id.numpy()])
+        seen += links.input_id.tolist()
+    assert sorted(seen) == list(range(90))
+
+
+def test_links_with_triplets_and_labels(kit, build):
+    data = kit.small_graph()
+    layout, ends = build(data), torch.from_numpy(np.stack(data.edges["node", "to", "node"])[:, :40])
+    batch = next(iter(layout.pyg_link_loader([3], batch_size=16, edge_label_index=ends,
+                                             neg_sampling=NegativeSampling("triplet", 2))))  # fmt: skip
+    assert batch.dst_neg_index.shape == (16, 2)
+    assert torch.equal(batch.n_id[batch.src_index], ends[0][batch.input_id])
+    assert torch.equal(batch.n_id[batch.dst_pos_index], ends[1][batch.input_id])
+    classes = torch.arange(40) % 3
+    labelled = {"edge_label_index": ends, "edge_label": classes, "batch_size": 16}
+    batch = next(iter(layout.pyg_link_loader([3], **labelled, neg_sampling={"mode": "binary", "amount": 0.5})))
+    assert torch.equal(batch.edge_label, torch.cat([classes[batch.input_id] + 1, torch.zeros(8, dtype=torch.int64)]))
+    batch = next(iter(layout.pyg_link_loader([3], **labelled)))
+    assert torch.equal(batch.edge_label, classes[batch.input_id])
+    every = list(layout.pyg_link_loader([2], batch_size=700))
+    assert sum(b.input_id.numel() for b in every) == 3000 and "edge_label" not in every[0]
+
+
+def test_the_native_link_loader_gives_the_same(kit, build):
+    data = kit.hetero_graph()
+    layout, relation = build(data), ("paper", "written_by", "author")
+    ends = np.stack(data.edges[relation])[:, :70]
+    ranks = np.stack([layout.old_to_new(t)[ids] for t, ids in zip(("paper", "author"), ends, strict=True)])
+    options = {"batch_size": 32, "seed": 7}
+    native = layout.link_loader(relation, links=ranks, negatives=Negatives("triplet", 2), **NATIVE)
+    adapted = layout.pyg_link_loader([4, 3], edge_label_index=(relation, ends), **options,
+                                     neg_sampling={"mode": "triplet", "amount": 2})  # fmt: skip
+    for a, b in zip(native, adapted, strict=True):
+        assert a.y is None and a.links.count == b[relation].input_id.numel()
+        assert torch.equal(a.links.src, b["paper"].src_index)
+        assert torch.equal(a.links.dst, b["author"].dst_pos_index)
+        assert torch.equal(a.links.dst_negative, b["author"].dst_neg_index)
+
+
+def test_a_loader_can_be_pickled(kit, build):
+    loader = build(kit.small_graph()).pyg_loader(**OPTIONS)
+    expected = [batch.n_id.tolist() for batch in loader.epoch(4)]
+    assert [batch.n_id.tolist() for batch in pickle.loads(pickle.dumps(loader)).epoch(4)] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"input_nodes": torch.tensor([4, 300])}, r"entry 1 is 300; expected original ids of 'node', 0 \.\. 299"),
+        ({"input_nodes": torch.zeros(7, dtype=torch.bool)}, r"expected a mask of shape \(300,\)"),
+        ({"input_nodes": torch.rand(3)}, "expected original ids, whole numbers"),
+        ({"num_neighbors": []}, "expected one entry per hop"),
+        ({"weight_attr": "time"}, "drawn by the edge data 'weight', found 'time'"),
+        ({"weight_attr": "weight", "replace": True}, "leave one out"),
+    ],
+)
+def test_arguments_that_make_no_sense(kit, build, options, words):
+    with pytest.raises(InputError, match=words):
+        build(kit.small_graph()).pyg_loader(**{**OPTIONS, **options})
+
+
+def test_links_that_make_no_sense(kit, build):
+    layout = build(kit.small_graph())
+    pairs = torch.tensor([[0, 1], [2, 3]])
+    for options, words in (
+        ({"edge_label": torch.ones(3)}, "give the links that it labels"),
+        ({"edge_label": torch.ones(3), "edge_label_index": pairs}, "one label for each of 2 links, found 3"),
+        ({"edge_label": torch.ones(2), "edge_label_index": pairs, "neg_sampling": "triplet"}, "have no labels"),
+        ({"edge_label_index": torch.tensor([[0, 1], [2, 900]])}, "destinations: entry 1 is 900"),
+        ({"neg_sampling": "some"}, "binary or triplet"),
+    ):
+        with pytest.raises(InputError, match=words):
+            layout.pyg_link_loader([2], **options)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'split'"):
+        layout.link_loader(split="train")
+
+
+def test_several_types_need_a_name(kit, build):
+    with pytest.raises(InputError, match=r"say which type they are of, as \(type, ids\)"):
+        build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))
+
+
+def test_without_pyg(kit, build, monkeypatch):
+    layout = build(kit.small_graph())
+    monkeypatch.setattr("tiering.loader.pyg.require.find_spec", lambda name: None)
+    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[pyg\]'"):
+        layout.pyg_loader(**OPTIONS)

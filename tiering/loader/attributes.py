@@ -1,0 +1,125 @@
+"""What is known of nodes and edges beside features (original ids, classes, splits, edge data), looked up by the ids of
+a batch where the batch lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda
+from tiering.artifacts.manifest import Relation
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.loader.gpu.device import Device
+
+if TYPE_CHECKING:
+    import torch
+
+EDGE_IDS = "edge_ids"
+"""Edge data that `import` keeps on request: the position of each edge in the source."""
+
+
+class Lookup:
+    """A table whose rows are taken by int64 ids, in the memory of the ids.
+
+    On a GPU a copy in page-locked memory is read by a kernel, so that the host does not wait. Tables along edges are
+    too large for that: `mapped`, they stay where they are, and the host fetches the ids.
+    """
+
+    def __init__(self, table: npt.NDArray[Any], device: Device | None, mapped: bool = False) -> None:
+        self._table, self._device, self._memory = table, device, None
+        if device is None or mapped or not table.size:
+            return
+        with cuda.device_errors(f"a table of {table.nbytes} bytes for {device.name}"):
+            self._memory = cuda.PinnedMemory(table.nbytes)
+        copy = self._memory.array().view(table.dtype).reshape(table.shape)
+        copy[...] = table
+        ends, row_bytes = [0, 0, len(table), len(table)], table.nbytes // len(table)
+        self._rows = cuda.RowTable(device.index, row_bytes, ends, 0, [], self._memory.address, 0)
+        self._table = copy
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Rows of `ids`; each must be one of the table's."""
+        import torch
+
+        if self._device is None:
+            return torch.from_numpy(np.take(self._table, ids.numpy(), axis=0))
+        if self._memory is None:
+            return self._device.send(torch.from_numpy(np.take(self._table, ids.cpu().numpy(), axis=0)))
+        dtype = torch.from_numpy(self._table[:0]).dtype
+        rows = self._device.empty((len(ids), *self._table.shape[1:]), dtype)
+        with cuda.device_errors(f"looking up {len(ids)} ids on {self._device.name}"):
+            self._rows.gather(ids.data_ptr(), len(ids), rows.data_ptr(), self._device.current())
+        return rows
+
+
+class NodeAttributes:
+    """Of the nodes of one type: original ids, classes and, on request, splits, by rank.
+
+    Memory: 1 byte per node for splits; on a GPU all of them lie in page-locked host memory.
+    """
+
+    def __init__(self, graph: Graph, node_type: str, device: Device | None, splits: bool) -> None:
+        keys, labels = graph.node_keys(node_type), graph.labels(node_type)
+        self._original = None if keys is None else Lookup(keys, device)
+        self._labels = None if labels is None else Lookup(labels, device)
+        self._splits, self._flags = graph.splits(node_type) if splits else [], None
+        if self._splits:
+            flags = np.zeros(graph.num_nodes(node_type), np.uint8 if len(self._splits) <= 8 else np.int64)
+            for k, split in enumerate(self._splits):
+                flags[graph.split(split, node_type)] |= flags.dtype.type(1 << k)
+            self._flags = Lookup(flags, device)
+
+    def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
+        """Ids of the source, int64."""
+        import torch
+
+        return ranks if self._original is None else self._original(ranks).to(torch.int64)
+
+    def labels(self, ranks: torch.Tensor) -> torch.Tensor | None:
+        """Classes, int64, -1 for none; ``None`` if the type has no labels."""
+        return None if self._labels is None else self._labels(ranks)
+
+    def in_splits(self, ranks: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Per split: whether it has each node, bool."""
+        if self._flags is None:
+            return {}
+        flags = self._flags(ranks)
+        return {split: (flags & (1 << k)) != 0 for k, split in enumerate(self._splits)}
+
+
+class EdgeAttributes:
+    """Data that runs along the edges of one relation, by position in its ``indices``.
+
+    `names` are those of `edge_data` that are wanted; a relation that lacks one goes without.
+    """
+
+    def __init__(self, graph: Graph, relation: Relation, device: Device | None, names: Collection[str]) -> None:
+        data = graph.edge_data(relation)
+        self._tables = {name: Lookup(data[name], device, mapped=True) for name in names if name in data}
+
+    def __call__(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """By name: the data of each edge."""
+        return {name: table(positions) for name, table in self._tables.items()}
+
+
+def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:
+    """Names of the edge data that a loader takes along: those given, or all, and the edges' ids in the source
+    (``None``: where `import` kept them); `InputError` if no relation has them.
+    """
+    known = {name: relation for relation in graph.relations for name in graph.edge_data(relation)}
+    wanted = [name for name in known if name != EDGE_IDS] if names is None else list(names)
+    if unknown := [name for name in wanted if name not in known]:
+        raise InputError(
+            f"edge_attrs: no relation has edge data {unknown[0]!r}; there is: {', '.join(known) or 'none'}"
+        )
+    if ids and EDGE_IDS not in known:
+        raise InputError(
+            f"{graph.path}: edge ids: where the edges stood in the source was not kept; import with --edge-ids, or do "
+            "without them"
+        )
+    return wanted + ([EDGE_IDS] if ids or (ids is None and EDGE_IDS in known) else [])

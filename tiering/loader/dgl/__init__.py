@@ -1,0 +1,1 @@
+"""Batches as DGL's loaders make them."""

@@ -1,0 +1,64 @@
+"""DGL's loader over a layout: what it is called with, in the words of a `Loader`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from tiering.errors import CapabilityError, InputError
+from tiering.loader.attributes import edge_names
+from tiering.loader.loader import Loader, OpenLayout
+from tiering.loader.options import LoaderOptions
+from tiering.loader.original_ids import ranks_of
+
+
+def block_loader(
+    layout: OpenLayout,
+    split: str | None,
+    fanouts: Sequence[int | Mapping[Any, int]],
+    *,
+    indices: Any = None,
+    replace: bool = False,
+    prob: str | None = None,
+    feature_name: str = "feat",
+    label_name: str = "label",
+    edge_attrs: Collection[str] | None = None,
+    return_edge_id: bool | None = None,
+    transform: Callable[[Any], Any] | None = None,
+    features: Any = "tiers",
+    **options: Any,
+) -> Loader:
+    """See `tiering.loader.layout.TieredLayout.dgl_loader`."""
+    require_dgl()
+    from tiering.loader.dgl.batch import DglBatches
+
+    graph = layout.artifact.graph
+    if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
+        raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
+    if prob not in (None, "weight"):
+        raise InputError(f"prob: neighbours are drawn by the edge data 'weight', found {prob!r}")
+    if replace and prob:
+        raise InputError("replace, prob: neighbours are drawn by weight without replacement; leave one out")
+    if indices is not None:
+        if not isinstance(indices, Mapping):
+            indices = dict.fromkeys(graph.node_types, indices)
+        if len(indices) != 1:
+            raise InputError(
+                f"indices: expected ids of one type, as {{type: ids}}, found {len(indices)}; types: "
+                f"{', '.join(graph.node_types)}"
+            )
+        ((node_type, ids),) = indices.items()
+        options |= {"node_type": node_type, "seeds": ranks_of(graph, node_type, ids, "indices")}
+    rule = "weighted" if prob else "replacement" if replace else "uniform"
+    options |= {"split": split, "fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": rule}
+    names = tuple(edge_names(graph, edge_attrs, return_edge_id))
+    return Loader(layout, LoaderOptions.of(features, options), DglBatches(names, feature_name, label_name, transform))
+
+
+def require_dgl() -> None:
+    """Raise a `CapabilityError` that says how to get DGL, if it cannot be imported. Does not import it."""
+    if find_spec("dgl") is None:
+        raise CapabilityError(
+            "batches for DGL need dgl, which is not installed: pip install 'tiering[dgl]' (1.1.3 or later)"
+        )

@@ -1,0 +1,149 @@
+"""Batches as `torch_geometric.loader.NeighborLoader` and `LinkNeighborLoader` make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tiering.artifacts.manifest import Relation
+from tiering.formats.graph import Graph
+from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
+from tiering.loader.batches import Batch
+from tiering.loader.gpu.device import Device
+from tiering.loader.targets import LinkTargets, Targets
+from tiering.sampling import Sampler
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type"}
+"""What PyG calls edge data."""
+
+
+@dataclass(frozen=True)
+class PygBatches:
+    """What batches for PyG hold; makes the adapter of a loader."""
+
+    edge_names: tuple[str, ...] = ()
+    """Edge data to take along."""
+    masks: bool = True
+    """Whether nodes say which splits they belong to: ``train_mask``, ..."""
+    edge_label: torch.Tensor | None = None
+    """Labels of links, in the order in which these were given."""
+    transform: Callable[[Any], Any] | None = None
+    """Called with each batch, in the background."""
+
+    @property
+    def edge_positions(self) -> bool:
+        """Whether it has to be known where edges stand."""
+        return bool(self.edge_names)
+
+    def __call__(self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None) -> PygAdapter:
+        """The adapter of a loader."""
+        return PygAdapter(self, graph, sampler, targets, device)
+
+
+class PygAdapter:
+    """Makes a `Data` of each batch where there is one node type and one relation, else a `HeteroData`.
+
+    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Nothing is copied but edges, hop after hop.
+    """
+
+    def __init__(
+        self, holds: PygBatches, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None
+    ) -> None:
+        self._holds, self._seed_type = holds, targets.node_type
+        self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
+        self._nodes = {t: NodeAttributes(graph, t, device, holds.masks) for t in graph.node_types}
+        # With random walks relations are metapaths, whose edges stand nowhere.
+        self._edges: dict[Relation, EdgeAttributes | None] = {
+            r: EdgeAttributes(graph, r, device, holds.edge_names) if holds.edge_names and r in graph.relations else None
+            for r in sampler.edge_relations
+        }
+        self._homogeneous = len(self._nodes) == len(self._edges) == 1
+
+    def adapt(self, batch: Batch) -> Data | HeteroData:
+        """PyG's batch."""
+        from torch_geometric.data import Data, HeteroData
+
+        data: Any = Data() if self._homogeneous else HeteroData()
+        for node_type in self._nodes:
+            self._fill_nodes(data if self._homogeneous else data[node_type], node_type, batch)
+        for relation in self._edges:
+            self._fill_edges(data if self._homogeneous else data[relation], relation, batch)
+        if self._relation is None:
+            seeds = data if self._homogeneous else data[self._seed_type]
+            seeds.input_id = batch.input_id
+            seeds.batch_size = batch.num_nodes[0][self._seed_type]
+        else:
+            self._fill_links(data, self._relation, batch)
+        return data if self._holds.transform is None else self._holds.transform(data)
+
+    def tensors(self, adapted: Any) -> list[torch.Tensor]:
+        """Every tensor of it."""
+        return list(_tensors(adapted.to_dict() if hasattr(adapted, "to_dict") else adapted))
+
+    def _fill_nodes(self, store: Any, node_type: str, batch: Batch) -> None:
+        ranks, known = batch.nodes[node_type], self._nodes[node_type]
+        if node_type in batch.features:
+            store.x = batch.features[node_type]
+        labels = known.labels(ranks)
+        if labels is not None:
+            store.y = labels
+        for split, inside in known.in_splits(ranks).items():
+            store[f"{split}_mask"] = inside
+        store.n_id = known.original_ids(ranks)
+        store.num_nodes = len(ranks)
+        counts = [at_hop[node_type] for at_hop in batch.num_nodes]
+        store.num_sampled_nodes = [counts[0], *(later - earlier for earlier, later in pairwise(counts))]
+
+    def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
+        edges = [hop[relation] for hop in batch.hops]
+        store.edge_index = torch.cat(edges, dim=1)
+        store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
+        if batch.weights and relation in batch.weights[0]:
+            store.edge_weight = torch.cat([hop[relation] for hop in batch.weights])
+        attributes = self._edges[relation]
+        if attributes is not None:
+            positions = torch.cat([hop[relation] for hop in batch.positions])
+            for name, values in attributes(positions).items():
+                store[_NAMES.get(name, name)] = values
+
+    def _fill_links(self, data: Any, relation: Relation, batch: Batch) -> None:
+        links, stores = batch.links, [data] * 3 if self._homogeneous else [data[part] for part in _parts(relation)]
+        assert links is not None and batch.input_id is not None
+        of_src, of_links, of_dst = stores
+        of_links.input_id = batch.input_id
+        if links.dst_negative is not None:
+            of_src.src_index, of_dst.dst_pos_index = links.src, links.dst
+            of_dst.dst_neg_index = links.dst_negative.squeeze(-1)
+            return
+        of_links.edge_label_index = torch.stack((links.src, links.dst))
+        of_links.edge_label = self._edge_label(batch.input_id, len(links.src) - links.count)  # None: PyG keeps no such
+
+    def _edge_label(self, input_id: torch.Tensor, negatives: int) -> torch.Tensor | None:
+        """1 for links and 0 for negative pairs, or the labels given and 0; ``None`` with neither."""
+        given = self._holds.edge_label
+        if given is None and not negatives:
+            return None
+        if given is None:
+            label = torch.ones(len(input_id), device=input_id.device)
+        else:
+            label = given[input_id.to(given.device)].to(input_id.device)
+        return torch.cat((label, label.new_zeros((negatives, *label.shape[1:]))))
+
+
+def _parts(relation: Relation) -> tuple[str, Relation, str]:
+    return relation[0], relation, relation[2]
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _tensors(inner)

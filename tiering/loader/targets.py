@@ -1,0 +1,120 @@
+"""What batches are made for: the nodes of a split, or links and pairs that are none."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.loader.options import LinkOptions, SeedOptions
+from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
+from tiering.units import format_count
+
+Ids = npt.NDArray[np.int64]
+Plan = EpochPlan | LinkPlan
+"""The batches of an epoch."""
+
+
+class Targets(Protocol):
+    """What the batches of a loader are made for."""
+
+    @property
+    def node_type(self) -> str:
+        """Type of the seeds; of links that of their destinations."""
+
+    def __len__(self) -> int:
+        """How many an epoch takes."""
+
+    def plan(self, epoch: int) -> Plan:
+        """The batches of an epoch."""
+
+
+class NodeTargets:
+    """Nodes of one type: those of a split, unless ids are given."""
+
+    def __init__(self, graph: Graph, options: SeedOptions, sampling: SamplingOptions) -> None:
+        self.node_type, self.ids = _find_seeds(graph, options)
+        self._options, self._sampling = options, sampling
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """The batches of an epoch."""
+        options, sampling = self._options, self._sampling
+        return batches(
+            {self.node_type: self.ids}, sampling.batch_size, epoch,
+            seed=sampling.seed, drop_last=options.drop_last, shuffle=options.shuffle,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"{self.node_type!r}: {format_count(len(self))} seeds"
+
+
+class LinkTargets:
+    """Links of one relation: all of its edges, unless pairs are given."""
+
+    def __init__(self, graph: Graph, options: SeedOptions, links: LinkOptions, sampling: SamplingOptions) -> None:
+        relation = graph.relation(links.relation)
+        self.node_type = relation[2]
+        num_nodes = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
+
+        def ids_of(node_type: str, originals: Ids) -> Ids:
+            return originals if graph.order is None else graph.old_to_new(node_type)[originals].astype(np.int64)
+
+        if links.pairs is None:
+            self.links = Links.of_csc(relation, *graph.csc(relation), num_nodes[0], ids_of)
+        else:
+            src, dst = _ends(links.pairs)
+            self.links = Links.of_ids(relation, src, dst, num_nodes, ids_of)
+        self._options, self._negatives, self._sampling = options, links.negatives, sampling
+
+    def __len__(self) -> int:
+        return self.links.count
+
+    def plan(self, epoch: int) -> LinkPlan:
+        """The batches of an epoch."""
+        options, sampling = self._options, self._sampling
+        return LinkPlan(
+            self.links, sampling.batch_size, epoch,
+            seed=sampling.seed, negatives=self._negatives, drop_last=options.drop_last, shuffle=options.shuffle,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"{':'.join(self.links.relation)}: {format_count(len(self))} links"
+
+
+def _find_seeds(graph: Graph, options: SeedOptions) -> tuple[str, Ids]:
+    """Node type and ids of the seeds; from the split unless ids are given."""
+    node_type, seeds = options.node_type, options.seeds
+    if seeds is not None:
+        if node_type is None and len(graph.node_types) != 1:
+            raise InputError(f"seeds: say which node_type they are; types: {', '.join(graph.node_types)}")
+        ids = np.asarray(seeds.numpy() if hasattr(seeds, "numpy") else seeds)
+        what = "seeds"
+    else:
+        split = options.split or "train"
+        if node_type is None:
+            owners = [known for known in graph.node_types if split in graph.splits(known)]
+            node_type = owners[0] if len(owners) == 1 else None
+        ids = graph.split(split, node_type)
+        what = f"split {split!r}"
+    node_type = node_type or graph.node_types[0]
+    if ids.size == 0:
+        raise InputError(f"{graph.path.parent}: {what} of node type {node_type!r} is empty; there is nothing to load")
+    return node_type, ids
+
+
+def _ends(pairs: Any) -> tuple[Ids, Ids]:
+    """Sources and destinations of pairs of any form that has two rows."""
+    array = np.asarray(pairs.detach().cpu().numpy() if hasattr(pairs, "detach") else pairs)
+    if array.ndim != 2 or array.shape[0] != 2 or array.dtype.kind not in "iu":
+        raise InputError(
+            f"links: expected whole numbers of shape (2, links), sources above destinations, found {array.dtype} of "
+            f"shape {array.shape}"
+        )
+    src, dst = np.ascontiguousarray(array, np.int64)
+    return src, dst

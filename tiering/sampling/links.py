@@ -1,0 +1,228 @@
+"""Link prediction: which links make which batch, pairs that are no links, and the nodes that both are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.errors import InputError
+from tiering.sampling.graph import Relation
+from tiering.sampling.plan import IdArray, epoch_order, positive_size
+
+Pairs = tuple[IdArray, IdArray]
+"""Sources and destinations."""
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """How pairs that are (most likely) no links are drawn beside those that are.
+
+    ``binary``: ends of their own, `amount` pairs for each link, rounded up for the batch; ``triplet``: `amount` other
+    destinations, a whole number, for the source of each link. Every node of the type is drawn with the same
+    probability, or in proportion to a weight. Nothing keeps a link from being drawn.
+    """
+
+    mode: str = "binary"
+    amount: float = 1.0
+    src_weight: npt.NDArray[Any] | None = None
+    """By original id, shape (nodes of the source type,): only of ``binary``."""
+    dst_weight: npt.NDArray[Any] | None = None
+    """By original id, shape (nodes of the destination type,)."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("binary", "triplet"):
+            raise InputError(f"negatives: expected mode binary or triplet, found {self.mode!r}")
+        if not self.amount > 0 or not math.isfinite(self.amount):
+            raise InputError(f"negatives: expected an amount of more than 0, found {self.amount!r}")
+        if self.mode == "triplet" and self.amount != int(self.amount):
+            raise InputError(f"negatives: triplets need a whole number for each link, found {self.amount!r}")
+
+    @property
+    def triplets(self) -> bool:
+        """Whether only destinations are drawn."""
+        return self.mode == "triplet"
+
+
+@dataclass(frozen=True)
+class LinkedNodes:
+    """What a batch of links is about, in places of `nodes`: the first nodes of the batch that is sampled for it."""
+
+    places: IdArray
+    """Shape (links,): place of each link in the list of links."""
+    nodes: dict[str, IdArray]
+    """Per node type: the ends of all pairs, unique, in order of appearance: sources of links, of negative pairs, then
+    destinations likewise."""
+    src: IdArray
+    """Places of the sources: of the links, then of negative pairs."""
+    dst: IdArray
+    """Places of the destinations likewise; with triplets of the links alone."""
+    dst_negative: IdArray | None
+    """Triplets: shape (links, amount), places of the other destinations."""
+
+
+class Links:
+    """Links of a relation that batches are made of.
+
+    Parameters
+    ----------
+    relation
+        The relation; its types are those of the ends.
+    count
+        Number of links.
+    pairs
+        Gives the ids of both ends of links by their places, 0 to count - 1.
+    num_nodes
+        Nodes of the source and of the destination type.
+    ids_of
+        Turns original ids of a type into ids of the graph, for negative pairs: those of a reordered graph are the
+        images of those of the original one.
+    """
+
+    def __init__(
+        self,
+        relation: Relation,
+        count: int,
+        pairs: Callable[[IdArray], Pairs],
+        num_nodes: tuple[int, int],
+        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
+    ) -> None:
+        if count < 1:
+            raise InputError(f"links of {':'.join(relation)}: expected at least 1, found {count}")
+        self.relation, self.count, self.pairs, self.num_nodes, self.ids_of = relation, count, pairs, num_nodes, ids_of
+
+    @classmethod
+    def of_csc(
+        cls,
+        relation: Relation,
+        indptr: npt.NDArray[np.int64],
+        indices: npt.NDArray[Any],
+        num_src: int,
+        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
+    ) -> Links:
+        """All edges of a relation; the place of one is where it stands in `indices`."""
+
+        def pairs(places: IdArray) -> Pairs:
+            dst = np.searchsorted(indptr, places, side="right") - 1
+            return indices[places].astype(np.int64), dst.astype(np.int64)
+
+        return cls(relation, int(indices.size), pairs, (num_src, int(indptr.size) - 1), ids_of)
+
+    @classmethod
+    def of_ids(
+        cls,
+        relation: Relation,
+        src: IdArray,
+        dst: IdArray,
+        num_nodes: tuple[int, int],
+        ids_of: Callable[[str, IdArray], IdArray] = lambda node_type, ids: ids,
+    ) -> Links:
+        """Links between ids of the graph, in the order given."""
+        for ids, count, what in ((src, num_nodes[0], "source"), (dst, num_nodes[1], "destination")):
+            if ids.size and not 0 <= ids.min() <= ids.max() < count:
+                at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
+                raise InputError(f"links: {what} {at} is {ids[at]}; expected ids 0 .. {count - 1}")
+        return cls(relation, int(src.size), lambda places: (src[places], dst[places]), num_nodes, ids_of)
+
+
+class LinkPlan:
+    """The batches of links of one epoch; ``plan[b]`` gives the nodes that batch b is sampled from, by type.
+
+    Negative pairs of a batch are a pure function of the seed, the epoch and the batch. Cost: the order takes 8 bytes
+    per link.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        batch_size: int,
+        epoch: int,
+        *,
+        seed: int = 0,
+        negatives: Negatives | None = None,
+        drop_last: bool = False,
+        shuffle: bool = True,
+    ) -> None:
+        self.epoch = epoch
+        self._links, self._negatives, self._seed = links, negatives, seed
+        self._batch_size = size = positive_size(batch_size)
+        self._count = links.count // size if drop_last else -(-links.count // size)
+        if not self._count:
+            raise InputError(f"drop_last: {links.count} links make no batch of {size}; use a smaller batch size")
+        self._order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
+        self._sums = [None, None] if negatives is None else [
+            _running_sums(weight, count, what)
+            for weight, count, what in zip(
+                (negatives.src_weight, negatives.dst_weight), links.num_nodes, ("src_weight", "dst_weight"), strict=True
+            )
+        ]  # fmt: skip
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, batch: int) -> dict[str, IdArray]:
+        return self.linked_nodes(batch).nodes
+
+    def __iter__(self) -> Iterator[dict[str, IdArray]]:
+        return (self[batch] for batch in range(len(self)))
+
+    def linked_nodes(self, batch: int) -> LinkedNodes:
+        """What a batch is about."""
+        if not 0 <= batch < len(self):
+            raise IndexError(f"batch {batch} of {len(self)}")
+        size, negatives = self._batch_size, self._negatives
+        places = self._order[batch * size : (batch + 1) * size]
+        src, dst = self._links.pairs(places)
+        extra = 0 if negatives is None else math.ceil(places.size * negatives.amount)
+        bits = np.random.Philox(key=[self._seed, self.epoch], counter=[0, 0, 0, batch])
+        if negatives is not None and not negatives.triplets:
+            src = np.concatenate((src, self._draw(bits, extra, 0)))
+        all_dst = np.concatenate((dst, self._draw(bits, extra, 1)))
+        nodes, src, all_dst = _numbered(self._links.relation, src, all_dst)
+        if negatives is None or not negatives.triplets:
+            return LinkedNodes(places, nodes, src, all_dst, None)
+        return LinkedNodes(places, nodes, src, all_dst[: places.size], all_dst[places.size :].reshape(places.size, -1))
+
+    def _draw(self, bits: np.random.Philox, count: int, end: int) -> IdArray:
+        """Random nodes of a type (0: sources', 1: destinations'), as ids of the graph."""
+        uniform = (bits.random_raw(count).astype(np.uint64) >> np.uint64(11)) * 2.0**-53
+        sums, node_type = self._sums[end], self._links.relation[2 * end]
+        if sums is None:
+            ids = (uniform * self._links.num_nodes[end]).astype(np.int64)
+        else:  # a draw that rounds up to the sum itself would be beyond the last node
+            last = int(np.searchsorted(sums, sums[-1]))
+            ids = np.minimum(np.searchsorted(sums, uniform * sums[-1], side="right"), last).astype(np.int64)
+        return self._links.ids_of(node_type, ids)
+
+
+def _numbered(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str, IdArray], IdArray, IdArray]:
+    """Unique nodes by type in order of appearance, and both ends as places among them."""
+    if relation[0] == relation[2]:
+        nodes, places = _first_seen(np.concatenate((src, dst)))
+        return {relation[0]: nodes}, places[: src.size], places[src.size :]
+    (src_nodes, src), (dst_nodes, dst) = _first_seen(src), _first_seen(dst)
+    return {relation[0]: src_nodes, relation[2]: dst_nodes}, src, dst
+
+
+def _first_seen(ids: IdArray) -> tuple[IdArray, IdArray]:
+    """The different ids in order of appearance, and the place of each id among them."""
+    unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(unique.size, np.int64)
+    place[order] = np.arange(unique.size)
+    return unique[order], place[inverse.reshape(-1)]
+
+
+def _running_sums(weight: npt.NDArray[Any] | None, count: int, what: str) -> npt.NDArray[np.float64] | None:
+    if weight is None:
+        return None
+    weights = np.asarray(weight, np.float64)
+    if weights.shape != (count,):
+        raise InputError(f"negatives: {what}: expected one weight for each of {count} nodes, found {weights.shape}")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
+        raise InputError(f"negatives: {what}: expected weights of 0 or more, finite and not all 0")
+    return np.cumsum(weights)
