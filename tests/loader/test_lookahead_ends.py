@@ -262,7 +262,7 @@ def test_damage_met_ahead_of_its_batch(layout, options, engine):
 @pytest.mark.parametrize("failing", [0, 1, 7, 14])
 def test_a_sampler_that_fails(one_loader, layout, options, failing, monkeypatch):
     """The error comes in the place of its batch, though it was met ahead of it."""
-    plain = one_loader.sampler.sample
+    plain = one_loader.node_sampler.sample
     list(one_loader.epoch(0))
 
     def sample(seeds: Any, *, epoch: int, batch: int) -> Any:
@@ -272,7 +272,7 @@ def test_a_sampler_that_fails(one_loader, layout, options, failing, monkeypatch)
 
     found: list[np.ndarray] = []
     with nothing_left(one_loader), monkeypatch.context() as patch:
-        patch.setattr(one_loader.sampler, "sample", sample)
+        patch.setattr(one_loader.node_sampler, "sample", sample)
         with pytest.raises(StageError, match=f"epoch 1, batch {failing}: sampling failed: LookupError") as caught:
             found.extend(batch.x.numpy().copy() for batch in one_loader.epoch(1))
         assert isinstance(caught.value.__cause__, LookupError)

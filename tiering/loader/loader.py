@@ -87,8 +87,8 @@ class Loader:
         """What batches are made for."""
         self.rank = find_rank(options.seeds.rank, options.seeds.world_size)
         """This process among those that train together."""
-        self.sampling, self.sampler = options.sampling, make_sampler(graph, options.sampling)
-        """How batches are sampled, and what samples them."""
+        self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
+        """How batches are sampled, and what samples them. (Lightning takes who has a `sampler` for torch's loader.)"""
         self._edge_positions = bool(
             options.pipeline.edge_positions or (adapter_for is not None and adapter_for.edge_positions)
         )
@@ -132,7 +132,7 @@ class Loader:
     @property
     def relations(self) -> list[Relation]:
         """Relations of the edges in a batch: the graph's own; with random walks, one per metapath."""
-        return list(self.sampler.edge_relations)
+        return list(self.node_sampler.edge_relations)
 
     def __len__(self) -> int:
         """Batches per epoch, of this process."""
@@ -237,7 +237,7 @@ class Loader:
         else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
             mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
         assert self._first_plan is not None
-        sample = self.sampler.sample(self._first_plan[0], epoch=0, batch=0, positions=self._edge_positions)
+        sample = self.node_sampler.sample(self._first_plan[0], epoch=0, batch=0, positions=self._edge_positions)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
         outputs = 0 if on_gpu else (int(pipeline.prefetch) + 2) * int(1.25 * batch_bytes)
         work = outputs + (2 * workers + 2) * 4 * sample.nbytes
@@ -270,7 +270,7 @@ class Loader:
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""
-        where, pipeline, sampler = self.options.device, self.options.pipeline, self.sampler
+        where, pipeline, sampler = self.options.device, self.options.pipeline, self.node_sampler
         by_gpu = where.index is not None and isinstance(sampler, NeighborSampler)
         if pipeline.sample_on == "gpu" and not by_gpu:
             what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
@@ -286,16 +286,16 @@ class Loader:
         """Who makes the batches: the host, or a GPU."""
         where, pipeline, make = self.options.device, self.options.pipeline, self._adapter_for
         device = None if where.index is None else gpu_device.open_device(where.index)
-        adapter = None if make is None else make(self.layout.artifact.graph, self.sampler, self.targets, device)
+        adapter = None if make is None else make(self.layout.artifact.graph, self.node_sampler, self.targets, device)
         common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
         if device is None:
-            return HostBatches(self.sampler, *common, pipeline.in_order, self._edge_positions, adapter)
-        return GpuBatches(device, self._gpu_sampler or self.sampler, *common, self._edge_positions, adapter)
+            return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter)
+        return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter)
 
     def __repr__(self) -> str:
         return (
             f"<Loader {self.targets!r}, {len(self)} batches of {self.batch_size}, sampler {self.sampling.sampler}, "
-            f"fanouts {self.sampler.fanouts}, frontier {self.sampler.frontier}>"
+            f"fanouts {self.node_sampler.fanouts}, frontier {self.node_sampler.frontier}>"
         )
 
 

@@ -1,0 +1,54 @@
+"""GraphSAGE of PyG on several processes that share the tiers in host memory.
+
+torchrun --nproc-per-node 2 examples/ddp_graphsage.py LAYOUT [--features memory] [--device cuda] [--epochs N]
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch_geometric.nn import GraphSAGE
+
+import tiering
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("layout")
+parser.add_argument("--features", default="tiers", help="tiers, or memory: all rows are read into memory first")
+parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+parser.add_argument("--epochs", type=int, default=3)
+
+if __name__ == "__main__":
+    options = parser.parse_args()
+    cuda = options.device == "cuda"
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu"
+    dist.init_process_group("nccl" if cuda else "gloo")
+    torch.manual_seed(0)
+    with tiering.open(options.layout) as layout:
+        common = {"num_neighbors": [10, 10], "device": device, "features": options.features}
+        train = layout.pyg_loader("train", batch_size=256, **common)  # this rank's share of every epoch
+        test = layout.pyg_loader("test", batch_size=256, drop_last=True, **common)
+        model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(device)
+        model = DistributedDataParallel(model)
+        optimiser = torch.optim.Adam(model.parameters(), 0.005)
+        for epoch in range(options.epochs):
+            for batch in train:
+                out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
+                loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            dist.all_reduce(mean := loss.detach() / dist.get_world_size())
+            if dist.get_rank() == 0:
+                print(f"epoch {epoch}: last loss {mean.item():.6f}", flush=True)
+        right = torch.zeros(2, device=device)
+        with torch.no_grad():
+            for batch in test:
+                hit = (model.module(batch.x.float(), batch.edge_index).argmax(-1) == batch.y)[: batch.batch_size]
+                right += torch.tensor([hit.sum(), len(hit)], device=device)
+        dist.all_reduce(right)
+        if dist.get_rank() == 0:
+            print(f"test accuracy {(right[0] / right[1]).item():.4f}")
+    dist.destroy_process_group()

@@ -1,0 +1,84 @@
+"""The examples, as users run them: from tiers they learn what they learn from memory, to the last digit."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiering
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+pytest.importorskip("torch_geometric")
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory) -> dict[str, Path]:
+    """A layout of one node type and one of four, with rows in every tier."""
+    made = {}
+    for name, hetero in (("one", False), ("four", True)):
+        folder = tmp_path_factory.mktemp(name)
+        sizes = {"nodes": 6_000, "edges": 60_000, "dim": 32, "classes": 4}
+        tiering.generate_dataset(folder / "data", **sizes, hetero=hetero)
+        graph = tiering.import_graph(folder / "data", out=folder / "graph")
+        scores = tiering.score_graph(graph, out=folder / "scores", fanouts=[10, 10], batch_size=512)
+        ordered = tiering.reorder_graph(graph, scores, out=folder / "reordered")
+        tiers = {"gpu": "10%", "peer": "2x10%", "cpu": "20%", "ssd": [folder / "ssd"]}
+        made[name] = tiering.write_layout(ordered, out=folder / "layout", **tiers).path
+    return made
+
+
+def printed(capsys, monkeypatch, example: str, *arguments: object) -> list[str]:
+    """What an example prints, run in this process."""
+    monkeypatch.setattr(sys, "argv", [example, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+    return [line for line in capsys.readouterr().out.splitlines() if re.match("epoch|test acc|area", line)]
+
+
+def last_figure(lines: list[str]) -> float:
+    return float(re.fullmatch(r".* ([\d.]+)", lines[-1]).group(1))
+
+
+@pytest.mark.parametrize(
+    ("example", "graph", "epochs", "least"),
+    [
+        ("pyg_graphsage.py", "one", 4, 0.6),
+        ("pyg_hgt.py", "four", 4, 0.3),
+        ("dgl_graphsage.py", "one", 4, 0.5),
+        ("dgl_rgcn.py", "four", 4, 0.5),
+        ("link_prediction.py", "one", 2, 0.55),
+        ("lightning_graphsage.py", "one", 4, 0.6),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # Lightning's
+def test_same_accuracy_as_in_memory(layouts, capsys, monkeypatch, example, graph, epochs, least):
+    if example.startswith("dgl"):
+        pytest.importorskip("dgl")
+    if example.startswith("lightning"):
+        pytest.importorskip("lightning")
+    assert len((EXAMPLES / example).read_text().splitlines()) < 60
+    common = (layouts[graph], "--epochs", epochs, *(("--links", 3000) if example.startswith("link") else ()))
+    tiers = printed(capsys, monkeypatch, example, *common)
+    assert tiers == printed(capsys, monkeypatch, example, *common, "--features", "memory")
+    assert least < last_figure(tiers) <= 1
+
+
+@pytest.mark.slow
+def test_several_processes(layouts):
+    example = EXAMPLES / "ddp_graphsage.py"
+    assert len(example.read_text().splitlines()) < 60
+
+    both = Path(__file__).parent / "support" / "run_with_both.py"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, str(both), str(example), str(layouts["one"]), "--epochs", "2"],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6 and lines[:3] == lines[3:]
+    assert 0.5 < last_figure(lines) <= 1
