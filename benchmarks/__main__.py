@@ -44,6 +44,7 @@ REPORTS = {
     "stages": ("against", "stages and kernels beside another checkout's, or beside --no-verify"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, beside memory maps"),
+    "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, beside the frameworks' own"),
     "lookahead": ("lookahead", "reading ahead beside every simulated policy; writes docs/internals/lookahead.md"),
     "scores": ("score_tables", "hit rates of every score; writes docs/scores.md"),
 }

@@ -15,6 +15,7 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.loader.gpu.device import Device
+from tiering.loader.tensors import as_int64, has_bit
 
 if TYPE_CHECKING:
     import torch
@@ -76,9 +77,7 @@ class NodeAttributes:
 
     def original_ids(self, ranks: torch.Tensor) -> torch.Tensor:
         """Ids of the source, int64."""
-        import torch
-
-        return ranks if self._original is None else self._original(ranks).to(torch.int64)
+        return ranks if self._original is None else as_int64(self._original(ranks))
 
     def labels(self, ranks: torch.Tensor) -> torch.Tensor | None:
         """Classes, int64, -1 for none; ``None`` if the type has no labels."""
@@ -89,7 +88,7 @@ class NodeAttributes:
         if self._flags is None:
             return {}
         flags = self._flags(ranks)
-        return {split: (flags & (1 << k)) != 0 for k, split in enumerate(self._splits)}
+        return {split: has_bit(flags, k) for k, split in enumerate(self._splits)}
 
 
 class EdgeAttributes:

@@ -20,6 +20,7 @@ from tiering.loader.options import Gatherable
 from tiering.loader.output_pool import OutputPool
 from tiering.loader.sampled_ahead import AnySampled, SampledAhead
 from tiering.loader.targets import Plan, Targets
+from tiering.loader.tensors import joined
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch, Sampler
 
 if TYPE_CHECKING:
@@ -181,11 +182,7 @@ class AdapterFor(Protocol):
 
 def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, torch.Tensor]:
     """Tensors of some hops by relation, one after the other along their last axis."""
-    import torch
-
-    if len(hops) <= 1:
-        return dict(*hops)
-    return {relation: torch.cat([hop[relation] for hop in hops], dim=-1) for relation in hops[0]}
+    return {relation: joined([hop[relation] for hop in hops], -1) for relation in hops[0]} if hops else {}
 
 
 def sampled_batch(

@@ -15,6 +15,7 @@ from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
 from tiering.loader.batches import Batch
 from tiering.loader.gpu.device import Device
 from tiering.loader.targets import LinkTargets, Targets
+from tiering.loader.tensors import joined
 from tiering.sampling import Sampler
 
 if TYPE_CHECKING:
@@ -103,13 +104,13 @@ class PygAdapter:
 
     def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
         edges = [hop[relation] for hop in batch.hops]
-        store.edge_index = torch.cat(edges, dim=1)
+        store.edge_index = joined(edges, 1)
         store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
         if batch.weights and relation in batch.weights[0]:
-            store.edge_weight = torch.cat([hop[relation] for hop in batch.weights])
+            store.edge_weight = joined([hop[relation] for hop in batch.weights])
         attributes = self._edges[relation]
         if attributes is not None:
-            positions = torch.cat([hop[relation] for hop in batch.positions])
+            positions = joined([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
                 store[_NAMES.get(name, name)] = values
 
