@@ -125,7 +125,7 @@ class GpuRows(FeatureRows):
         import torch
 
         dtype: torch.dtype = getattr(torch, self.dtype)
-        wanted = self._ids_on_device(ids)
+        wanted = self.ids_on_device(ids)
         if out is None:
             try:
                 out = self.device.empty((len(wanted), self.dim), dtype)
@@ -260,7 +260,8 @@ class GpuRows(FeatureRows):
             self._requests = _SsdRequests(*pinned(room, np.int64, self._where), *pinned(room, np.int64, self._where))
         return self._requests
 
-    def _ids_on_device(self, ids: Any) -> torch.Tensor:
+    def ids_on_device(self, ids: Any) -> torch.Tensor:
+        """Ids, from wherever they are, as int64 on this table's GPU."""
         import torch
 
         if self.device.has(ids) and ids.dtype in (torch.int32, torch.int64) and ids.dim() == 1:
