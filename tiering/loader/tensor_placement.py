@@ -123,9 +123,17 @@ def parse_order(order: Any, num_rows: int) -> npt.NDArray[np.float64] | None:
     if order is None:
         return None
     if isinstance(order, Scores):
+        if len(order.node_types) != 1:
+            raise InputError(
+                f"order: expected scores of one node type, found {', '.join(order.node_types)}; pass "
+                "scores.values(TYPE)"
+            )
         order = order.values()
     try:
-        values = np.asarray(order.detach().cpu().numpy() if hasattr(order, "detach") else order)
+        if hasattr(order, "detach"):
+            order = order.detach().cpu()
+            order = (order.double() if order.is_floating_point() else order).numpy()
+        values = np.asarray(order)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"order: expected a score for each row, found {type(order).__name__} ({error})") from None
     if values.dtype.kind not in "fiub":
