@@ -74,7 +74,7 @@ class TieredTensor:
         wanted = store.ids(ids)
         if out is not None:
             self._check_out(store, out, len(wanted))
-        places = self._places(store, wanted, checked or self.device.type == "cpu")
+        places = self._places(store, wanted, checked or isinstance(store, HostStore))
         if out is not None:
             store.take(places, _as_bytes(out, store.tensor.row_bytes))
             return out
