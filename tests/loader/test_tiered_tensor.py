@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -349,6 +350,16 @@ def test_without_a_gpu_rows_are_in_host_memory(caplog):
     tiered = tiering.tiered(torch.zeros(5, 2), gpu="50%", peer=8)
     assert tiered.device == torch.device("cpu")
     assert tiered.placement()["gpu"]["rows"] == 0
+
+
+@forks
+def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (EXAMPLES.parents[1] / "docs" / "tiered-tensor.md").read_text()
+    names: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
+        exec(compile(code, "tiered-tensor.md", "exec"), names)  # noqa: S102 - our own page
+    assert "256 rows in host memory; 9,744 rows in" in capsys.readouterr().out
 
 
 def test_tiering_alone_does_not_load_torch():
