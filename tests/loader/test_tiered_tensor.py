@@ -269,6 +269,7 @@ def test_ids_that_are_no_ids(ids):
     ("tensor", "message"),
     [
         ([[1.0]], "expected a torch tensor, NumPy array or memmap, found list"),
+        (np.ma.zeros((2, 2)), "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
         (torch.tensor(1.0), r"expected rows of at least one element, found shape \(\)"),
         (torch.zeros(3, 0), r"expected rows of at least one element, found shape \(3, 0\)"),
         (torch.zeros(6, 4)[:, :2], r"expected a contiguous one, found one of shape \(6, 2\) .* pass a contiguous copy"),

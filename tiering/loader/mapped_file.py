@@ -26,8 +26,8 @@ class MappedFile:
 
     @property
     def on_disk(self) -> bool:
-        """``False`` for shared memory, which is a file of the kernel's."""
-        return not str(self.path).startswith(("/memfd:", "/dev/"))
+        """``False`` for shared memory and huge pages, which are files of the kernel's."""
+        return not str(self.path).startswith(("/memfd:", "/dev/", "/SYSV", "/anon_hugepage"))
 
     def require_shared(self) -> None:
         """Raise `CapabilityError` unless the file holds what memory holds."""

@@ -41,7 +41,7 @@ class TensorInHand:
         if isinstance(given, torch.Tensor):
             _check_tensor(given)
             held, dtype, contiguous = given.detach(), given.dtype, given.is_contiguous()
-        elif isinstance(given, np.ndarray):
+        elif isinstance(given, np.ndarray) and not isinstance(given, np.ma.MaskedArray):
             held, dtype, contiguous = given, _torch_dtype(given.dtype), given.flags.c_contiguous
         else:
             raise InputError(f"tensor: expected a torch tensor, NumPy array or memmap, found {type(given).__name__}")

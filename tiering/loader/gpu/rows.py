@@ -261,7 +261,8 @@ class GpuRows(FeatureRows):
         return self._requests
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
-        """Ids, from wherever they are, as int64 on this table's GPU."""
+        """Ids, from wherever they are, as int64 on this table's GPU; `CapabilityError` in a forked child."""
+        check_process(self._process)
         import torch
 
         if self.device.has(ids) and ids.dtype in (torch.int32, torch.int64) and ids.dim() == 1:
