@@ -8,6 +8,8 @@ function, which takes what the command takes (artifacts opened or by path) and r
     tiering.evaluate_scores(graph, [scores], fanouts=[10, 10]).hit_rates
     reordered = tiering.reorder_graph(graph, scores, out="reordered")
     layout = tiering.write_layout(reordered, out="layout", gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"])
+
+``tiering.tiered(tensor, gpu="2GiB", order=scores)`` needs none of these: it makes tiers from a tensor in hand.
 """
 
 from __future__ import annotations
@@ -40,12 +42,14 @@ __all__ = [
     "reorder_graph",
     "run_chain",
     "score_graph",
+    "tiered",
     "transpose_graph",
     "write_layout",
 ]
 
 if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
+    from tiering.loader.tiered_tensor import tiered
     from tiering.pipeline import (
         evaluate_scores,
         generate_dataset,
@@ -59,7 +63,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """The functions of the commands, loaded when the first is asked for: ``import tiering`` alone takes no time."""
+    """The public functions, loaded when the first is asked for: ``import tiering`` alone takes no time."""
+    if name == "tiered":
+        return importlib.import_module("tiering.loader.tiered_tensor").tiered
     if name in __all__:
         return getattr(importlib.import_module("tiering.pipeline"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,6 +107,17 @@ def test_id_dtypes(kit, build, make):
     np.testing.assert_array_equal(layout.features().gather(ids).numpy(), rows[[5, 200, 7]])
 
 
+def test_indexing_gathers(kit, build):
+    layout, rows = bytes_layout(kit, build, 512)
+    for features in (layout.features(), MemoryFeatures.load(layout.features())):
+        np.testing.assert_array_equal(features[[5, 200, 5]].numpy(), rows[[5, 200, 5]])
+        for wrong in (5, slice(0, 2)):
+            with pytest.raises(InputError, match="ids: expected one dimension"):
+                features[wrong]
+        with pytest.raises(TypeError, match="not iterable"):
+            iter(features)
+
+
 def test_strided_ids(kit, build):
     layout, rows = bytes_layout(kit, build, 512)
     ids = np.arange(0, 200)[::3]

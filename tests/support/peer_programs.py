@@ -142,3 +142,31 @@ def sample(
     )
     group.leave("done")
     line.send({"same": same, "cached": {":".join(r): n for r, n in cached.items()}})
+
+
+def gather_tensor(
+    line: Any, simulator: Any, path: str, folder: str, rank: int, size: int, peers: str, seeds: list[int]
+) -> None:
+    """Gather all rows of a tiered tensor over `path`, say where they were and what is left afterwards.
+
+    `peers`: ``store``, or ``off``. `seeds`: of the scores that each rank gives.
+    """
+    import tiering
+
+    table = np.load(path, mmap_mode="r")
+    if folder.endswith("in-memory"):
+        table = table.copy()
+    scores = np.random.default_rng(seeds[rank]).random(len(table))
+    group = meet(folder, rank, size) if peers == "store" else "off"
+    try:
+        tiered = tiering.tiered(
+            table, gpu="10%", peer="15%", cpu="20%", order=scores, device=f"cuda:{rank}", peers=group
+        )
+    except tiering.errors.TieringError as error:
+        line.send(f"{type(error).__name__}: {error}")
+        return
+    rows = tiered[np.arange(len(table))]
+    placed = tiered.placement()
+    tiered.close()  # waits for the GPU
+    live = {kind: simulator.live(kind) for kind in ("allocations", "ipc", "registered")}
+    line.send({"rows": rows.numpy(), "placed": placed, "live": live})

@@ -2,7 +2,8 @@
 
 Where to look, from below: `ssd` (how the ssd tier is read), `resident` (tiers in memory), `gather` (rows by rank),
 `batches` (what a loader makes, and who), `background` (stages ahead of training), `loader`; `layout` on top is what
-``tiering.open`` returns for a layout; `gpu`: the same on a GPU; `ranks`: several processes that train together.
+``tiering.open`` returns for a layout; `tiered_tensor`: tiers of a tensor in hand, without files; `gpu`: the same on a
+GPU; `ranks`: several processes that train together.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tiering.loader.gather import MemoryFeatures, TieredFeatures
 from tiering.loader.layout import TieredLayout, open_layout
 from tiering.loader.loader import Loader
 from tiering.loader.ranks.peers import PeerGroup
+from tiering.loader.tiered_tensor import TieredTensor
 
 __all__ = [
     "Batch",
@@ -24,5 +26,6 @@ __all__ = [
     "TierCounters",
     "TieredFeatures",
     "TieredLayout",
+    "TieredTensor",
     "open_layout",
 ]

@@ -95,6 +95,16 @@ class FeatureRows:
         """Begin counting again at zero."""
         self.counters.reset()
 
+    def gather(self, ids: Any, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Rows of `ids`, in request order."""
+        raise NotImplementedError
+
+    def __getitem__(self, ids: Any) -> torch.Tensor:
+        """``rows[ids]`` is ``rows.gather(ids)``."""
+        return self.gather(ids)
+
+    __iter__ = None  # it would gather row by row
+
     def close(self) -> None:
         """Give memory and descriptors back. Gathers that are under way end first; later ones raise."""
         self._closed, self.reader = True, None

@@ -36,6 +36,13 @@ def test_rows_of_all_tiers(gpu, kit, build, row_bytes, tiers):
         assert (features.counters.ssd_reads > 0) == (sum(tiers) < 700)
 
 
+def test_indexing_gathers(gpu, kit, build):
+    layout, rows = table_of(kit, build, 64, (100, 100, 100))
+    with layout.features(device="cuda") as features:
+        for ids in ([5, 650, 5], torch.tensor([5, 650, 5], dtype=torch.int32)):
+            np.testing.assert_array_equal(features[ids].numpy(), rows[[5, 650, 5]])
+
+
 def test_ids_out_of_range(gpu, kit, build):
     layout, rows = table_of(kit, build, 64, (100, 100, 100))
     with layout.features(device="cuda") as features:

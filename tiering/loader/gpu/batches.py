@@ -22,7 +22,8 @@ from tiering.loader.background import Stage
 from tiering.loader.batches import Adapter, Batch, about_targets, sampled_batch, sampling_stage
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
-from tiering.loader.gpu.gather import GpuFeatures, SlotRows
+from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tiering import cuda
 from tiering.errors import DeviceError
-from tiering.loader.gpu.device import Device, device_file
+from tiering.loader.gpu.device import Device
 from tiering.loader.process import warn_once
 from tiering.loader.ranks.peers import PeerGroup
 
 
 def share_memory(
-    group: PeerGroup, topic: str, path: Path, nbytes: int, device: Device, what: str
+    group: PeerGroup, topic: str, own: cuda.DeviceMemory | None, device: Device, what: str
 ) -> list[cuda.DeviceMemory | cuda.PeerMemory | None]:
-    """Fill this process's share, and open those of the others.
+    """Give this process's share, made with ``shared=True``, to the others, and open theirs.
 
     By rank: memory that this process's GPU reads; ``None`` where a share is empty or cannot be reached.
     """
-    own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True) if nbytes else None
     with cuda.device_errors(what):
         handle = own.share().hex() if own is not None else ""
     handles = group.exchange(topic, handle)

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.errors import InputError, RefusedError
 from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.gpu.gather import GpuFeatures, SlotRows
+from tiering.loader.gpu.gather import GpuFeatures
+from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.lookahead import RowsAhead
 from tiering.loader.ssd_buffer import NO_SLOT
 

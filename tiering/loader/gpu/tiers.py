@@ -4,6 +4,7 @@ on their way there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,9 @@ from tiering.errors import InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
 from tiering.loader.gpu.peer_memory import share_memory
-from tiering.loader.options import ReadOptions
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import load_rows
-from tiering.loader.ssd import PageChecks, make_table, note_fallback
-from tiering.units import parse_threads
+from tiering.loader.ssd import note_fallback
 
 STAGING_BYTES = 32 * 1024 * 1024
 """Bytes of one of the two buffers of `StagedRows`: large enough that reads of a turn fill the queue of the SSDs many
@@ -80,7 +79,10 @@ def _load_peers(
                 f"or make the layout with --peer {group.size}xSIZE"
             )
         tiers.topic = group.numbered(f"{layout.digest[-16:]}-{entry.node_type}")
-        opened = share_memory(group, tiers.topic, paths[group.rank], shares[group.rank], device, what)
+        path, nbytes, own = paths[group.rank], shares[group.rank], None
+        if nbytes:
+            own = device_file(path, nbytes, device.index, f"{what}: peer tier", shared=True)
+        opened = share_memory(group, tiers.topic, own, device, what)
     else:
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
@@ -109,26 +111,26 @@ class StagedRows:
     """Copies rows of the ssd tier to their places in a result on the GPU; one gather at a time.
 
     The host reads into pinned memory, the GPU copies from there. Two buffers of `nbytes` (at least one row) in turn:
-    while the GPU copies one, the host reads into the other, so the slower of the two sets the pace.
+    while the GPU copies one, the host reads into the other, so the slower of the two sets the pace. The ssd tier of
+    `table` holds them; `refuse` is told of the first damaged page of a turn, below 0: none.
     """
 
     def __init__(
         self,
-        layout: Layout,
-        entry: TypeLayout,
-        reader: native.SsdReader,
+        table: native.TieredTable,
+        row_bytes: int,
         device: Device,
-        reading: ReadOptions,
+        threads: int,
         nbytes: int,
+        what: str,
+        refuse: Callable[[int], None] | None = None,
     ) -> None:
-        self._checks, self._entry = PageChecks(layout) if reading.verify else None, entry
-        self._rows, self._threads = max(1, nbytes // entry.row_bytes), parse_threads(reading.threads)
-        self._table = make_table(layout, entry, reader, self._checks)
-        what = f"{layout.path}: node type {entry.node_type!r}: buffers for rows of the ssd tier"
-        self._buffers = [pinned(self._rows * entry.row_bytes, np.uint8, what) for _ in range(2)]
+        self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
+        self._rows = max(1, nbytes // row_bytes)
+        self._buffers = [pinned(self._rows * row_bytes, np.uint8, what) for _ in range(2)]
         self._copied = [cuda.Event(device.index) for _ in range(2)]
         self._sources = [
-            cuda.RowTable(device.index, entry.row_bytes, [0, 0, self._rows, self._rows], 0, [], address)
+            cuda.RowTable(device.index, row_bytes, [0, 0, self._rows, self._rows], 0, [], address)
             for _, address in self._buffers
         ]
         self._turn = 0
@@ -146,11 +148,11 @@ class StagedRows:
             ids = np.ascontiguousarray(wanted[start : start + self._rows])
             turn, self._turn = self._turn, 1 - self._turn
             self._copied[turn].wait()  # an event that was never recorded is over
-            rows = self._buffers[turn][0][: ids.size * self._entry.row_bytes].reshape(ids.size, -1)
+            rows = self._buffers[turn][0][: ids.size * self._row_bytes].reshape(ids.size, -1)
             stats.append(self._table.gather(ids, rows, self._threads))
             note_fallback(stats[-1])
-            if self._checks is not None:
-                self._checks.refuse(stats[-1].bad_page, self._entry.node_type)
+            if self._refuse is not None:
+                self._refuse(stats[-1].bad_page)
             self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, max_sms=max_sms)
             self._copied[turn].record(stream)
         return stats

@@ -1,0 +1,214 @@
+"""The combined tensor over a tensor in hand, gathered by a GPU: rows as indexing the tensor gives them."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from child_process import in_child
+from peer_programs import gather_tensor, start
+from torch.distributed import HashStore
+
+import tiering
+from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.loader.ranks.peers import PeerGroup
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8]
+ROW_SHAPES = [(), (1,), (7,), (3, 50), (1030,)]
+SIZES = [
+    {},
+    {"gpu": "30%"},
+    {"peer": "30%"},
+    {"gpu": "10%", "peer": "20%", "cpu": "30%"},
+    {"gpu": "100%"},
+    {"cpu": 0},
+    {"gpu": "10%", "cpu": 0},
+]
+
+
+def source_of(path, shape, dtype, on_disk, seed=0):
+    """A tensor of random numbers, and the same to give: in memory, or mapped from a file."""
+    generator = torch.Generator().manual_seed(seed)
+    tensor = torch.randint(0, 200, shape, generator=generator).to(dtype)
+    if not on_disk:
+        return tensor, tensor.clone()
+    path.write_bytes(b"12345678" + tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    mapped = np.memmap(path, np.uint8, "r+", 8, (tensor.numel() * tensor.element_size(),))
+    return tensor, torch.from_numpy(mapped).view(dtype).view(shape)
+
+
+def rows_of(tiered, ids):
+    """Rows, once the GPU has written them."""
+    rows = tiered[ids]
+    tiered._store.rows._done.wait()
+    return rows
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+@pytest.mark.parametrize("ordered", [False, True], ids=["first", "ordered"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_rows_are_those_of_the_tensor(gpu, tmp_path, on_disk, ordered, sizes):
+    random = np.random.default_rng(0)
+    free = gpu.live("bytes")
+    for dtype, row_shape in zip(DTYPES, ROW_SHAPES, strict=True):
+        tensor, given = source_of(tmp_path / str(dtype), (200, *row_shape), dtype, on_disk)
+        order = random.integers(0, 50, 200) if ordered else None
+        with tiering.tiered(given, order=order, device="cuda", threads=2, **sizes) as tiered:
+            assert (tiered.shape, tiered.dtype, len(tiered)) == (tensor.shape, tensor.dtype, 200)
+            for count, kind in ((0, np.int64), (1, np.int32), (900, np.int64)):
+                ids = random.integers(0, 200, count).astype(kind)
+                for wanted in (ids, torch.from_numpy(ids)):
+                    assert torch.equal(rows_of(tiered, wanted), tensor[torch.from_numpy(ids).long()])
+            out = torch.empty((3, *row_shape), dtype=dtype)
+            assert tiered.gather([5, 5, 7], out=out) is out
+            rows_of(tiered, [0])  # waits for the gather before, too
+            assert torch.equal(out, tensor[[5, 5, 7]])
+            served = {tier: count.rows for tier, count in tiered.counters.tiers.items()}
+            placed = tiered.placement()
+            assert {tier for tier in served if served[tier]} == {tier for tier in placed if placed[tier]["rows"]}
+            assert sum(place["rows"] for place in placed.values()) == 200
+            assert gpu.live("bytes") - free >= placed["gpu"]["bytes"] + placed["peer"]["bytes"]
+        del tiered
+        assert gpu.live("bytes") == free, "memory of the GPU was given back"
+        assert gpu.live("registered") == 0, "host memory was unlocked"
+
+
+def test_no_rows(gpu):
+    tiered = tiering.tiered(torch.zeros(0, 4), gpu="50%", order=[], device="cuda")
+    assert tiered[[]].shape == (0, 4)
+    assert repr(tiered) == "<TieredTensor (0, 4) torch.float32 on cpu: no rows>"  # torch's name of the simulated GPU
+
+
+def test_the_hottest_rows_lie_on_the_gpu(gpu):
+    tensor = torch.arange(400.0).view(100, 4)
+    order = np.zeros(100)
+    order[[90, 3, 50, 4, 60]] = [9, 8, 7, 6, 5]
+    tiered = tiering.tiered(tensor, gpu=2 * 16, peer=3 * 16, order=order, device="cuda")
+    tiered[[90, 3]]
+    assert tiered.counters.tiers["gpu"].rows == 2
+    tiered[[50, 4, 60]]
+    assert tiered.counters.tiers["peer"].rows == 3
+    tiered[[0, 1]]
+    assert tiered.counters.tiers["cpu"].rows == 2
+    assert [place["where"] for place in tiered.placement().values()] == [
+        "cuda:0", "GPU of peer 0", "pinned host memory", "empty",
+    ]  # fmt: skip
+    tiered.close()
+
+
+def test_a_tensor_in_memory_is_locked_once_and_not_copied(gpu):
+    tensor = torch.arange(400.0).view(100, 4)
+    before = gpu.live("host")
+    first, second = (tiering.tiered(tensor, gpu="50%", order=np.arange(100), device="cuda") for _ in range(2))
+    assert gpu.live("registered") == 1
+    assert torch.equal(rows_of(first, [3, 99]), tensor[[3, 99]])
+    first.close()
+    del first
+    assert gpu.live("registered") == 1
+    assert torch.equal(rows_of(second, [3, 99]), tensor[[3, 99]])
+    second.close()
+    assert (gpu.live("registered"), gpu.live("host") - before < 20) == (0, True)
+
+
+def test_ids_out_of_range(gpu):
+    tensor = torch.arange(400.0).view(100, 4)
+    for order in (None, np.arange(100)):
+        with tiering.tiered(tensor, gpu="20%", order=order, device="cuda") as tiered:
+            out = torch.full((4, 4), -1.0)
+            for bad in (-1, 100, 2**40):
+                with pytest.raises(InputError, match=rf"tiered tensor: ids\[2\] is {bad}, outside 0..99"):
+                    tiered.gather(np.array([1, 2, bad, 3]), out=out)
+            tiered.gather(np.array([5, -1, 100, 99]), out=out, checked=False)
+            tiered.close()  # waits
+            assert torch.equal(out[[0, 3]], tensor[[5, 99]])
+            assert (out[1:3] == -1).all()
+
+
+def test_too_little_memory_leaves_nothing(gpu):
+    tensor = torch.zeros(1000, 1024)
+    free = gpu.live("bytes")
+    gpu.set_memory(free + (2 << 20) - 1)
+    with pytest.raises(
+        BudgetError, match=r"tiered tensor: gpu: memory of the GPU: .*: 2 MiB wanted; 2 MiB are free; give"
+    ):
+        tiering.tiered(tensor, gpu="2MiB", device="cuda")
+    assert gpu.live("bytes") == free
+    gpu.set_memory(1 << 30)
+    gpu.set_registrable(4096)
+    with pytest.raises(BudgetError, match=r"page-locking the rows that are not copied: page-locking host memory"):
+        tiering.tiered(tensor, gpu="2MiB", device="cuda")
+    assert gpu.live("bytes") == free
+
+
+def test_a_tensor_that_torch_moves_is_not_read_where_it_was(gpu):
+    tensor = torch.zeros(100, 4)
+    with tiering.tiered(tensor, gpu="20%", device="cuda") as tiered:
+        tensor.share_memory_()
+        with pytest.raises(InputError, match=r"torch has moved the tensor to other memory .* share it first"):
+            tiered[[1]]
+
+
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_other_processes(gpu):
+    tiered = tiering.tiered(torch.zeros(100, 4), gpu="20%", device="cuda")
+    with pytest.raises(CapabilityError, match="lies in the memory of one process and cannot be pickled; pickle the"):
+        pickle.dumps(tiered)
+
+    def use() -> bool:
+        for call in (lambda: tiered[[1]], tiered.close):
+            with pytest.raises(CapabilityError, match="a GPU cannot be used in a forked child"):
+                call()
+        return True
+
+    assert in_child(use)
+    tiered.close()
+
+
+@pytest.mark.parametrize("option", [{"max_sms": -1}, {"device": "cuda:7"}, {"peers": "on"}])
+def test_bad_options(gpu, option):
+    with pytest.raises((InputError, CapabilityError), match=r"max_sms|no such GPU|peers: expected"):
+        tiering.tiered(torch.zeros(100, 4), **{"device": "cuda", **option})
+
+
+def test_one_process_in_a_group(gpu, tmp_path):
+    """Exchanges with itself; a copy for the group."""
+    tensor, given = source_of(tmp_path / "table", (200, 8), torch.float32, on_disk=True)
+    sizes = {"gpu": "10%", "peer": "20%", "cpu": "30%"}
+    tiered = tiering.tiered(given, **sizes, order=np.arange(200), device="cuda", peers=PeerGroup(0, 1, HashStore()))
+    assert torch.equal(rows_of(tiered, np.arange(200)), tensor)
+    assert [place["rows"] for place in tiered.placement().values()] == [20, 40, 60, 80]
+    tiered.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["in-memory", "on-disk"])
+@pytest.mark.parametrize(("reach", "peers"), [("on", "store"), ("off", "store"), ("on", "off")])
+def test_peers_read_each_others_rows(gpu, tmp_path, source, reach, peers):
+    table = np.random.default_rng(0).random((400, 24)).astype(np.float32)
+    np.save(tmp_path / "table.npy", table)
+    (folder := tmp_path / source).mkdir()
+    environment = {"TIERING_SIMULATED_DEVICES": "3", "TIERING_SIMULATED_PEERS": reach}
+    arguments = (str(tmp_path / "table.npy"), str(folder))
+    ranks = [start(gather_tensor, *arguments, rank, 3, peers, [5] * 3, environment=environment) for rank in range(3)]
+    for rank, process in enumerate(ranks):
+        answer = process.receive()
+        np.testing.assert_array_equal(answer["rows"], table)
+        assert answer["live"] == {"allocations": 0, "ipc": 0, "registered": 0}
+        left = [80, 100] if source == "on-disk" else [180, 0]
+        assert [place["rows"] for place in answer["placed"].values()] == [40, 180, *left]
+        places = [f"GPU of peer {peer}" if reach == "on" or peer == rank else "host memory" for peer in range(3)]
+        assert answer["placed"]["peer"]["where"] == ", ".join(places)
+    assert [process.end() for process in ranks] == [0, 0, 0]
+
+
+@pytest.mark.slow
+def test_peers_that_give_different_orders_are_refused(gpu, tmp_path):
+    np.save(tmp_path / "table.npy", np.zeros((100, 4)))
+    environment = {"TIERING_SIMULATED_DEVICES": "2"}
+    arguments = (str(tmp_path / "table.npy"), str(tmp_path))
+    ranks = [start(gather_tensor, *arguments, rank, 2, "store", [1, 2], environment=environment) for rank in range(2)]
+    for process in ranks:
+        assert "expected the same tensor, sizes and order from all peers, found different" in process.receive()
+        process.end()

@@ -1,0 +1,368 @@
+"""The combined tensor over a tensor in hand, in host memory: rows as indexing the tensor gives them."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+import tiering
+from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError
+from tiering.loader import tensor_store
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
+
+from child_process import in_child
+from tensor_workers import Rows, file_of_copies
+
+EXAMPLES = Path(__file__).parents[2] / "data_specs" / "examples"
+forks = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+
+
+def random_tensor(shape: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Random bytes as numbers; of floats only such that equal themselves."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(0, 200, shape, generator=generator)
+    return numbers.to(dtype)
+
+
+def map_file(tensor: torch.Tensor, path: Path, offset: int = 0) -> torch.Tensor:
+    """The tensor mapped from a file, which it begins `offset` bytes behind."""
+    nbytes = tensor.numel() * tensor.element_size()
+    path.write_bytes(b"x" * offset + tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    mapped = np.memmap(path, np.uint8, "r+", offset, (nbytes,))
+    return torch.from_numpy(mapped).view(tensor.dtype).view(tensor.shape)
+
+
+@st.composite
+def requests(draw: Any) -> tuple[torch.Tensor, Any, Any, float]:
+    rows = draw(st.integers(0, 40))
+    trailing = draw(st.lists(st.integers(1, 5), max_size=2))
+    tensor = random_tensor((rows, *trailing), draw(st.sampled_from(DTYPES)), draw(st.integers(0, 9)))
+    scores = draw(
+        st.none()
+        | st.lists(st.integers(-3, 3), min_size=rows, max_size=rows).map(lambda values: np.array(values, np.int32))
+        | st.lists(st.floats(allow_nan=False), min_size=rows, max_size=rows).map(np.array)
+    )
+    ids = np.array(draw(st.lists(st.integers(0, rows - 1), max_size=60)) if rows else [])
+    kind = draw(st.sampled_from([np.int32, np.int64, torch.int32, torch.int64]))
+    wanted = torch.tensor(ids, dtype=kind) if isinstance(kind, torch.dtype) else ids.astype(kind)
+    return tensor, scores, wanted, draw(st.sampled_from([0, 0.1, 0.5, 1]))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(request=requests(), on_disk=st.booleans(), offset=st.sampled_from([0, 3 * 16, 4096 + 16]))
+def test_rows_are_those_of_the_tensor(tmp_path, request, on_disk, offset):
+    tensor, scores, ids, share = request
+    expected = tensor[torch.as_tensor(ids).long()]
+    source = map_file(tensor, tmp_path / "table", offset) if on_disk and len(tensor) else tensor
+    size = int(share * len(tensor)) * (tensor[:1].numel() * tensor.element_size())
+    with tiering.tiered(source, cpu=size, order=scores, device="cpu", threads=2) as tiered:
+        assert (tiered.shape, tiered.dtype, len(tiered)) == (tensor.shape, tensor.dtype, len(tensor))
+        rows = tiered[ids]
+        assert (rows.shape, rows.dtype, rows.device) == (expected.shape, expected.dtype, torch.device("cpu"))
+        assert torch.equal(rows, expected)
+        out = torch.full_like(expected, 1)
+        assert tiered.gather(ids, out=out) is out
+        assert torch.equal(out, expected)
+        if source is not tensor:
+            assert tiered.placement()["cpu"]["rows"] == int(share * len(tensor))
+
+
+def test_the_hottest_rows_are_copied(tmp_path):
+    tensor = random_tensor((100, 4))
+    scores = np.zeros(100)
+    scores[[7, 90, 13]] = 5, 9, 5
+    mapped = map_file(tensor, tmp_path / "table")
+    tiered = tiering.tiered(mapped, cpu=5 * 16, order=torch.tensor(scores), device="cpu")
+    tiered[np.array([7, 90, 13, 0, 1])]  # ties are broken by row number
+    assert {tier: served.rows for tier, served in tiered.counters.tiers.items()}["cpu"] == 5
+    tiered[np.array([2, 99])]
+    assert {tier: served.rows for tier, served in tiered.counters.tiers.items()}["ssd"] == 2
+    first = tiering.tiered(mapped, cpu=5 * 16, device="cpu")
+    first[np.arange(100)]
+    assert first.counters.tiers["cpu"].rows == 5
+    assert first._store.table is None, "without an order there is no table"
+    text = (
+        f"<TieredTensor (100, 4) torch.float32 on cpu: 5 rows in host memory; 95 rows in {tmp_path / 'table'} (mapped)>"
+    )
+    assert repr(tiered) == repr(first) == text
+
+
+def test_a_tensor_in_memory_is_not_copied():
+    tensor = random_tensor((100, 4))
+    tiered = tiering.tiered(tensor, cpu="50%", order=np.arange(100), device="cpu")
+    assert tiered.placement()["cpu"] == {"rows": 100, "bytes": 1600, "where": "host memory"}
+    assert (tiered._store._copies, tiered._store.table) == (None, None)
+    tensor[3] = 77  # seen at once: it is the tensor itself
+    assert tiered[[3]].tolist() == [[77] * 4]
+
+
+def test_auto_copies_what_fits_free_memory(tmp_path, monkeypatch):
+    mapped = map_file(random_tensor((100, 16)), tmp_path / "table")
+    assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == 100
+    monkeypatch.setattr(tensor_store, "available_memory", lambda: 4000)  # 0.8 of it, less 8 bytes a row
+    assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == (3200 - 800) // 64
+    with pytest.raises(BudgetError, match=r"cpu: copies .* need 6\.25 KiB, and 3\.906 KiB of memory are free; give a"):
+        tiering.tiered(mapped, cpu="100%", device="cpu")
+
+
+@pytest.mark.parametrize("kind", ["memmap", "a slice of it", "read-only", "torch.from_file", "torch.load"])
+def test_kinds_of_mapped_tensors(tmp_path, kind):
+    tensor = random_tensor((60, 8))
+    path = tmp_path / "a file"
+    np.save(path, tensor.numpy())
+    path = path.with_suffix(".npy")
+    if kind == "torch.from_file":
+        path.write_bytes(tensor.numpy().tobytes())
+        mapped: Any = torch.from_file(str(path), shared=True, size=480, dtype=torch.float32).view(60, 8)
+    elif kind == "torch.load":
+        torch.save(tensor, path)
+        mapped = torch.load(path, mmap=True)
+    else:
+        mapped = np.load(path, mmap_mode="r" if kind == "read-only" else "r+")
+    if kind == "a slice of it":
+        mapped, tensor = mapped[7:50], tensor[7:50]
+    ids = np.random.default_rng(0).integers(0, len(tensor), 200)
+    tiered = tiering.tiered(mapped, cpu=10 * 32, order=np.arange(len(tensor)), device="cpu")
+    assert tiered.placement()["ssd"] == {
+        "rows": len(tensor) - 10,
+        "bytes": (len(tensor) - 10) * 32,
+        "where": f"{path} (mapped)",
+    }
+    assert torch.equal(tiered[ids], tensor[ids])
+    if kind == "torch.load":
+        with pytest.raises(CapabilityError, match="mapped copy-on-write, and what was written"):
+            pickle.dumps(tiered)
+        return
+    again = pickle.loads(pickle.dumps(tiered))
+    assert again.placement() == tiered.placement()
+    assert torch.equal(again[ids], tensor[ids])
+    again[np.arange(len(tensor) - 10, len(tensor))]
+    assert again.counters.tiers["cpu"].rows >= 10, "the same rows were copied"
+
+
+def test_an_order_of_any_numbers(tmp_path):
+    mapped = map_file(random_tensor((6, 4)), tmp_path / "table")
+    values = [0, 3, 1, 2, 0, 9]
+    kinds = [np.array(values, np.uint8), np.array(values) > 2, torch.tensor(values, dtype=torch.bfloat16), values]
+    for order in kinds:
+        tiered = tiering.tiered(mapped, cpu=2 * 16, order=order, device="cpu")
+        tiered[[1, 5]]
+        assert tiered.counters.tiers["cpu"].rows == 2
+
+
+def test_scores_of_an_artifact(tmp_path):
+    data = tiering.generate_dataset(tmp_path / "data", nodes=50, edges=400, dim=4)
+    graph = tiering.import_graph(data, out=tmp_path / "graph")
+    scores = tiering.score_graph(graph, out=tmp_path / "scores", method="degree")
+    mapped = map_file(random_tensor((50, 4)), tmp_path / "table")
+    tiered = tiering.tiered(mapped, cpu=3 * 16, order=scores, device="cpu")
+    tiered[np.argsort(-scores.values(), kind="stable")[:3]]
+    assert tiered.counters.tiers["cpu"].rows == 3
+    two_types = tiering.open(EXAMPLES / "scores")
+    with pytest.raises(InputError, match=r"order: expected scores of one node type, found author, paper; pass scores"):
+        tiering.tiered(mapped, order=two_types, device="cpu")
+
+
+KINDS = ["file", "torch", "shared torch"]
+
+
+@forks
+@pytest.mark.parametrize(
+    ("context", "kinds"), [("fork", [*KINDS, "numpy"]), pytest.param("spawn", KINDS, marks=pytest.mark.slow)]
+)
+def test_workers_of_a_data_loader(tmp_path, context, kinds):
+    tensor = random_tensor((100, 8))
+    kinds_given: dict[str, Any] = {
+        "file": map_file(tensor, tmp_path / "table"),
+        "torch": tensor.clone(),
+        "shared torch": tensor.clone().share_memory_(),
+        "numpy": tensor.numpy().copy(),
+    }
+    order = torch.rand(100)
+    tensors = [tiering.tiered(kinds_given[kind], cpu="30%", order=order, device="cpu", threads=1) for kind in kinds]
+    sampler = BatchSampler(SequentialSampler(range(100)), 40, False)
+    items = list(DataLoader(Rows(tensors), None, sampler=sampler, num_workers=1, multiprocessing_context=context))
+    for number, mine in enumerate(tensors):
+        rows, texts, inodes = zip(*(item[number] for item in items), strict=True)
+        assert torch.equal(torch.cat(rows), tensor)
+        assert set(texts) == {repr(mine)}
+        assert set(inodes) == {file_of_copies(mine)}, "one copy for all processes"
+        assert torch.equal(mine[np.arange(100)], tensor), "it goes on here, wherever torch has put the tensor"
+
+
+def test_an_array_in_memory_is_not_sent_to_spawned_workers():
+    rows = Rows([tiering.tiered(np.zeros((5, 2)), device="cpu")])
+    with pytest.raises(CapabilityError, match=r"over a NumPy array in memory .* torch.from_numpy\(array\)"):
+        iter(DataLoader(rows, None, sampler=range(1), num_workers=1, multiprocessing_context="spawn"))
+
+
+def test_a_tensor_that_torch_moves():
+    """``share_memory_`` frees the memory in which the tensor lay."""
+    tensor = random_tensor((1000, 64))
+    expected = tensor.clone()
+    tiered = tiering.tiered(tensor, device="cpu")
+    before = tensor.data_ptr()
+    tensor.share_memory_()
+    assert tensor.data_ptr() != before
+    assert torch.equal(tiered[np.arange(1000)], expected)
+
+
+@forks
+def test_a_child_that_closes_leaves_the_parent_alone(tmp_path):
+    tensor = random_tensor((50, 8))
+    tiered = tiering.tiered(map_file(tensor, tmp_path / "table"), cpu="50%", order=np.arange(50), device="cpu")
+
+    def use() -> bool:
+        same = torch.equal(tiered[np.arange(50)], tensor)
+        tiered.close()
+        return same and tiered.closed
+
+    assert in_child(use)
+    assert torch.equal(tiered[np.arange(50)], tensor)
+
+
+def test_what_is_not_pickled(tmp_path):
+    for source in (random_tensor((5, 2)), random_tensor((5, 2)).numpy()):
+        with pytest.raises(CapabilityError, match="over memory goes to the processes that multiprocessing starts"):
+            pickle.dumps(tiering.tiered(source, device="cpu"))
+    path = tmp_path / "table"
+    pickled = pickle.dumps(tiering.tiered(map_file(random_tensor((5, 2)), path), device="cpu"))
+    path.rename(tmp_path / "kept")
+    path.write_bytes(b"0" * 40)
+    with pytest.raises(FormatError, match="the file was replaced or cut after it was mapped"):
+        pickle.loads(pickled)
+    path.unlink()
+    with pytest.raises(StorageError, match="table: No such file"):
+        pickle.loads(pickled)
+
+
+@pytest.mark.parametrize("bad", [-1, 50, 2**40])
+@pytest.mark.parametrize("order", [None, np.arange(50)])
+def test_ids_out_of_range(tmp_path, bad, order):
+    tiered = tiering.tiered(map_file(random_tensor((50, 2)), tmp_path / "table"), cpu="50%", order=order, device="cpu")
+    out = torch.full((3, 2), 9.0)
+    with pytest.raises(InputError, match=rf"tiered tensor: ids\[2\] is {bad}, outside 0..49"):
+        tiered.gather(np.array([1, 2, bad]), out=out)
+    assert (out == 9).all(), "nothing was written"
+
+
+@pytest.mark.parametrize("ids", [3, slice(0, 2), [0.5], np.array([[1, 2]]), torch.tensor([True, False]), "all"])
+def test_ids_that_are_no_ids(ids):
+    with pytest.raises(InputError, match="ids: expected"):
+        tiering.tiered(random_tensor((5, 2)), device="cpu")[ids]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        ([[1.0]], "expected a torch tensor, NumPy array or memmap, found list"),
+        (np.ma.zeros((2, 2)), "expected a torch tensor, NumPy array or memmap, found MaskedArray"),
+        (torch.tensor(1.0), r"expected rows of at least one element, found shape \(\)"),
+        (torch.zeros(3, 0), r"expected rows of at least one element, found shape \(3, 0\)"),
+        (torch.zeros(6, 4)[:, :2], r"expected a contiguous one, found one of shape \(6, 2\) .* pass a contiguous copy"),
+        (torch.zeros(6, 4).t(), "expected a contiguous one"),
+        (np.zeros((6, 4), order="F"), "expected a contiguous one"),
+        (torch.zeros(4, 4).to_sparse(), "expected a dense tensor, found a torch.sparse_coo one; pass its dense copy"),
+        (torch.zeros(2, 2, requires_grad=True), r"requires no gradient, .* pass tensor.detach\(\)"),
+        (torch.zeros(2, 2, dtype=torch.complex64).conj(), "a view that is conjugated or negated"),
+        (torch.zeros(2, 2, device="meta"), "expected one in host memory, or a memmap, found one on meta"),
+        (np.zeros((2, 2), ">f4"), "expected elements that torch has a type for, found >f4"),
+        (np.array([["a"]]), "expected elements that torch has a type for, found <U1"),
+    ],
+)
+def test_tensors_that_have_no_rows_in_place(tensor, message):
+    with pytest.raises(InputError, match=f"tensor: .*{message}"):
+        tiering.tiered(tensor, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (np.zeros(4), r"a score for each of 5 rows, found shape \(4,\)"),
+        (np.zeros((5, 1)), r"a score for each of 5 rows, found shape \(5, 1\)"),
+        (["a"] * 5, "expected real numbers, a score for each row, found <U1"),
+        (np.zeros(5, complex), "expected real numbers, a score for each row, found complex128"),
+        (torch.zeros(5).to_sparse(), "expected a score for each row, found Tensor"),
+        (np.array([0, 1, np.nan, 0, 0]), "expected numbers, found NaN as the score of row 2"),
+    ],
+)
+def test_bad_orders(order, message):
+    with pytest.raises(InputError, match=f"order: .*{message}"):
+        tiering.tiered(torch.zeros(5, 2), order=order, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"gpu": "auto"}, "gpu: expected a size such as 2GiB, or a share of the tensor such as 25%, found 'auto'"),
+        ({"gpu": "7"}, r"gpu: expected room for a row at least \(8 bytes\), found '7'"),
+        ({"peer": "many"}, "peer: expected a size"),
+        ({"device": "gpu"}, "device: expected cpu, cuda or cuda:N"),
+        ({"threads": 0}, "threads: expected 1 to 1024"),
+    ],
+)
+def test_bad_options(option, message):
+    with pytest.raises(InputError, match=message):
+        tiering.tiered(torch.zeros(5, 2), **{"device": "cpu", **option})
+
+
+def test_out_that_does_not_fit():
+    tiered = tiering.tiered(torch.zeros(5, 2, 3), device="cpu")
+    wrong = [torch.zeros(2, 6), torch.zeros(1, 2, 3), torch.zeros(2, 2, 3).double(), torch.zeros(2, 3, 2).mT]
+    for out in wrong:
+        with pytest.raises(
+            InputError, match=r"out: expected a contiguous torch.float32 tensor of shape \(2, 2, 3\) on"
+        ):
+            tiered.gather([0, 1], out=out)
+    with pytest.raises(InputError, match="out: expected a tensor, found ndarray"):
+        tiered.gather([0, 1], out=np.zeros((2, 2, 3)))
+
+
+def test_closed():
+    with tiering.tiered(torch.zeros(5, 2), device="cpu") as tiered:
+        tiered[[0]]
+    tiered.close()
+    assert tiered.closed
+    assert repr(tiered) == "<TieredTensor (5, 2) torch.float32 on cpu (closed)>"
+    for use in (lambda: tiered[[0]], tiered.placement, lambda: pickle.dumps(tiered), lambda: tiered.counters):
+        with pytest.raises(InputError, match="tiered tensor: it was closed; make it again"):
+            use()
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(tiered)
+
+
+def test_without_a_gpu_rows_are_in_host_memory(caplog):
+    """The default device of a machine whose torch has no GPU; sizes of GPUs are not used there."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    tiered = tiering.tiered(torch.zeros(5, 2), gpu="50%", peer=8)
+    assert tiered.device == torch.device("cpu")
+    assert tiered.placement()["gpu"]["rows"] == 0
+
+
+@forks
+def test_code_of_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (EXAMPLES.parents[1] / "docs" / "tiered-tensor.md").read_text()
+    names: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
+        exec(compile(code, "tiered-tensor.md", "exec"), names)  # noqa: S102 - our own page
+    assert "256 rows in host memory; 9,744 rows in" in capsys.readouterr().out
+
+
+def test_tiering_alone_does_not_load_torch():
+    code = "import tiering, sys; tiering.tiered; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,299 @@
+"""Rows where a GPU reads them, whatever they come from; they arrive in its memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import cuda
+from tiering.errors import InputError
+from tiering.formats.layout import TIERS, TypeLayout
+from tiering.loader.counters import Counters
+from tiering.loader.gather import FeatureRows, as_ids
+from tiering.loader.gpu.device import Device, check_process, pinned
+from tiering.loader.gpu.tiers import MemoryTiers, StagedRows
+from tiering.loader.process import warn_once
+from tiering.loader.ranks.peers import PeerGroup
+
+if TYPE_CHECKING:
+    import torch
+
+    from tiering import native
+
+
+@dataclass
+class _SsdRequests:
+    """Rows that no memory holds, as the GPU lists them for the host: room for so many."""
+
+    rows: npt.NDArray[np.int64]
+    rows_address: int
+    places: npt.NDArray[np.int64]
+    places_address: int
+
+
+@dataclass(frozen=True)
+class SlotRows:
+    """Rows of the ssd tier that lie in the slots of a buffer."""
+
+    table: cuda.RowTable
+    """All rows; see `GpuRows.table_over`."""
+    slots: torch.Tensor
+    """On the GPU, for each id: the slot of its row, 4 bytes, or `NO_SLOT`; not looked at for ids of memory tiers."""
+    ids: torch.Tensor | None = None
+    """On the GPU, of a part of a batch: the ids that the slots are of; ``None``: those of the batch."""
+    places: torch.Tensor | None = None
+    """On the GPU, of a part of a batch: for each of its ids the row of the result; ``None``: all, in order."""
+
+
+class GpuRows(FeatureRows):
+    """Rows over four tiers, of which `memory` holds the first three, gathered by a GPU.
+
+    One kernel serves what lies in memory, on up to `max_sms` multiprocessors (0: all). Rows of the ssd tier come
+    through the pinned buffers of `_make_staging`. `group` are the processes that share the peer tier.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        entry: TypeLayout,
+        device: Device,
+        memory: MemoryTiers,
+        *,
+        max_sms: int,
+        reader: native.SsdReader | None = None,
+        group: PeerGroup | None = None,
+    ) -> None:
+        super().__init__(where, entry, reader)
+        self._process, self.device = os.getpid(), device
+        self._staged: StagedRows | None = None
+        self.max_sms = max_sms
+        """Multiprocessors that a gather uses at most; 0: all."""
+        self._group = group if entry.rows("peer") else None
+        self._memory = memory
+        self._ends = [entry.ranges[tier][1] for tier in TIERS]
+        self._table = self.table_over(0)
+        self._compactor = cuda.RequestCompactor(device.index)
+        self._num_requests, self._num_requests_address = pinned(1, np.uint32, self._what)
+        self._first_bad, self._first_bad_address = pinned(1, np.uint64, self._what)
+        self._requests: _SsdRequests | None = None
+        self._listed = cuda.Event(device.index)
+        self._counted = [0] * len(TIERS)
+        self._uncounted = 0
+        self._done = cuda.Event(device.index)
+        self._lock = threading.Lock()
+
+    @property
+    def counters(self) -> Counters:
+        """What each tier served since open or `reset_counters`; waits for gathers that are under way."""
+        check_process(self._process)
+        with self._lock:
+            self._count()
+        return self._counters
+
+    def gather(self, ids: Any, out: torch.Tensor | None = None, *, checked: bool = True) -> torch.Tensor:
+        """Rows of `ids`, in request order, on this table's GPU and the caller's stream.
+
+        Parameters
+        ----------
+        ids, out
+            As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does.
+        checked
+            Whether to wait for the kernel and raise if an id is out of range. ``False``: rows of such ids are left as
+            they are in `out`, and nothing outside is read or written.
+
+        Raises
+        ------
+        InputError, StorageError, BudgetError
+            As of `TieredFeatures.gather`.
+        CapabilityError
+            In a forked child.
+        DeviceError
+            If a process that shares the peer tier has ended.
+
+        Notes
+        -----
+        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of (`promote` does away
+        with that). Safe to call from
+        several threads; they take turns.
+        """
+        check_process(self._process)
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        wanted = self.ids_on_device(ids)
+        if out is None:
+            try:
+                out = self.device.empty((len(wanted), self.dim), dtype)
+            except RuntimeError as error:  # torch's word for it
+                raise self._no_room(len(wanted)) from error
+        else:
+            self._check_out(out, len(wanted))
+            if not self.device.has(out):
+                raise InputError(f"out: expected a tensor on {self.device.name}, found one on {out.device}")
+        self.gather_into(wanted.data_ptr(), len(wanted), out.data_ptr(), self.device.current(), checked=checked)
+        return out
+
+    def table_over(self, staged: int) -> cuda.RowTable:
+        """All rows, where those of the ssd tier lie at the address `staged`: by slot or by rank (0: they do not)."""
+        memory = self._memory
+        return cuda.RowTable(
+            self.device.index, self.row_bytes, self._ends, memory.gpu, memory.peers, memory.cpu, staged
+        )
+
+    def gather_into(
+        self, ids: int, count: int, out: int, stream: int, *, checked: bool = False, ahead: SlotRows | None = None
+    ) -> None:
+        """`gather` by addresses, on any stream (its handle): what the loader calls.
+
+        `ids` are `count` int64 ranks that the GPU can read, `out` is room for so many rows. `ahead`: rows of the ssd
+        tier were read ahead; the host neither reads nor waits.
+        """
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                raise self._closed_error()
+            if self._group is not None:
+                self._group.check()
+            with cuda.device_errors(self._what):
+                cuda.wait_event(stream, self._done)  # what the gather before used, on whatever stream, is used again
+                self._gather(ids, count, out, stream, checked, ahead)
+                self._done.record(stream)
+
+    def gather_part(self, part: SlotRows, out: int, stream: int) -> None:
+        """Rows of another part of a batch, into its result `out`, after `gather_into` with the first, which counts."""
+        assert part.ids is not None and part.places is not None
+        check_process(self._process)
+        with self._lock, cuda.device_errors(self._what):
+            cuda.wait_event(stream, self._done)
+            part.table.gather(
+                part.ids.data_ptr(), len(part.ids), out, stream,
+                places=part.places.data_ptr(), slots=part.slots.data_ptr(), max_sms=self.max_sms,
+            )  # fmt: skip
+            self._done.record(stream)
+
+    def close(self) -> None:
+        """Give memory and descriptors back, after gathers that are under way.
+
+        Processes that share the peer tier all close: each keeps its share until the others have closed or ended.
+        """
+        check_process(self._process)
+        with self._lock:
+            if self.closed:
+                return
+            self._count()
+            self._done.wait()
+            super().close()
+            self._staged = self._requests = None
+            self._compactor = cuda.RequestCompactor(self.device.index)
+            self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
+            if self._group is not None and self._memory.topic:
+                own = [memory for memory in self._memory.owners if isinstance(memory, cuda.DeviceMemory)]
+                self._memory.owners = own  # closes what was opened of the others, before they are told
+                if not self._group.leave(self._memory.topic):
+                    seconds = f"{self._group.timeout:g} s"
+                    warn_once(f"{self._where}: peers did not close within {seconds}; memory of the GPU stays taken")
+                    _kept.extend(own)
+            self._memory.owners = []
+
+    def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool, ahead: SlotRows | None) -> None:
+        if checked:
+            self._first_bad[0] = count
+            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, max_sms=self.max_sms)
+            self._check_ids(ids, count, stream)
+        staged = self._staging() if ahead is None else None
+        requests = self._room_for(count) if staged is not None else None
+        rows, places = (requests.rows_address, requests.places_address) if requests else (0, 0)
+        number = self._num_requests_address
+        self._compactor.compact(ids, count, self._ends[2], rows, places, number, self._ends, stream)
+        self._listed.record(stream)
+        self._uncounted += 1
+        if ahead is not None:
+            ahead.table.gather(ids, count, out, stream, slots=ahead.slots.data_ptr(), max_sms=self.max_sms)
+        elif not checked:
+            self._table.gather(ids, count, out, stream, max_sms=self.max_sms)
+        if requests is not None and staged is not None:
+            self._listed.wait()
+            wanted = requests.rows[: int(self._num_requests[0])]
+            for stats in staged.copy(wanted, places, out, stream, self.max_sms):
+                self._counters.add_reads(stats)
+
+    def _staging(self) -> StagedRows | None:
+        """Buffers on the way from the ssd tier, made when first needed; ``None`` where all rows lie in memory."""
+        if self._staged is None:
+            self._staged = self._make_staging()
+        return self._staged
+
+    def _make_staging(self) -> StagedRows | None:
+        return None
+
+    def _check_ids(self, ids: int, count: int, stream: int) -> None:
+        self._done.record(stream)
+        self._done.wait()
+        place = int(self._first_bad[0])
+        if place == count:
+            return
+        wrong, address = pinned(1, np.int64, self._where)
+        cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
+        self._done.record(stream)
+        self._done.wait()
+        raise InputError(f"{self._what}: ids[{place}] is {wrong[0]}; expected ranks 0 .. {self._entry.num_nodes - 1}")
+
+    def _count(self) -> None:
+        """Add what the GPU has counted since the last time to the counters; waits for it."""
+        if not self._uncounted:
+            return
+        self._listed.wait()
+        totals = self._compactor.totals()
+        rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
+        self._counters.add_tally(rows, self.row_bytes, self._uncounted)
+        self._counted, self._uncounted = totals, 0
+
+    def _room_for(self, count: int) -> _SsdRequests:
+        self._done.wait()  # the GPU may still read the places of the gather before
+        if self._requests is None or self._requests.rows.size < count:
+            room = max(count, 1024) * 5 // 4
+            self._requests = _SsdRequests(*pinned(room, np.int64, self._where), *pinned(room, np.int64, self._where))
+        return self._requests
+
+    def ids_on_device(self, ids: Any) -> torch.Tensor:
+        """Ids, from wherever they are, as int64 on this table's GPU; `CapabilityError` in a forked child."""
+        check_process(self._process)
+        import torch
+
+        if self.device.has(ids) and ids.dtype in (torch.int32, torch.int64) and ids.dim() == 1:
+            wide: torch.Tensor = ids.to(torch.int64).contiguous()
+            if wide is not ids:
+                self.device.keep([wide])
+            return wide
+        if hasattr(ids, "device") and getattr(ids.device, "type", "cpu") != "cpu" and not self.device.has(ids):
+            raise InputError(f"ids: expected them on {self.device.name} or in host memory, found {ids.device}")
+        return self.device.upload(as_ids(ids))
+
+    def _place(self, tier: str) -> str:
+        if self.closed:
+            return "closed"
+        if tier == "peer":
+            return ", ".join(self._memory.peer_places)
+        return self.device.name if tier == "gpu" else "pinned host memory"
+
+    def __del__(self) -> None:
+        if (done := getattr(self, "_done", None)) and self._process == os.getpid():
+            done.wait()  # memory that a kernel reads is not unpinned under it
+
+
+_kept: list[cuda.DeviceMemory] = []
+"""Memory that a peer may still read."""
+
+
+def parse_sms(max_sms: int | str, device: Device) -> int:
+    """Multiprocessors that a gather may use at most; 0: all."""
+    if max_sms == "auto":
+        return max(1, int(cuda.device_info(device.index).multiprocessors) // 10)
+    if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
+        raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
+    return max_sms
