@@ -49,7 +49,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
-    from tiering.loader.tiered_tensor import tiered
+    from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (
         evaluate_scores,
         generate_dataset,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """The public functions, loaded when the first is asked for: ``import tiering`` alone takes no time."""
     if name == "tiered":
-        return importlib.import_module("tiering.loader.tiered_tensor").tiered
+        return importlib.import_module("tiering.loader.tiered_tensor.tensor").tiered
     if name in __all__:
         return getattr(importlib.import_module("tiering.pipeline"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

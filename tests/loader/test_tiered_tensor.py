@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import tiering
 from tiering.errors import BudgetError, CapabilityError, FormatError, InputError, StorageError
-from tiering.loader import tensor_store
+from tiering.loader.tiered_tensor import host
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's importlib mode
 
@@ -112,7 +112,7 @@ def test_a_tensor_in_memory_is_not_copied():
 def test_auto_copies_what_fits_free_memory(tmp_path, monkeypatch):
     mapped = map_file(random_tensor((100, 16)), tmp_path / "table")
     assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == 100
-    monkeypatch.setattr(tensor_store, "available_memory", lambda: 4000)  # 0.8 of it, less 8 bytes a row
+    monkeypatch.setattr(host, "available_memory", lambda: 4000)  # 0.8 of it, less 8 bytes a row
     assert tiering.tiered(mapped, device="cpu").placement()["cpu"]["rows"] == (3200 - 800) // 64
     with pytest.raises(BudgetError, match=r"cpu: copies .* need 6\.25 KiB, and 3\.906 KiB of memory are free; give a"):
         tiering.tiered(mapped, cpu="100%", device="cpu")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.errors import CapabilityError, InputError
-from tiering.loader.mapped_file import MappedFile, find_mapped_file
+from tiering.loader.tiered_tensor.mapped_file import MappedFile, find_mapped_file
 
 if TYPE_CHECKING:
     import torch

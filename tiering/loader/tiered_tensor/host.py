@@ -11,9 +11,9 @@ import numpy.typing as npt
 from tiering import native
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.loader.gather import HostRows, as_ids
-from tiering.loader.shared_bytes import SharedBytes
-from tiering.loader.tensor_in_hand import TensorInHand
-from tiering.loader.tensor_placement import CopiedRows, TensorPlacement, place_rows
+from tiering.loader.tiered_tensor.in_hand import TensorInHand
+from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement, place_rows
+from tiering.loader.tiered_tensor.shared_bytes import SharedBytes
 from tiering.memory import AUTO_SHARE, available_memory
 from tiering.units import format_bytes, parse_size
 

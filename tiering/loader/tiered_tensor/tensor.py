@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tiering import cuda
 from tiering.errors import InputError
 from tiering.loader.counters import Counters
-from tiering.loader.gpu.tensor import GpuStore
 from tiering.loader.process import require_torch, warn_once
-from tiering.loader.tensor_in_hand import TensorInHand
-from tiering.loader.tensor_placement import parse_order, place_rows
-from tiering.loader.tensor_store import WHAT, HostStore, cpu_rows, tier_rows
+from tiering.loader.tiered_tensor.gpu import GpuStore
+from tiering.loader.tiered_tensor.host import WHAT, HostStore, cpu_rows, tier_rows
+from tiering.loader.tiered_tensor.in_hand import TensorInHand
+from tiering.loader.tiered_tensor.placement import parse_order, place_rows
 from tiering.units import parse_device, parse_threads
 
 if TYPE_CHECKING:

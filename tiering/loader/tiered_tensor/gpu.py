@@ -21,9 +21,9 @@ from tiering.loader.gpu.rows import GpuRows, parse_sms
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
 from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.resident import ResidentRows, anonymous, made_rows
-from tiering.loader.tensor_in_hand import TensorInHand
-from tiering.loader.tensor_placement import CopiedRows, TensorPlacement, place_rows
-from tiering.loader.tensor_store import WHAT, cpu_rows, require_memory
+from tiering.loader.tiered_tensor.host import WHAT, cpu_rows, require_memory
+from tiering.loader.tiered_tensor.in_hand import TensorInHand
+from tiering.loader.tiered_tensor.placement import CopiedRows, TensorPlacement, place_rows
 from tiering.units import format_bytes
 
 if TYPE_CHECKING:
