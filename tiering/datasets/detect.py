@@ -8,12 +8,12 @@ from typing import Any
 
 from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets import edge_list, igb, npy, parquet
-from tiering.datasets.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
 from tiering.datasets.reader import Reader, Reading
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.formats.protocols import Dataset
 from tiering.memory import Budget, parse_memory
 

@@ -20,10 +20,10 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.edges import read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
-from tiering.datasets.npy_file import read_start
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset, NodeData
 
 META_FILE, LONGEST_META = "meta.json", 1 << 20

@@ -11,12 +11,12 @@ from tiering.artifacts.regular import is_there, require_file
 from tiering.datasets.edges import largest_of_type, require_room
 from tiering.datasets.features import describe_features
 from tiering.datasets.labels import read_labels
-from tiering.datasets.npy_file import is_npy, open_npy, read_start
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reader import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
+from tiering.formats.npy_file import is_npy, open_npy, read_start
 from tiering.formats.protocols import EdgeData, NodeData
 
 COUNT_FILE = "num_nodes.txt"

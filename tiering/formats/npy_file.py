@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there, require_file
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.datasets.options import shown
-from tiering.errors import InputError
+from tiering.errors import InputError, shown
 
 _MAGIC = b"\x93NUMPY"
 _PARSERS = {1: (np.lib.format.read_array_header_1_0, 2), 2: (np.lib.format.read_array_header_2_0, 4)}
