@@ -1,4 +1,4 @@
-"""The errors users see, and how their messages quote values. One root; leaves also inherit the builtin a caller would expect.
+"""The errors users see, and values as their messages quote them. One root; leaves also inherit a builtin error.
 
 A message says which thing (path or argument), what was expected, what was found, and what to do next.
 """

@@ -59,14 +59,19 @@ class NpyFile:
 
     def column(self, kinds: str, words: str) -> npt.NDArray[Any]:
         """The same as one column, without a second axis of length 1, if its dtype is of one of `kinds`, in `words`."""
-        array = self.array()
-        if array.ndim == 2 and 1 in array.shape:
-            array = array.reshape(-1)
-        if array.ndim != 1:
-            raise InputError(f"{self.path}: expected {self.what}, one column, found {self.described}; choose one")
-        if self.dtype.kind not in kinds:
-            raise InputError(f"{self.path}: expected {words}, found {self.described}; convert them")
-        return array
+        return as_column(self.array(), str(self.path), self.what, kinds, words)
+
+
+def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
+    """An array that should hold `what`, as one column: see `NpyFile.column`."""
+    described = f"{array.dtype} {array.shape}"
+    if array.ndim == 2 and 1 in array.shape:
+        array = array.reshape(-1)
+    if array.ndim != 1:
+        raise InputError(f"{where}: expected {what}, one column, found {described}; choose one")
+    if array.dtype.kind not in kinds:
+        raise InputError(f"{where}: expected {words}, found {described}; convert them")
+    return array
 
 
 def is_npy(path: Path) -> bool:

@@ -57,7 +57,7 @@ def run_config(
     Parameters
     ----------
     path
-        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
+        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
         options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
         access_costs; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside the file),
         ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered``

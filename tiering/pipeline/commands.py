@@ -19,6 +19,7 @@ from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
@@ -146,6 +147,7 @@ def score_graph(
     out: Pathlike,
     method: str = "auto",
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -154,11 +156,18 @@ def score_graph(
     verify: bool = True,
     **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`."""
+    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`.
+
+    ``scores`` takes those that you have computed: an array, the path of a ``.npy`` file, or a mapping from node type to
+    one of these.
+    """
     from tiering.scores import score_graph as score
 
     with reading(graph := opened(graph, Graph, verify)):
-        return score(graph, method, out, train=train, seed=seed, threads=threads, memory=memory, force=force, **options)
+        return score(
+            graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
+            **options,
+        )  # fmt: skip
 
 
 def evaluate_scores(

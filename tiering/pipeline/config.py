@@ -26,8 +26,9 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 }
 """Sections of the configuration and their keys.
 
-``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method,
-train, seed and the options of the methods; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
+``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, from
+(a file, or a table of files by node type), train, seed and the options of the methods; ``split`` and ``gpu_times`` of
+``layout`` are names of versions before.
 """
 
 
@@ -55,6 +56,8 @@ def read_config(path: Path) -> ChainConfig:
     """Read a configuration; paths in it are relative to the file."""
     document, base = _sections(path), path.absolute().parent
     dataset, score, layout = document["dataset"], document["score"], document["layout"]
+    if "from" in score:
+        score["scores"] = _relative_files(score.pop("from"), base)
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
     return ChainConfig(
@@ -99,7 +102,7 @@ def _stage_keys(section: str) -> tuple[str, ...]:
     if section == "score":
         from tiering.scores.request import OPTIONS
 
-        return ("method", "train", "seed", *OPTIONS)
+        return ("method", "from", "train", "seed", *OPTIONS)
     from tiering.datasets.options import ImportOptions
     from tiering.pipeline.commands import CHECKSUM_FEATURES
 
@@ -138,6 +141,13 @@ def _refuse_unknown(path: Path, what: str, given: Mapping[str, Any], known: Sequ
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
+
+
+def _relative_files(given: Any, base: Path) -> Any:
+    """Make a file, or files by node type, relative to the configuration."""
+    if isinstance(given, Mapping):
+        return {name: base / str(file) for name, file in given.items()}
+    return base / str(given)
 
 
 def _relative_train(train: str, base: Path) -> str:

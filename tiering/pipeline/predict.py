@@ -17,6 +17,7 @@ from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
+from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
@@ -80,6 +81,7 @@ def predict_score(
     out: Pathlike,
     method: str = "auto",
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -92,7 +94,9 @@ def predict_score(
     graph = _sized(graph)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
-    plan = plan_score(graph, method, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options)
+    plan = plan_score(
+        graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options
+    )
     return Forecast((plan.stage(graph, GraphShape.of(graph), Path(out).absolute()),))
 
 
