@@ -27,7 +27,18 @@ _MAX_HEADER = 64 * 1024
 _MAX_AXES = 8
 
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_STEMS = {"edge_index", "edge_weight", "edge_type", "edge_id", "node_feat", "node_label", "node_labels", "num_nodes"}
+_STEMS = {
+    "edge_index",
+    "indptr",
+    "indices",
+    "edge_weight",
+    "edge_type",
+    "edge_id",
+    "node_feat",
+    "node_label",
+    "node_labels",
+    "num_nodes",
+}
 _STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
 """Names that the formats of numpy files give to what they read."""
 

@@ -69,7 +69,7 @@ def import_graph(
     source
         File or directory.
     format
-        ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``.
     edge_ids
         Keep each edge's position in the input.
     **options
