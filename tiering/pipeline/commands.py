@@ -205,22 +205,30 @@ def reorder_graph(
     scores: Scores | Pathlike,
     out: Pathlike,
     *,
+    first: OwnValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
 ) -> Graph:
-    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
-    from tiering.reorder import expected_memory, order_nodes
+    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
+
+    ``first`` are nodes that come before all others, in the order given: an array of original ids, the path of a
+    ``.npy`` file, or a mapping from node type to one of these. A layout fills its fastest tiers with them.
+    """
+    from tiering.reorder import expected_memory, order_nodes, read_first
     from tiering.reorder import reorder_graph as reorder
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
     with reading(graph, scores):
         budget = parse_memory(memory).expecting(expected_memory(GraphShape.of(graph), features))
-        order = order_nodes(graph, scores, threads, budget)
-        return reorder(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
+        chosen = None if first is None else read_first(graph, first)
+        order = order_nodes(graph, scores, threads, budget, first=chosen)
+        return reorder(
+            graph, scores, order, out, first=chosen, features=features, threads=threads, memory=budget, force=force
+        )
 
 
 def refuse_reordered(graph: Graph) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
-    "reorder": ("features",),
+    "reorder": ("first", "features"),
     "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "split", "gpu_times"),
     "output": ("dir",),
     "run": ("memory",),
@@ -27,8 +27,8 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
 """Sections of the configuration and their keys.
 
 ``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, from
-(a file, or a table of files by node type), train, seed and the options of the methods; ``split`` and ``gpu_times`` of
-``layout`` are names of versions before.
+(a file, or a table of files by node type), train, seed and the options of the methods; ``first`` of ``reorder`` is as
+from; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
 """
 
 
@@ -43,6 +43,8 @@ class ChainConfig:
     """Further options of the source."""
     score: dict[str, Any]
     """Arguments of `tiering.pipeline.score_graph`."""
+    first: Any
+    """Nodes that come first: a file, or files by node type."""
     features: bool
     """Write the feature tables in rank order too."""
     layout: LayoutOptions
@@ -66,6 +68,7 @@ def read_config(path: Path) -> ChainConfig:
         edge_ids=bool(dataset.pop("edge_ids", False)),
         dataset=dataset,
         score=score,
+        first=_relative_files(document["reorder"]["first"], base) if "first" in document["reorder"] else None,
         features=bool(document["reorder"].get("features", False)),
         layout=_layout_options(path, layout, score),
         out=base / str(document["output"].get("dir", ".")),

@@ -105,12 +105,13 @@ def predict_reorder(
     scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
+    first: OwnValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
 ) -> Forecast:
     """What `reorder_graph` would take; without `scores`, by any."""
-    from tiering.reorder import check_scores, plan_reorder
+    from tiering.reorder import check_scores, plan_reorder, read_first
 
     graph, uncached = _sized(graph), 0.0
     if isinstance(graph, Graph):
@@ -122,7 +123,8 @@ def predict_reorder(
         values = [scores.values(node_type) for node_type in graph.node_types]
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
-    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached),))
+    chosen = () if first is None else tuple(read_first(graph, first))
+    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen),))
 
 
 def predict_layout(
