@@ -146,6 +146,20 @@ def test_what_stands_in_the_way_of_own_scores(tiering_cli, graph, tmp_path):
     assert "note: train has no effect on given" in note
 
 
+def test_own_scores_of_another_graph(tiering_cli, graph, tiny_dataset, tmp_path):
+    np.save(tmp_path / "hotness.npy", hotness())
+    tiering_cli("score", graph, "--from", tmp_path / "hotness.npy", "--out", tmp_path / "scores").ok()
+    tiering_cli("import", tiny_dataset, "--deduplicate", "--out", tmp_path / "other").ok()
+    judge = ("evaluate", tmp_path / "other", "--scores", tmp_path / "scores", "--fanouts", "3,2")
+    tiering_cli(*judge).refused("computed on another graph", "--from FILE --out NEW")
+    config = tmp_path / "chain.toml"
+    config.write_text(
+        f'[dataset]\npath = "{tiny_dataset}"\n[score]\nfrom = "hotness.npy"\nfanouts = [3, 2]\n'
+        '[layout]\ngpu = "25%"\nadjacency_cache = "auto"\n'
+    )
+    tiering_cli("run", config).refused("adjacency_cache: needs scores that know the sampler")
+
+
 def test_a_dry_run_of_own_scores_writes_nothing(tiering_cli, graph, tmp_path):
     np.save(tmp_path / "hotness.npy", hotness())
     given = ("score", graph, "--from", tmp_path / "hotness.npy", "--out", tmp_path / "scores", "--dry-run", "--json")

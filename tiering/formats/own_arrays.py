@@ -31,10 +31,10 @@ class OwnArray:
 
     @property
     def digest(self) -> str:
-        """Of the whole file, or of dtype and values. Cost: reads them."""
+        """Of the whole file, or of dtype and digest of the values. Cost: reads them."""
         if self.file is not None:
             return checksum_file(self.file)
-        return digest_bytes(self.values.dtype.str.encode() + b"\0" + self.values.tobytes())
+        return digest_bytes(f"{self.values.dtype.str} {digest_bytes(self.values.view(np.uint8).data)}".encode())
 
 
 def own_arrays(graph: SizedGraph, given: OwnValues, what: str, option: str, kinds: str) -> dict[str, OwnArray]:

@@ -132,7 +132,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
         options = LayoutOptions.of(**given)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
-    if options.cache is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
+    knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))
+    if options.cache is not None and not knows:
         raise InputError(
             f"{path}: [layout] adjacency_cache: needs scores that know the sampler; give [score] fanouts, such as "
             f"[10, 10], and method {', '.join(sampled)} or none"

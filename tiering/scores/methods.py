@@ -18,8 +18,6 @@ from tiering.scores.vip import vip, vip_need
 
 AUTO = "auto"
 """Method that stands for the best one for what is known: see `choose_method`."""
-GIVEN = "given"
-"""Name that scores are recorded by which the user has computed."""
 COUNTING = (*SAMPLING, "epochs", "first_epoch")
 
 

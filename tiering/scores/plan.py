@@ -15,13 +15,14 @@ from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
 from tiering.formats.own_arrays import OwnValues
+from tiering.formats.scores import GIVEN
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.memory import Budget, parse_memory
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
 from tiering.scores.given import read_given
-from tiering.scores.methods import AUTO, GIVEN, METHODS, OWN, Method, choose_method, used_by
+from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, used_by
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
