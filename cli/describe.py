@@ -70,8 +70,8 @@ def _number(value: float | None) -> str:
 
 
 def _order(summary: Summary) -> None:
-    rows = [(node_type, format_count(entry["nodes"])) for node_type, entry in summary["node_types"].items()]
-    print_table("Order, hottest first", ("type", "nodes"), rows)
+    rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]
+    print_table("Order, hottest first", ("type", "nodes", "put first"), rows)
 
 
 def _features(summary: Summary) -> None:

@@ -9,11 +9,17 @@ from . import options as opts
 from .describe import print_artifact, print_forecast
 from .options import option
 
+_FIRST = (
+    "Nodes that come before all others whatever their score, so that the fastest tiers hold them: a .npy file of "
+    "original ids, in the order wanted; TYPE=FILE, repeated, for several types."
+)
+
 
 def reorder_command(
     graph: opts.GraphArgument,
     scores: Annotated[Path, option("Scores of this graph.", "--scores", metavar="S")],
     out: opts.OutOption,
+    first: Annotated[list[str] | None, option(_FIRST, "--first", metavar="[TYPE=]FILE")] = None,
     features: Annotated[
         bool, option("Write a reordered feature table too; a layout does not need it.", "--features")
     ] = False,
@@ -28,10 +34,13 @@ def reorder_command(
     from tiering import pipeline
 
     if dry_run:
-        forecast = pipeline.predict_reorder(graph, scores, out, features=features, threads=threads, memory=memory)
+        forecast = pipeline.predict_reorder(
+            graph, scores, out, first=first, features=features, threads=threads, memory=memory
+        )
         print_forecast(forecast, json)
         return
     reordered = pipeline.reorder(
-        graph, scores, out, features=features, memory=memory, threads=threads, force=force, verify=not no_verify
-    )
+        graph, scores, out, first=first, features=features, memory=memory, threads=threads, force=force,
+        verify=not no_verify,
+    )  # fmt: skip
     print_artifact(reordered, json)

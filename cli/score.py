@@ -11,12 +11,16 @@ from . import options as opts
 from .describe import print_artifact, print_forecast
 from .options import option
 
-METHODS = "auto|degree|rpr|wrpr|presample|vip|hybrid"
+METHODS = "auto|random|degree|rpr|wrpr|presample|vip|hybrid"
 _HELP = (
     "degree: out-degree. rpr: reverse PageRank. wrpr: reverse PageRank weighted to the training nodes. "
     "presample: count some sampled epochs. vip: expected reads from fanouts and degrees. "
-    "hybrid: presample corrected by vip. "
+    "hybrid: presample corrected by vip. random: by chance, a baseline. "
     "auto: hybrid if --fanouts is given, else wrpr if there are training nodes, else rpr."
+)
+_OWN = (
+    "Scores of your own in the place of a method: a .npy file of one finite number of 0 or more per node, in original "
+    "ids; TYPE=FILE, repeated, where several types have features."
 )
 _rank = partial(option, panel="Reverse PageRank: rpr, wrpr", default=True)
 _count = partial(option, panel="Counted epochs: presample, hybrid")
@@ -27,6 +31,7 @@ def score_command(
     graph: opts.GraphArgument,
     out: opts.OutOption,
     method: Annotated[str, option(_HELP, "--method", metavar=METHODS, default=True)] = "auto",
+    from_: Annotated[list[str] | None, option(_OWN, "--from", metavar="[TYPE=]FILE")] = None,
     train: opts.TrainOption = None,
     fanouts: opts.OptionalFanouts = None,
     batch_size: opts.BatchSizeOption = 1024,
@@ -63,7 +68,7 @@ def score_command(
     given = {name: context.params[name] for name in ("seed", *OPTIONS) if _stands(context, name)}
     if "metapaths" in given:
         given["metapaths"] = opts.parse_metapaths(metapaths)
-    asked = {"method": method, "train": train, "threads": threads, "memory": memory, **given}
+    asked = {"method": method, "scores": from_, "train": train, "threads": threads, "memory": memory, **given}
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, **asked), json)
     else:

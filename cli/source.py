@@ -25,7 +25,9 @@ def import_command(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Dataset: a directory or file.", show_default=False)],
     out: opts.OutOption,
-    format_: Annotated[str, _size("auto, npy, igb, edgelist or parquet.", "--format", metavar="NAME")] = "auto",
+    format_: Annotated[
+        str, _size("auto, npy, csc, csr, igb, edgelist or parquet.", "--format", metavar="NAME")
+    ] = "auto",
     num_nodes: Annotated[str | None, _shape("Number of nodes (per type).", metavar="N|TYPE=N,..")] = None,
     feature_dim: Annotated[
         str | None, _shape("Values per row of a headerless feature file.", metavar="D|TYPE=D,..")

@@ -1,9 +1,11 @@
-"""The errors users see. One root; leaves also inherit the builtin a caller would expect.
+"""The errors users see, and values as their messages quote them. One root; leaves also inherit a builtin error.
 
 A message says which thing (path or argument), what was expected, what was found, and what to do next.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class TieringError(Exception):
@@ -67,3 +69,11 @@ class DeviceError(TieringError, RuntimeError):
 
 class InternalError(TieringError, RuntimeError):
     """A result that contradicts an invariant: a bug in this package; please report it."""
+
+
+def shown(value: Any) -> str:
+    """A value of the user's as messages quote it, cut if it is long."""
+    if isinstance(value, int) and abs(value) >= 10**40:  # Python refuses to write numbers of many digits
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"

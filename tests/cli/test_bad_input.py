@@ -147,7 +147,7 @@ SAMPLED = ["--method", "hybrid", "--fanouts", "3,2"]
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--method", "best"], ["best", "auto, degree"]),
+        (["--method", "best"], ["best", "auto, random, degree"]),
         (["--method", "vip"], ["fanouts", "--fanouts 10,10,10"]),
         (["--fanouts", "likes=2"], ["no single relation 'likes'", "node:to:node"]),
         (["--fanouts", "to=2;"], ["fanouts"]),

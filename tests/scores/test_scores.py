@@ -165,7 +165,7 @@ def test_an_empty_train_split_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "pagerank"}, "auto, degree, rpr, wrpr, presample, vip, hybrid"),
+        ({"method": "pagerank"}, "auto, random, degree, rpr, wrpr, presample, vip, hybrid"),
         ({"depth": 3}, "no option depth; options: damping"),
         ({"seed": -1}, "seed: expected a whole number"),
         ({"seed": "x"}, "seed: expected a whole number"),

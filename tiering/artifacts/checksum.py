@@ -104,6 +104,6 @@ def file_state(path: Path, sampled: str | None = None) -> str:
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"
 
 
-def digest_bytes(data: bytes) -> str:
-    """Digest of a small buffer, such as a manifest."""
+def digest_bytes(data: bytes | memoryview) -> str:
+    """Digest of a buffer, such as a manifest."""
     return "xxh3-128:" + xxhash.xxh3_128(data).hexdigest()

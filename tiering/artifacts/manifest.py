@@ -129,6 +129,8 @@ class Manifest:
     """Digest of the manifest's bytes: identifies the artifact's content."""
     held: HeldDirectory | None = field(default=None, repr=False)
     """The files as they were when the artifact was opened."""
+    requires: tuple[str, ...] = ()
+    """Features of the format that a reader must know."""
     verify: bool = False
     arrays: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, repr=False)
     verifiers: dict[str, Verifier] = field(default_factory=dict, repr=False)
@@ -208,7 +210,7 @@ class Manifest:
         return {
             "format": f"tiering.{self.kind}",
             "version": f"{self.version[0]}.{self.version[1]}",
-            "requires": [],
+            "requires": list(self.requires),
             "provenance": self.provenance,
             "files": {name: entry.to_json() for name, entry in sorted(self.files.items())},
             "parts": dict(sorted(self.parts.items())),

@@ -127,9 +127,10 @@ class ArtifactWriter:
             blocks = (entry.blocks or b"").hex()
             self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
 
-    def commit(self, body: dict[str, Any], provenance: dict[str, Any]) -> Manifest:
+    def commit(self, body: dict[str, Any], provenance: dict[str, Any], requires: tuple[str, ...] = ()) -> Manifest:
         """Write the manifest, validate the document, and rename the directory into place.
 
+        `requires` names features of the format that readers must know.
         `FormatError`: what was written would not open, a bug in the caller; nothing is replaced then.
         """
         for artifact in self._reads:
@@ -137,7 +138,7 @@ class ArtifactWriter:
                 artifact.finish_reads()
         manifest = Manifest(
             self.path, self.kind, (MAJOR, MINORS[self.kind]), self._files, self._parts, self.external,
-            {"package": f"tiering {__version__}", **provenance}, body,
+            {"package": f"tiering {__version__}", **provenance}, body, requires=requires,
         )  # fmt: skip
         digests = np.frombuffer(manifest.checksums(), np.uint8)
         self.put(CHECKSUMS, digests.reshape(digests.size // DIGEST_BYTES, DIGEST_BYTES))

@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets import edge_list, igb, npy, parquet
-from tiering.datasets.npy_file import read_start, refuse_archive, refuse_archives
+from tiering.datasets import edge_list, igb, lists, npy, parquet
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
 from tiering.datasets.reader import Reader, Reading
 from tiering.datasets.scratch import Scratch
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
 from tiering.formats.protocols import Dataset
 from tiering.memory import Budget, parse_memory
 
 READERS: dict[str, Reader] = {
     "npy": npy.READER,
+    "csc": lists.CSC_READER,
+    "csr": lists.CSR_READER,
     "igb": igb.READER,
     "edgelist": edge_list.READER,
     "parquet": parquet.READER,
@@ -37,6 +39,11 @@ def detect(path: str | os.PathLike[str]) -> str:
     for name, sign in signs.items():
         if sign is not None and sign.recognises(path):
             return name
+    if directory and lists.find_lists(path) is not None:
+        raise InputError(
+            f"{path}: holds {lists.INDPTR}, which does not say whose lists these are; give --format csc if there is a "
+            "list of in-neighbours for each destination, --format csr if there is a list of targets for each source"
+        )
     looked_for = [sign.looked_for for sign in signs.values() if sign is not None]
     if directory:
         refuse_archives(entries(path))
@@ -76,7 +83,7 @@ def open_dataset(
     path
         File or directory.
     format
-        ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tiering.artifacts.regular import require_file
-from tiering.datasets.npy_file import read_start
-from tiering.datasets.options import COLUMN_OPTIONS, TEXT_OPTIONS, ImportOptions, shown
+from tiering.datasets.options import COLUMN_OPTIONS, TEXT_OPTIONS, ImportOptions
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.tables import TableSink, choose_columns, one_line
-from tiering.errors import InputError
+from tiering.errors import InputError, shown
+from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.progress import progress
 

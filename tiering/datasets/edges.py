@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from tiering.datasets.options import MAX_NODES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
+from tiering.formats.column_ids import as_lists
 from tiering.formats.protocols import EdgeData
 from tiering.units import format_bytes
 
@@ -30,6 +31,12 @@ def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pair
     """
     path = folder / "edge_index.npy"
     edges = EdgeData(relation, *_open_edge_index(path, reading, pairs), where=str(path))
+    read_edge_values(folder, edges, reading)
+    return edges
+
+
+def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
+    """The files of `EDGE_FILES` beside the edges of a relation, mapped."""
     for name, held in EDGE_FILES.items():
         path = folder / name
         if not is_there(path, "one value per edge") or (held == "id" and edges.edge_ids is not None):
@@ -41,7 +48,6 @@ def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pair
             edges.data[held] = values
     if "weight" in edges.data:
         check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
-    return edges
 
 
 def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -84,6 +90,12 @@ def check_weights(weights: npt.NDArray[Any], where: str, first: int = 0) -> None
         )
 
 
+class EdgeReader(Protocol):
+    """Reads the edges of one relation from its folder, as `read_edge_folder` does."""
+
+    def __call__(self, folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False) -> EdgeData: ...
+
+
 class LargestId(NamedTuple):
     """The largest id of a node type, -1 if there are none, and where it stands, for messages."""
 
@@ -115,6 +127,12 @@ def largest_of_type(node_type: str, edges: list[EdgeData]) -> LargestId:
     ends = [(edge, edge.src, "source") for edge in edges if edge.relation[0] == node_type]
     ends += [(edge, edge.dst, "destination") for edge in edges if edge.relation[2] == node_type]
     return max((largest_id(ids, edge.where, end) for edge, ids, end in ends), key=lambda one: one.id)
+
+
+def listed_counts(node_type: str, edges: list[EdgeData]) -> list[tuple[str, int]]:
+    """What lists of edges by one end say of the number of nodes of its type: the files, and the numbers."""
+    ends = [(edge.relation[end], as_lists(ids)) for edge in edges for end, ids in ((0, edge.src), (2, edge.dst))]
+    return [(lists.where, lists.num_columns) for name, lists in ends if lists is not None and name == node_type]
 
 
 def require_room(node_type: str, count: int, origin: str, edges: list[EdgeData], reading: Reading) -> None:

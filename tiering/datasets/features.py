@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from tiering.artifacts.manifest import storage_dtype
-from tiering.datasets.npy_file import is_npy, open_npy
 from tiering.datasets.reader import Reading
 from tiering.errors import InputError
 from tiering.formats.features import FEATURE_DTYPES, FeatureTable
+from tiering.formats.npy_file import is_npy, open_npy
 
 
 def describe_features(

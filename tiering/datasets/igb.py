@@ -18,14 +18,16 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets.edges import read_edge_folder
+from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
-from tiering.datasets.npy_file import read_start
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset, NodeData
 
+EDGES = "edge_index.npy"
+"""File by which a relation's folder is known."""
 META_FILE, LONGEST_META = "meta.json", 1 << 20
 USUAL_DIM = 1024
 COUNTS = {
@@ -53,20 +55,23 @@ def parse_relation(name: str) -> tuple[Relation, bool] | None:
     return None
 
 
-def _relation_folders(path: Path) -> dict[Path, tuple[Relation, bool]]:
+def _relation_folders(path: Path, sign: str) -> dict[Path, tuple[Relation, bool]]:
     """Folders of relations directly inside `path`, in the order of their names, and what the names say."""
     if not is_folder(path):
         return {}
     named = {entry: parsed for entry in entries(path) if (parsed := parse_relation(entry.name)) and is_folder(entry)}
-    return {folder: parsed for folder, parsed in named.items() if is_there(folder / "edge_index.npy", "edges")}
+    return {folder: parsed for folder, parsed in named.items() if is_there(folder / sign, "edges")}
 
 
-def find_tree(path: Path) -> Path | None:
-    """The folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``."""
+def find_tree(path: Path, sign: str = EDGES) -> Path | None:
+    """The folder with the relations: `path`, ``path/processed``, or the one ``path/SIZE/processed``.
+
+    A relation's folder holds the file `sign`.
+    """
     for folder in (path, path / "processed"):
-        if _relation_folders(folder):
+        if _relation_folders(folder, sign):
             return folder
-    sizes = [size for size in (entries(path) if is_folder(path) else []) if _relation_folders(size / "processed")]
+    sizes = [size for size in (entries(path) if is_folder(path) else []) if _relation_folders(size / "processed", sign)]
     if len(sizes) > 1:
         names = ", ".join(str(p) for p in sizes)
         raise InputError(f"{path}: holds {len(sizes)} datasets ({names}); give the path of one")
@@ -74,17 +79,21 @@ def find_tree(path: Path) -> Path | None:
 
 
 def _open_igb(path: Path, reading: Reading) -> Dataset:
-    """Open a tree at any level: ROOT with one size, ROOT/SIZE, ROOT/SIZE/processed."""
     tree = find_tree(path)
     if tree is None:
         raise MissingError(
-            f"{path}: expected an IGB tree, found no folder SRC__NAME__DST with an edge_index.npy in it, in "
+            f"{path}: expected an IGB tree, found no folder SRC__NAME__DST with an {EDGES} in it, in "
             "processed/ or in SIZE/processed/; check the path or choose another --format"
         )
+    return open_tree(tree, reading, EDGES, read_edge_folder)
+
+
+def open_tree(tree: Path, reading: Reading, sign: str, read_edges: EdgeReader) -> Dataset:
+    """The relations of a tree, whose edges `read_edges` finds in each folder that holds `sign`, and their nodes."""
     size = tree.parent.name if tree.name == "processed" else tree.name
     edges = []
-    for folder, (relation, pairs) in _chosen(tree, reading.options.relations).items():
-        edges.append(read_edge_folder(folder, relation, reading, pairs=pairs))
+    for folder, (relation, pairs) in _chosen(tree, reading.options.relations, sign).items():
+        edges.append(read_edges(folder, relation, reading, pairs=pairs))
         reading.known.add(folder)
         reading.ignored(entries(folder))
     types = sorted({t for edge in edges for t in (edge.relation[0], edge.relation[2])})
@@ -113,9 +122,9 @@ def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> No
         )
 
 
-def _chosen(tree: Path, wanted: tuple[str, ...]) -> dict[Path, tuple[Relation, bool]]:
+def _chosen(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[Relation, bool]]:
     """The relations asked for, by folder; all if none is."""
-    folders = _relation_folders(tree)
+    folders = _relation_folders(tree, sign)
     by_name = {relation_key(relation): folder for folder, (relation, _) in folders.items()}
     by_name |= {folder.name: folder for folder in folders}
     for name in wanted:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.storage import open_raw
-from tiering.datasets.npy_file import NpyFile
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import InputError
+from tiering.formats.npy_file import NpyFile
 
 _MAX_LABEL = 2**31 - 1
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tiering.artifacts.regular import is_there, require_file
-from tiering.datasets.edges import largest_of_type, require_room
+from tiering.datasets.edges import largest_of_type, listed_counts, require_room
 from tiering.datasets.features import describe_features
 from tiering.datasets.labels import read_labels
-from tiering.datasets.npy_file import is_npy, open_npy, read_start
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reader import Reading
 from tiering.datasets.splits import check_splits, make_splits, read_splits
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
+from tiering.formats.npy_file import is_npy, open_npy, read_start
 from tiering.formats.protocols import EdgeData, NodeData
 
 COUNT_FILE = "num_nodes.txt"
@@ -43,8 +43,8 @@ class NodeFiles:
 def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> NodeData:
     """The nodes of one type.
 
-    The number of nodes comes from what is known of: option, features, the dataset's own statement, labels.
-    Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
+    The number of nodes comes from what is known of: option, features, the dataset's own statement, lists of edges by
+    node, labels. Those that exist must agree. If none does, it is the largest id in `edges` + 1, which is recorded.
     """
     folder, options, headerless = files.folder, reading.options, files.usual_dim is not None
     labels = next((folder / name for name in files.label_names if is_there(folder / name, "labels")), None)
@@ -60,6 +60,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> Nod
         counts.append((str(features.path), features.rows))
     if stated is not None:
         counts.append(stated)
+    counts += listed_counts(files.node_type, edges)
     if not counts and rows is not None:
         counts = [(str(labels), rows)]
     num_nodes = _num_nodes(files.node_type, counts, edges, reading)

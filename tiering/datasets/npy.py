@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tiering.artifacts.regular import entries, is_there
-from tiering.datasets.edges import read_edge_folder
+from tiering.datasets.edges import EdgeReader, read_edge_folder
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS
 from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
@@ -18,8 +18,13 @@ from tiering.formats.protocols import Dataset
 
 
 def _open_npy_dir(path: Path, reading: Reading) -> Dataset:
+    return open_folder(path, reading, read_edge_folder)
+
+
+def open_folder(path: Path, reading: Reading, read_edges: EdgeReader) -> Dataset:
+    """One graph of one node type and relation, whose edges `read_edges` finds in the folder."""
     reading.notes["node_types"] = [NODE]
-    edges = read_edge_folder(path, RELATION, reading)
+    edges = read_edges(path, RELATION, reading)
     nodes = read_nodes(NodeFiles(path, NODE, ("node_label.npy", "node_labels.npy")), [edges], reading)
     reading.ignored(entry for entry in entries(path) if not entry.name.startswith("."))
     return reading.dataset(path.name, {NODE: nodes}, [edges])

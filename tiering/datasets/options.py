@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
-from tiering.errors import InputError
+from tiering.errors import InputError, shown
 from tiering.formats.features import FEATURE_DTYPES
 
 T = TypeVar("T")
@@ -27,14 +27,6 @@ FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
 def option_name(name: str) -> str:
     """An option as the command line spells it; messages use it for Python callers too."""
     return "--" + name.replace("_", "-")
-
-
-def shown(value: Any) -> str:
-    """A value of the user's as messages quote it, cut if it is long."""
-    if isinstance(value, int) and abs(value) >= 10**40:  # Python refuses to write numbers of many digits
-        return f"a number of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 @dataclass(frozen=True)

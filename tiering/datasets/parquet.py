@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
-from tiering.datasets.npy_file import read_start
 from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.scratch import CHUNK
 from tiering.datasets.tables import TableSink, choose_columns, one_line, require_once
 from tiering.errors import InputError
+from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset
 from tiering.progress import progress
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tiering.datasets.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
+from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 
 NODE = "node"

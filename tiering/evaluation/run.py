@@ -188,9 +188,10 @@ def named_scores(graph: Graph, scores: Sequence[Scores]) -> dict[str, Score]:
     named: dict[str, Score] = {}
     for score in scores:
         if graph.order is None and score.graph_digest != graph.digest:
+            how = "--from FILE" if score.given else f"--method {score.method}"
             raise InputError(
                 f"{score.path}: computed on another graph than {graph.path} (digest {score.graph_digest}, expected "
-                f"{graph.digest}); run `tiering score {graph.path} --method {score.method} --out NEW`"
+                f"{graph.digest}); run `tiering score {graph.path} {how} --out NEW`"
             )
         name = score.method if methods.count(score.method) == 1 else f"{score.method} ({score.path.name})"
         named[name if name not in named else f"{score.method} ({score.path})"] = score

@@ -10,6 +10,9 @@ from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
 
+FIRST = "first"
+"""Field of the body, and what a reader of it must know."""
+
 
 class Order(Artifact):
     """Ranks of every node type; rank 0 is the hottest."""
@@ -30,8 +33,16 @@ class Order(Artifact):
         return self._map(node_type, "old_to_new")
 
     def score(self, node_type: str | None = None) -> np.ndarray[Any, Any]:
-        """Score by rank: float64, shape (num_nodes,), not increasing. Types share one scale."""
+        """Score by rank: float64, shape (num_nodes,), not increasing from rank `first` on. Types share one scale."""
         return self._map(node_type, "score")
+
+    def first(self, node_type: str | None = None) -> int:
+        """Number of ranks, from 0 on, whose nodes the user has put first, whatever their scores."""
+        return int(self._first.get(self._listed(node_type, self.node_types, "order"), 0))
+
+    @property
+    def _first(self) -> dict[str, int]:
+        return dict(self.manifest.body.get(FIRST, {}))
 
     def _map(self, node_type: str | None, name: str) -> np.ndarray[Any, Any]:
         return self.manifest.array(f"nodes/{self._listed(node_type, self.node_types, 'order')}/{name}")
@@ -52,6 +63,13 @@ class Order(Artifact):
             if [entry.dtype for entry in entries] != expected:
                 message = f"expected {', '.join(expected)}, found {', '.join(entry.dtype for entry in entries)}"
                 problems.append(Problem(f"nodes/{node_type}", message, "value"))
+        for node_type, first in self._first.items() if not problems else ():
+            count = self.manifest.files[f"nodes/{node_type}/score"].shape[0] if node_type in self.node_types else 0
+            if first > count:
+                message = f"expected at most {count} nodes of type {node_type!r}, found {first}"
+                problems.append(Problem(f"manifest.json: body.{FIRST}", message, "value"))
+        if self._first and FIRST not in self.manifest.requires:
+            problems.append(Problem("manifest.json: requires", f"expected {FIRST!r}, found none", "value"))
         return problems
 
     def _structure_problems(self, threads: int) -> list[Problem]:
@@ -69,10 +87,13 @@ class Order(Artifact):
             if wrong.size:
                 message = f"old_to_new does not lead back at {wrong.size} ranks, first at rank {wrong[0]}"
                 problems.append(Problem(where, message, "value"))
-            if np.any(np.diff(self.score(node_type)) > 0):
+            if np.any(np.diff(self.score(node_type)[self.first(node_type) :]) > 0):
                 problems.append(Problem(f"nodes/{node_type}/score", "scores increase along the ranks", "value"))
         return problems
 
     def summary(self) -> dict[str, Any]:
-        types = {t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0])} for t in self.node_types}
+        types = {
+            t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0]), "first": self.first(t)}
+            for t in self.node_types
+        }
         return {**super().summary(), "node_types": types}

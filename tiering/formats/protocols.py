@@ -60,7 +60,10 @@ class EdgeData:
 
     relation: Relation
     src: npt.NDArray[Any]
-    """Shape (E,), int32 or int64, any stride (a column or row of a memory-mapped file)."""
+    """Shape (E,), int32 or int64, any stride (a column or row of a memory-mapped file).
+
+    Of edges in lists, one of both ends is a `tiering.formats.column_ids.ColumnIds`.
+    """
     dst: npt.NDArray[Any]
     """Like `src`. The range of the ids is checked where the graph is built, not before."""
     where: str = ""
@@ -86,7 +89,7 @@ class Dataset:
 
     name: str
     format: str
-    """``npy``, ``igb``, ``edgelist`` or ``parquet``."""
+    """``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``."""
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)

@@ -12,6 +12,8 @@ from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
 from tiering.formats.graph import relation_folder
 
+GIVEN = "given"
+"""Name of the method of scores that the user has computed."""
 ADJACENCY = "adjacency"
 """Name of the column per relation."""
 
@@ -25,6 +27,11 @@ class Scores(Artifact):
     def method(self) -> str:
         """Name of the predictor, such as ``wrpr``."""
         return str(self.manifest.body["method"])
+
+    @property
+    def given(self) -> bool:
+        """Whether the user has computed them."""
+        return self.method == GIVEN
 
     @property
     def graph_digest(self) -> str:

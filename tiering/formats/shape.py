@@ -73,6 +73,9 @@ class GraphShape:
     def tables(self) -> dict[str, FeatureTable]:
         return {name: node.table for name, node in self.nodes.items() if node.table is not None}
 
+    def feature_table(self, node_type: str) -> FeatureTable | None:
+        return self.nodes[node_type].table
+
     def num_nodes(self, node_type: str | None = None) -> int:
         if node_type is None:
             return sum(node.num_nodes for node in self.nodes.values())

@@ -19,11 +19,13 @@ from tiering.artifacts.manifest import External, relation_key, valid_name
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
+from tiering.formats.column_ids import as_lists
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, NodeData, fingerprint
 from tiering.graph.bucket_sort import write_by_buckets
+from tiering.graph.copy_lists import write_copied
 from tiering.graph.plan import SIZES, RelationPlan, SortSizes, plan_import
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
@@ -78,7 +80,7 @@ def build_graph(
     -----
     Cost: a relation that fits (`tiering.graph.plan.CscSizes.in_memory`: 12 bytes per edge and 8 per node, more with
     edge data or 64-bit ids) is read twice. One that does not is read once, edge data included, and goes by way of the
-    disk (`tiering.graph.bucket_sort`), relation by relation.
+    disk (`tiering.graph.bucket_sort`), relation by relation. Lists by destination are copied, in little memory.
     """
     budget, workers = parse_memory(memory), parse_threads(threads)
     _check_dataset(dataset)
@@ -94,8 +96,11 @@ def build_graph(
             for relation in plan.relations:
                 edges, csc = relation.edges, relation.csc
                 ends = (edges.src, edges.dst, csc.num_src, csc.num_dst)
+                convert = partial(native.coo_to_csc, *ends, workers, bool(csc.values))
+                if (lists := as_lists(edges.src)) is not None:
+                    by_source = lists.indptr, edges.dst, csc.num_dst
+                    convert = partial(native.transpose, *by_source, workers, bool(csc.values))
                 with _edge_errors(dataset, edges):
-                    convert = partial(native.coo_to_csc, *ends, workers, bool(csc.values))
                     relations.append(write_relation(writer, relation, workers, convert))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
@@ -194,7 +199,9 @@ def write_relation(
     source, name, destination = plan.edges.relation
     folder = relation_folder(plan.edges.relation)
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
-        if plan.buckets is not None:
+        if plan.copied:
+            write_copied(writer, folder, plan)
+        elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:
             indptr, indices, positions = convert()

@@ -15,9 +15,11 @@ from tiering.artifacts.direct_io import padded
 from tiering.artifacts.file_writer import PIECE_BYTES, appending_memory
 from tiering.artifacts.manifest import id_bytes, relation_key
 from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
+from tiering.errors import InternalError
+from tiering.formats.column_ids import ColumnIds, as_lists
 from tiering.formats.graph import relation_folder
 from tiering.formats.protocols import Dataset, EdgeData
-from tiering.formats.shape import GraphShape
+from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.units import format_count
@@ -26,6 +28,9 @@ LINE = 64
 """Bytes of a line of the caches: the parts of a segment begin at multiples."""
 RUN_PADDING = 12288
 """Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
+
+COPIED_ENTRIES = 1 << 20
+"""Entries copied together, where lists come by destination already."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,21 @@ def _clip(minimum: int, value: int, maximum: int) -> int:
     return max(minimum, min(value, maximum))
 
 
+def lists_by_destination(edges: EdgeData) -> bool:
+    """Whether the edges come in the order of their destinations, as lists."""
+    return as_lists(edges.dst) is not None and as_lists(edges.src) is None
+
+
+def copy_memory(edges: EdgeData, csc: CscSizes) -> int:
+    """Bytes at the peak of a copy: two chunks that are read, one that is converted, pieces of the file; the rest."""
+    item = max((8, *(value_bytes(array) for array in edges.data.values())))
+    return (
+        3 * item * min(csc.num_edges + csc.num_dst + 1, COPIED_ENTRIES)
+        + max(map(appending_memory, csc.written))
+        + (4 << 20)
+    )
+
+
 @dataclass(frozen=True)
 class RelationPlan:
     """How the edges of a relation become CSC."""
@@ -199,7 +219,20 @@ class RelationPlan:
     csc: CscSizes
     sizes: SortSizes
     buckets: BucketPlan | None
-    """``None``: in memory."""
+    """``None``: in memory, or copied."""
+
+    @property
+    def copied(self) -> bool:
+        """Whether the edges come as lists by destination, which are what is to be written."""
+        return lists_by_destination(self.edges)
+
+    @property
+    def lists(self) -> ColumnIds:
+        """Those of edges that come as lists, by destination or by source."""
+        lists = as_lists(self.edges.dst) or as_lists(self.edges.src)
+        if lists is None:
+            raise InternalError(f"{self.edges.where}: the edges come as pairs, not as lists")
+        return lists
 
     def values(self) -> list[npt.NDArray[Any] | None]:
         """The arrays that run along the edges, as they are named in `CscSizes.values`; ``None``: their numbers."""
@@ -209,6 +242,9 @@ class RelationPlan:
         """One step in memory; two by buckets: the edges are scattered, then sorted."""
         name, csc, plan = relation_key(self.edges.relation), self.csc, self.buckets
         written = sum(csc.written)
+        if self.copied:
+            read = sum(map(uncached_bytes, [self.lists.indptr, *self.edges.arrays]))
+            return [Step(name, "copied", copy_memory(self.edges, csc), read, written, 0, csc.num_edges, "edge")]
         if plan is None:
             read = sum(map(uncached_bytes, self.edges.arrays))
             return [Step(name, "in memory", csc.in_memory(), read, written, 0, csc.num_edges, "edge")]
@@ -227,8 +263,11 @@ def plan_relation(csc: CscSizes, edges: EdgeData, budget: Budget, sizes: SortSiz
     """Decide how a relation is converted; raises `BudgetError` if there is too little memory for either.
 
     A large one that must be read from disk goes by buckets though it fits, if all of it stays in memory: reading,
-    computing and writing overlap.
+    computing and writing overlap. Lists by destination are copied.
     """
+    if lists_by_destination(edges):
+        budget.require(copy_memory(edges, csc), f"{relation_folder(edges.relation)}: copying its lists")
+        return RelationPlan(edges, csc, sizes, None)
     room = budget.left()
     plan = plan_buckets(csc, room, sizes) if csc.num_dst else None
     if csc.num_dst == 0 or (csc.in_memory() <= room and csc.num_edges <= sizes.largest_in_memory):

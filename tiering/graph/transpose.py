@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-import numpy as np
 import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.formats.column_ids import ColumnIds
 from tiering.formats.graph import Graph
 from tiering.formats.protocols import EdgeData
 from tiering.formats.refusals import graph_errors
@@ -73,7 +72,7 @@ def _write_turned(
     source, _, destination = turned = reversed_relation(relation)
     data = dict(sorted(graph.edge_data(relation).items()))
     indptr, indices = graph.csc(relation)
-    ids = cast("npt.NDArray[Any]", _ColumnIds(indptr, id_bytes(graph.num_nodes(source))))
+    ids = cast("npt.NDArray[Any]", ColumnIds(indptr, id_bytes(graph.num_nodes(source))))
     values = {key: value_bytes(array) for key, array in data.items()}
     own_ids = data.pop("edge_ids", None)
     edges = EdgeData(turned, ids, indices, where=str(graph.path), data=data, edge_ids=own_ids)
@@ -83,21 +82,3 @@ def _write_turned(
         native.check_indptr(indptr, csc.num_edges, threads)
     convert = partial(native.transpose, indptr, indices, csc.num_dst, threads, bool(values))
     return write_relation(writer, plan, threads, convert)
-
-
-class _ColumnIds:
-    """The column of every entry of a CSC, made where it is asked for: an array that takes no memory."""
-
-    ndim = 1
-
-    def __init__(self, indptr: npt.NDArray[np.int64], item: int) -> None:
-        self._indptr, self.dtype = indptr, np.dtype(f"int{8 * item}")
-        self.shape: Sequence[int] = (int(indptr[-1]),)
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        """Columns of the entries [start, stop)."""
-        first, stop, _ = part.indices(self.shape[0])
-        begin = int(np.searchsorted(self._indptr, first, "right")) - 1
-        end = int(np.searchsorted(self._indptr, stop, "left"))
-        bounds = np.clip(self._indptr[begin : end + 1], first, stop)
-        return np.repeat(np.arange(begin, end, dtype=self.dtype), np.diff(bounds))

@@ -26,7 +26,7 @@ from tiering.layout.tiers import Capacities, Table, plan_tiers
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.reorder.rows import minimum_memory, plan_rows
-from tiering.units import Size
+from tiering.units import Size, format_count
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,8 @@ class LayoutPlan:
     """What deciding took."""
     notes: tuple[str, ...] = ()
     """What there is to say about the decisions."""
+    first: tuple[str, ...] = ()
+    """Where the rows lie that the user puts first, in words."""
 
     @property
     def pages(self) -> int:
@@ -99,7 +101,9 @@ class LayoutPlan:
         graph = Step("graph", "copied" if copied else "hard links", 0, copied, copied)
         places = self.places(out)
         places[out] += copied
-        return StagePlan("layout", out, (*self.steps, *rows, graph), places, held_memory(budget), self.notes)
+        return StagePlan(
+            "layout", out, (*self.steps, *rows, graph), places, held_memory(budget), self.notes + self.first
+        )
 
     def _row_step(self, entry: TypeLayout, table: FeatureTable, left: Budget) -> Step:
         """The rows of a type: read in rank order, copied into pieces, hashed, written in the background."""
@@ -143,7 +147,9 @@ def plan_layout(
 ) -> LayoutPlan:
     """Plan a layout of a reordered graph; `scores`: where GPUs hold adjacency lists too, those it was ordered by."""
     order, capacities = order_of(graph), options.capacities
-    rows = [Table(name, table.rows, table.row_bytes, order.score(name)) for name, table in tables.items()]
+    rows = [
+        Table(name, table.rows, table.row_bytes, order.score(name), order.first(name)) for name, table in tables.items()
+    ]
     if options.cache is None and scores is None:
         return _place_rows(graph.path, rows, tables, capacities, options)
     split = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
@@ -213,4 +219,12 @@ def _place_rows(
         next_page += ssd_rows.num_pages
         entries[name] = TypeLayout(name, table.rows, table.dim, table.dtype, ranges[name], ssd_rows)
     folders = options.folders if next_page else ()
-    return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders)
+    first = tuple(_where_first(row, ranges[row.node_type]) for row in rows if row.first)
+    return LayoutPlan(tables, entries, options.page_bytes, capacities.num_peers, folders, first=first)
+
+
+def _where_first(table: Table, ranges: Mapping[str, tuple[int, int]]) -> str:
+    """In which tiers the rows of a type lie that the user puts first."""
+    rows = {tier: min(end, table.first) - begin for tier, (begin, end) in ranges.items()}
+    parts = ", ".join(f"{format_count(count)} in {tier}" for tier, count in rows.items() if count > 0)
+    return f"of {table.node_type}, {format_count(table.first)} nodes were put first: {parts}"

@@ -123,14 +123,16 @@ class RowBenefit:
 
     @classmethod
     def of(cls, tables: Sequence[Table], costs: AccessCosts, lower: LowerTiers, grain: Grain) -> RowBenefit:
-        """The line of all rows: by score per byte, ties by table, then by rank."""
+        """The line of all rows: those put first, then by score per byte; ties by table, then by rank."""
         step = grain.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
             (sums,) = _block_sums(table.rows, step, grain, partial(_scores, table))
             seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
             sizes = np.diff(_block_ends(table.rows, step), prepend=0) * table.row_bytes
-            parts.append((table.scores[::step] / table.row_bytes, sizes, sums * seconds, sums * ssd))
+            keys = table.scores[::step] / table.row_bytes
+            keys[: -(-table.first // step)] = np.inf
+            parts.append((keys, sizes, sums * seconds, sums * ssd))
         return cls(*map(_up_to, _by_falling_key(parts)))
 
     def saved(self, nbytes: Ints, lower: LowerTiers, costs: AccessCosts) -> Floats:

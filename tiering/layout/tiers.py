@@ -1,12 +1,13 @@
 """Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
 
-Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. The gpu
-tier takes the front of the line as far as its size goes, then peer, then cpu; the rest is ssd's. Within a type the line
-runs along the ranks, so each tier is a range of ranks.
+Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. Rows that
+the user puts first stand before all others. The gpu tier takes the front of the line as far as its size goes, then
+peer, then cpu; the rest is ssd's. Within a type the line runs along the ranks, so each tier is a range of ranks.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -31,7 +32,15 @@ class Table:
     rows: int
     row_bytes: int
     scores: np.ndarray[Any, Any]
-    """float64, shape (rows,), by rank: not increasing, not negative."""
+    """float64, shape (rows,), by rank: not negative, and not increasing from rank `first` on."""
+    first: int = 0
+    """Rows that the user puts before all others, whatever their scores."""
+
+    def key(self, rank: int) -> float:
+        """What the common line falls by: score per byte, infinite for rows put first; 0 behind the last row."""
+        if rank >= self.rows:
+            return 0.0
+        return math.inf if rank < self.first else float(self.scores[rank]) / self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -175,7 +184,7 @@ def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = 
         threshold = _from_bits(bits)
         return [max(start, _count_above(table, threshold)) for table, start in zip(tables, begin, strict=True)]
 
-    high = max((_to_bits(_key(table, start)) for table, start in zip(tables, begin, strict=True)), default=0)
+    high = max((_to_bits(table.key(start)) for table, start in zip(tables, begin, strict=True)), default=0)
     bits = bisect_left(range(high + 1), True, key=lambda candidate: fits(above(candidate)))
     ends = above(bits)
     for index, table in enumerate(tables):
@@ -191,13 +200,9 @@ def longest_prefix(tables: Sequence[Table], nbytes: int, begin: Sequence[int] = 
     return ends
 
 
-def _key(table: Table, rank: int) -> float:
-    return float(table.scores[rank]) / table.row_bytes if rank < table.rows else 0.0
-
-
 def _count_above(table: Table, threshold: float) -> int:
     """Rows whose score per byte is above `threshold`."""
-    return bisect_left(range(table.rows), True, key=lambda rank: _key(table, rank) <= threshold)
+    return bisect_left(range(table.rows), True, key=lambda rank: table.key(rank) <= threshold)
 
 
 def _to_bits(value: float) -> int:

@@ -26,7 +26,7 @@ from tiering.layout.images import ImageSet, drop_replaced_images
 from tiering.layout.options import LayoutOptions
 from tiering.layout.plan import LayoutPlan, order_of, plan_layout
 from tiering.memory import Budget, parse_memory
-from tiering.progress import Progress, progress
+from tiering.progress import Progress, note, progress
 from tiering.reorder.rows import PermutedRows
 from tiering.units import parse_threads
 from tiering.version import __version__
@@ -88,6 +88,8 @@ def write_layout(
     # The graph's digest covers the content of the feature files at the import.
     identity = {**provenance, "inputs": {**recorded, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "layout", force=force, identity=identity, reads=(graph, scores)) as writer:
+        for text in plan.first:
+            note(f"note: {text}")
         journal, body = writer.required_journal(), plan.to_body()
         shutil.rmtree(writer.path / SCRATCH, ignore_errors=True)
         if not journal.done:  # else the space is reserved

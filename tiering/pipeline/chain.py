@@ -57,7 +57,7 @@ def run_config(
     Parameters
     ----------
     path
-        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, train, seed,
+        Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
         options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
         access_costs; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside the file),
         ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered``
@@ -110,7 +110,7 @@ def run_config(
     graph = stage("import", chain.graph, imported)
     scored = partial(score_graph, graph, verify=verify, **config.score)
     scores = stage("score", partial(chain.scores, graph), scored)
-    ranked = partial(reorder_graph, graph, scores, features=config.features, verify=verify)
+    ranked = partial(reorder_graph, graph, scores, first=config.first, features=config.features, verify=verify)
     reordered = stage("reorder", partial(chain.reordered, graph, scores), ranked)
     known = scores if config.layout.cache is not None else None
     placed = partial(layout, reordered, options=config.layout, scores=known, verify=verify)
@@ -150,7 +150,8 @@ def predict_run(
     if isinstance(reordered, Graph) and chain.layout(reordered, known) is not None:
         return Forecast(tuple(plans.values()))
     if reordered is None:
-        (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], features=config.features, **common).plans
+        asked = {"first": config.first, "features": config.features}
+        (plans["reorder"],) = predict_reorder(graph, scores, out["reorder"], **asked, **common).plans
         reordered = GraphShape.of(graph).reordered(out["reorder"], features=config.features)
     (plans["layout"],) = predict_layout(reordered, out["layout"], config.layout, scores=known, **common).plans
     return Forecast(tuple(plans.values()))
@@ -192,8 +193,14 @@ class _Chain:
 
     def reordered(self, graph: Graph, scores: Scores) -> Graph | None:
         """This graph by these scores."""
-        asked = {"features": self._config.features}, {"graph": graph.digest, "scores": scores.digest}
-        return self._current("reorder", Graph, lambda graph: _recorded(graph, "reorder") == asked)
+        from tiering.reorder import first_digests, read_first
+
+        def same(reordered: Graph) -> bool:
+            first = {} if self._config.first is None else read_first(graph, self._config.first)
+            inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first)}
+            return _recorded(reordered, "reorder") == ({"features": self._config.features}, inputs)
+
+        return self._current("reorder", Graph, same)
 
     def layout(self, graph: Graph, scores: Scores | None) -> Layout | None:
         """Of this reordered graph, with an adjacency cache by these scores."""

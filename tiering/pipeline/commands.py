@@ -19,6 +19,7 @@ from tiering.artifacts.storage import nearest_folder
 from tiering.errors import FormatError, InputError, RefusedError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
@@ -68,7 +69,7 @@ def import_graph(
     source
         File or directory.
     format
-        ``auto``, ``npy``, ``igb``, ``edgelist`` or ``parquet``.
+        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``.
     edge_ids
         Keep each edge's position in the input.
     **options
@@ -146,6 +147,7 @@ def score_graph(
     out: Pathlike,
     method: str = "auto",
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -154,11 +156,18 @@ def score_graph(
     verify: bool = True,
     **options: Any,
 ) -> Scores:
-    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`."""
+    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`.
+
+    ``scores`` takes those that you have computed: an array, the path of a ``.npy`` file, or a mapping from node type to
+    one of these.
+    """
     from tiering.scores import score_graph as score
 
     with reading(graph := opened(graph, Graph, verify)):
-        return score(graph, method, out, train=train, seed=seed, threads=threads, memory=memory, force=force, **options)
+        return score(
+            graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
+            **options,
+        )  # fmt: skip
 
 
 def evaluate_scores(
@@ -196,22 +205,30 @@ def reorder_graph(
     scores: Scores | Pathlike,
     out: Pathlike,
     *,
+    first: OwnValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
 ) -> Graph:
-    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`."""
-    from tiering.reorder import expected_memory, order_nodes
+    """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
+
+    ``first`` are nodes that come before all others, in the order given: an array of original ids, the path of a
+    ``.npy`` file, or a mapping from node type to one of these. A layout fills its fastest tiers with them.
+    """
+    from tiering.reorder import expected_memory, order_nodes, read_first
     from tiering.reorder import reorder_graph as reorder
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
     with reading(graph, scores):
         budget = parse_memory(memory).expecting(expected_memory(GraphShape.of(graph), features))
-        order = order_nodes(graph, scores, threads, budget)
-        return reorder(graph, scores, order, out, features=features, threads=threads, memory=budget, force=force)
+        chosen = None if first is None else read_first(graph, first)
+        order = order_nodes(graph, scores, threads, budget, first=chosen)
+        return reorder(
+            graph, scores, order, out, first=chosen, features=features, threads=threads, memory=budget, force=force
+        )
 
 
 def refuse_reordered(graph: Graph) -> None:

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
-    "reorder": ("features",),
+    "reorder": ("first", "features"),
     "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "split", "gpu_times"),
     "output": ("dir",),
     "run": ("memory",),
 }
 """Sections of the configuration and their keys.
 
-``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method,
-train, seed and the options of the methods; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
+``dataset`` takes path, format, edge_ids, checksum_features and the options of the source; ``score`` takes method, from
+(a file, or a table of files by node type), train, seed and the options of the methods; ``first`` of ``reorder`` is as
+from; ``split`` and ``gpu_times`` of ``layout`` are names of versions before.
 """
 
 
@@ -42,6 +43,8 @@ class ChainConfig:
     """Further options of the source."""
     score: dict[str, Any]
     """Arguments of `tiering.pipeline.score_graph`."""
+    first: Any
+    """Nodes that come first: a file, or files by node type."""
     features: bool
     """Write the feature tables in rank order too."""
     layout: LayoutOptions
@@ -55,6 +58,8 @@ def read_config(path: Path) -> ChainConfig:
     """Read a configuration; paths in it are relative to the file."""
     document, base = _sections(path), path.absolute().parent
     dataset, score, layout = document["dataset"], document["score"], document["layout"]
+    if "from" in score:
+        score["scores"] = _relative_files(score.pop("from"), base)
     if isinstance(score.get("train"), str):
         score["train"] = _relative_train(score["train"], base)
     return ChainConfig(
@@ -63,6 +68,7 @@ def read_config(path: Path) -> ChainConfig:
         edge_ids=bool(dataset.pop("edge_ids", False)),
         dataset=dataset,
         score=score,
+        first=_relative_files(document["reorder"]["first"], base) if "first" in document["reorder"] else None,
         features=bool(document["reorder"].get("features", False)),
         layout=_layout_options(path, layout, score),
         out=base / str(document["output"].get("dir", ".")),
@@ -99,7 +105,7 @@ def _stage_keys(section: str) -> tuple[str, ...]:
     if section == "score":
         from tiering.scores.request import OPTIONS
 
-        return ("method", "train", "seed", *OPTIONS)
+        return ("method", "from", "train", "seed", *OPTIONS)
     from tiering.datasets.options import ImportOptions
     from tiering.pipeline.commands import CHECKSUM_FEATURES
 
@@ -126,7 +132,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
         options = LayoutOptions.of(**given)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]
     method = score.get("method", AUTO)
-    if options.cache is not None and method not in sampled and not (method == AUTO and "fanouts" in score):
+    knows = "scores" not in score and (method in sampled or (method == AUTO and "fanouts" in score))
+    if options.cache is not None and not knows:
         raise InputError(
             f"{path}: [layout] adjacency_cache: needs scores that know the sampler; give [score] fanouts, such as "
             f"[10, 10], and method {', '.join(sampled)} or none"
@@ -138,6 +145,13 @@ def _refuse_unknown(path: Path, what: str, given: Mapping[str, Any], known: Sequ
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise InputError(f"{path}: unknown {what} {', '.join(unknown)}; known are {', '.join(known)}")
+
+
+def _relative_files(given: Any, base: Path) -> Any:
+    """Make a file, or files by node type, relative to the configuration."""
+    if isinstance(given, Mapping):
+        return {name: base / str(file) for name, file in given.items()}
+    return base / str(given)
 
 
 def _relative_train(train: str, base: Path) -> str:

@@ -17,6 +17,7 @@ from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
+from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
@@ -80,6 +81,7 @@ def predict_score(
     out: Pathlike,
     method: str = "auto",
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: Threads = None,
@@ -92,7 +94,9 @@ def predict_score(
     graph = _sized(graph)
     if isinstance(graph, Graph) and graph.order is not None:
         raise InputError(f"{graph.path}: this graph is reordered; score the graph it was made from")
-    plan = plan_score(graph, method, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options)
+    plan = plan_score(
+        graph, method, scores=scores, train=train, seed=seed, threads=parse_threads(threads), memory=memory, **options
+    )
     return Forecast((plan.stage(graph, GraphShape.of(graph), Path(out).absolute()),))
 
 
@@ -101,12 +105,13 @@ def predict_reorder(
     scores: Scores | Pathlike | None,
     out: Pathlike,
     *,
+    first: OwnValues | None = None,
     features: bool = False,
     threads: Threads = None,
     memory: Memory = None,
 ) -> Forecast:
     """What `reorder_graph` would take; without `scores`, by any."""
-    from tiering.reorder import check_scores, plan_reorder
+    from tiering.reorder import check_scores, plan_reorder, read_first
 
     graph, uncached = _sized(graph), 0.0
     if isinstance(graph, Graph):
@@ -118,7 +123,8 @@ def predict_reorder(
         values = [scores.values(node_type) for node_type in graph.node_types]
         uncached = sum(map(uncached_bytes, values)) / max(1, sum(array.nbytes for array in values))
     shape, budget, target = GraphShape.of(graph), parse_memory(memory), Path(out).absolute()
-    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached),))
+    chosen = () if first is None else tuple(read_first(graph, first))
+    return Forecast((plan_reorder(shape, target, budget, parse_threads(threads), features, uncached, chosen),))
 
 
 def predict_layout(

@@ -15,12 +15,14 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.own_arrays import OwnArray
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
+from tiering.reorder.first import first_digests
 from tiering.reorder.nodes import RankMaps, write_nodes, write_order
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.sizes import SIZES, Sizes
@@ -34,6 +36,7 @@ def reorder_graph(
     new_to_old: Mapping[str, np.ndarray[Any, Any]],
     out: str | os.PathLike[str],
     *,
+    first: Mapping[str, OwnArray] | None = None,
     features: bool = False,
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
@@ -55,6 +58,9 @@ def reorder_graph(
         Original id of each rank per node type, such as `tiering.reorder.order_nodes` gives. Each is asked for once.
     out
         Directory to create.
+    first
+        Nodes that `new_to_old` begins with though their score is not the highest: `tiering.reorder.read_first`. In a
+        layout they come before all other rows of all types.
     features
         Also write the feature tables in rank order. Otherwise the source files are referred to, in original order:
         the layout permutes rows while it places them.
@@ -87,11 +93,12 @@ def reorder_graph(
             "(its digest is in the provenance)"
         )
     tables = checked_tables(graph) if features else {}
-    inputs = {"graph": graph.digest, "scores": scores.digest}
+    inputs = {"graph": graph.digest, "scores": scores.digest, **first_digests(first or {})}
+    counts = {node_type: array.values.size for node_type, array in (first or {}).items()}
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
-        maps = write_order(writer, graph, scores, new_to_old, windows, provenance)
+        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
                 places = maps[relation[2]].random(), maps[relation[0]].random()

@@ -14,6 +14,7 @@ from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import Graph
+from tiering.formats.order import FIRST
 from tiering.formats.scores import Scores
 from tiering.memory import Budget
 from tiering.reorder.arrays import AnyArray, NodeWindows, memory_of
@@ -50,10 +51,14 @@ def write_order(
     graph: Graph,
     scores: Scores,
     orders: Mapping[str, AnyArray],
+    first: Mapping[str, int],
     windows: NodeWindows,
     provenance: dict[str, Any],
 ) -> dict[str, RankMaps]:
-    """Write the nested order artifact; return both maps per node type. An order is asked for once, and dropped."""
+    """Write the nested order artifact; return both maps per node type. An order is asked for once, and dropped.
+
+    `first`: how many nodes of a type the user has put first.
+    """
     part = writer.part("order", "order")
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
@@ -62,7 +67,11 @@ def write_order(
         if own.inverse is not None and not inverse_kept(len(graph.node_types), own.inverse.nbytes, windows.budget):
             own.inverse = None
         _write_array(part, f"{folder}score", scores, f"{folder}feature", own, windows)
-    part.commit({"graph_digest": graph.digest, "node_types": list(graph.node_types)}, provenance)
+    body = {"graph_digest": graph.digest, "node_types": list(graph.node_types)}
+    if first:
+        part.commit({**body, FIRST: dict(first)}, provenance, requires=(FIRST,))
+    else:
+        part.commit(body, provenance)
     return maps
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +22,22 @@ from tiering.reorder.sizes import SIZES
 
 
 def plan_reorder(
-    shape: GraphShape, out: Path, budget: Budget, threads: int, features: bool = False, uncached: float = 0.0
+    shape: GraphShape,
+    out: Path,
+    budget: Budget,
+    threads: int,
+    features: bool = False,
+    uncached: float = 0.0,
+    first: Collection[str] = (),
 ) -> StagePlan:
     """Plan of a reorder; `uncached` is the share of the scores that the page cache does not hold.
+
+    `first`: node types of which the user puts some nodes first.
 
     Memory: both maps of a type while they are made; per relation `RelabelSizes.in_memory`, or what the budget leaves;
     for arrays of the nodes a window, and for features (if they are written again) that of `tiering.reorder.rows`.
     """
-    plan = _Plan(shape, budget, threads, uncached)
+    plan = _Plan(shape, budget, threads, uncached, first)
     steps = [plan.ranking(name) for name in shape.node_types]
     for name in shape.node_types:
         steps += plan.order(name)
@@ -68,6 +76,7 @@ class _Plan:
     budget: Budget
     threads: int
     uncached: float
+    first: Collection[str]
 
     def _map_bytes(self, node_type: str) -> int:
         """Bytes of one direction of an order."""
@@ -84,8 +93,9 @@ class _Plan:
     def ranking(self, node_type: str) -> Step:
         """Nodes by score."""
         count = self.shape.num_nodes(node_type)
-        memory, passes, how = sort_bytes(count, self.threads), 2, "in memory"
-        if (together := ranked_together(node_type, count, self.threads, self.budget)) < count:
+        marked = count if node_type in self.first else 0
+        memory, passes, how = marked + sort_bytes(count, self.threads), 2, "in memory"
+        if (together := ranked_together(node_type, count, self.threads, self.budget.without(marked))) < count:
             pieces = -(-count // together)
             memory, passes, how = self.budget.left(), 2 + pieces, f"{pieces} pieces"
         return Step(f"rank {node_type}", how, memory, round(passes * 8 * count * self.uncached), 0, 0, count, "node")
@@ -93,8 +103,8 @@ class _Plan:
     def order(self, node_type: str) -> Iterator[Step]:
         """The order, its inverse, and the score by rank."""
         count, one = self.shape.num_nodes(node_type), self._map_bytes(node_type)
-        whole = ranked_together(node_type, count, self.threads, self.budget) >= count  # then in memory, not read back
-        windows = self._windows(one if whole else 0)
+        whole = node_type not in self.first and ranked_together(node_type, count, self.threads, self.budget) >= count
+        windows = self._windows(one if whole else 0)  # whole: in memory, not read back
         number, block = windows.count(one), SIZES.block
         memory = (one if whole else min(SIZES.node_piece, 4 * one)) + min(one, max(block, windows.room))
         read = 0 if whole else one * number

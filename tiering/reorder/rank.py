@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from tiering.artifacts.manifest import INT32_NODES, id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.errors import InputError, TieringError
 from tiering.formats.graph import Graph
+from tiering.formats.own_arrays import OwnArray
 from tiering.formats.scores import Scores
 from tiering.memory import Budget, parse_memory
+from tiering.reorder.first import marks, pieces
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import parse_threads
 
@@ -41,14 +43,16 @@ def order_nodes(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     *,
+    first: Mapping[str, OwnArray] | None = None,
     sizes: Sizes = SIZES,
 ) -> NodeOrders:
     """Rank the nodes of every type: ``new_to_old``, original id of each rank, int32 below 2^31 nodes, else int64.
 
+    The nodes `first` (`tiering.reorder.read_first`) come first, in their order, all others by score.
     Each is computed when it is asked for, and not kept. Asked for whole, it takes `sort_bytes` of memory.
     """
     check_scores(graph, scores)
-    return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), sizes)
+    return NodeOrders(graph, scores, parse_threads(threads), parse_memory(memory), first or {}, sizes)
 
 
 def sort_bytes(num_nodes: int, threads: int) -> int:
@@ -81,6 +85,8 @@ class NodeOrders(Mapping[str, Ids]):
     scores: Scores
     threads: int
     budget: Budget
+    first: Mapping[str, OwnArray] = field(default_factory=dict)
+    """Nodes that come first, by node type."""
     sizes: Sizes = SIZES
 
     def __getitem__(self, node_type: str) -> Ids:
@@ -89,9 +95,20 @@ class NodeOrders(Mapping[str, Ids]):
         return np.concatenate(list(self.pieces(node_type)))
 
     def pieces(self, node_type: str) -> Iterator[Ids]:
-        """The order in one piece, or in as many as it takes to rank within the budget."""
+        """The order in one piece, or in as many as it takes to rank within the budget, after the nodes put first."""
+        first, count = self.first.get(node_type), self.graph.num_nodes(node_type)
+        if first is None:
+            yield from self._by_score(node_type, self.budget)
+            return
+        yield from pieces(first, count)
+        self.budget.require(count, f"marks of the nodes of type {node_type!r} that come first")
+        marked = marks(first, count)
+        for ids in self._by_score(node_type, self.budget.without(count)):
+            yield ids[~marked[ids]]
+
+    def _by_score(self, node_type: str, budget: Budget) -> Iterator[Ids]:
         count = self.graph.num_nodes(node_type)
-        together = ranked_together(node_type, count, self.threads, self.budget, self.sizes)
+        together = ranked_together(node_type, count, self.threads, budget, self.sizes)
         try:
             values = self.scores.values(node_type)
             if together >= count:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from tiering.formats.graph import Graph
 from tiering.formats.shape import SizedGraph
 from tiering.scores.degree import degree, degree_need
+from tiering.scores.given import given, given_need
 from tiering.scores.hybrid import hybrid, hybrid_need
 from tiering.scores.pagerank import rank_need, rpr, wrpr
 from tiering.scores.presample import presample, presample_need
+from tiering.scores.random import random, random_need
 from tiering.scores.request import SAMPLING, Need, ScoreColumns, ScoreRequest
 from tiering.scores.vip import vip, vip_need
 
@@ -31,9 +33,14 @@ class Method:
     counts: bool
     """Whether it runs the sampler, so that the seed matters."""
     memory: Callable[[SizedGraph, ScoreRequest], Need]
+    seeded: bool = False
+    """Whether the seed matters though it does not run the sampler."""
+    edges: bool = True
+    """Whether it reads the edges."""
 
 
 METHODS: dict[str, Method] = {
+    "random": Method(random, (), False, False, random_need, seeded=True, edges=False),
     "degree": Method(degree, (), False, False, degree_need),
     "rpr": Method(rpr, ("damping", "teleport", "tolerance"), False, False, rank_need),
     "wrpr": Method(wrpr, ("damping", "teleport", "sweeps"), True, False, rank_need),
@@ -42,6 +49,8 @@ METHODS: dict[str, Method] = {
     "hybrid": Method(hybrid, (*COUNTING, "prior_weight"), True, True, hybrid_need),
 }
 """Methods by name, the cheapest first."""
+OWN = Method(given, (), False, False, given_need, edges=False)
+"""Takes the place of a method where the user has computed the scores."""
 
 
 def choose_method(fanouts: bool, train: bool) -> tuple[str, str]:

@@ -12,13 +12,17 @@ import numpy as np
 
 from tiering.artifacts.checksum import digest_bytes
 from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
+from tiering.formats.own_arrays import OwnValues
+from tiering.formats.scores import GIVEN
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train, resolve_train
 from tiering.memory import Budget, parse_memory
 from tiering.plan import StagePlan, Step, held_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler, resolve_fanouts
-from tiering.scores.methods import AUTO, METHODS, Method, choose_method, used_by
+from tiering.scores.given import read_given
+from tiering.scores.methods import AUTO, METHODS, OWN, Method, choose_method, used_by
 from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, check_options, list_nodes
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
@@ -63,19 +67,23 @@ class ScorePlan:
         memory = min(self.need.sufficient, max(self.need.minimum, self.request.budget.left()))
         lists = list_nodes(graph) if "fanouts" in self.method.options else 0
         columns = 8 * (graph.num_nodes() + lists)
-        passing = (1 + self.sweeps) * shape.num_edges() + _sampled_edges(graph, self)
+        passing, unit = (1 + self.sweeps) * shape.num_edges() + _sampled_edges(graph, self), "edge"
+        if not self.method.edges:
+            passing, unit = shape.num_nodes(), "node"
         notes = list(self.notes)
         if self.name == "rpr":
             notes.append(f"at most {self.sweeps} sweeps, fewer where scores stand still before")
         steps = (
-            Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, "edge"),
+            Step(self.name, how, memory, self._read_bytes(shape), 0, scratch, passing, unit),
             Step("columns", "in memory", columns, 0, columns, 0, shape.num_nodes(), "node"),
         )
         held = held_memory(self.request.budget)
         return StagePlan("score", out, steps, {out: columns}, held, tuple(notes), self.request.threads)
 
     def _read_bytes(self, shape: GraphShape) -> int:
-        """Bytes of the graph that are read from disk."""
+        """Bytes of the graph, or of the user's own scores, that are read from disk."""
+        if not self.method.edges:
+            return sum(uncached_bytes(array.values) for array in self.request.given.values())
         read = sum(round(4 * edges.num_edges * edges.uncached) for edges in shape.edges)
         if self.need.swept and past_the_cache(4 * shape.num_edges(), self.request.budget, self.need):
             read *= 2  # edges are counted, then put in bins
@@ -88,6 +96,7 @@ def plan_score(
     graph: SizedGraph,
     method: str = AUTO,
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
@@ -100,28 +109,37 @@ def plan_score(
     if method not in (AUTO, *METHODS):
         raise InputError(f"method: expected one of {', '.join((AUTO, *METHODS))}, found {method!r}")
     name, reason = method, ""
-    if method == AUTO:
+    own, own_notes = ({}, []) if scores is None else read_given(graph, scores)
+    if own:
+        if method != AUTO:
+            raise InputError(
+                f"method: expected none beside scores of your own (--from), found {method!r}; leave one out"
+            )
+        name = GIVEN
+    elif method == AUTO:
         known = train is not None or any("train" in graph.splits(node_type) for node_type in graph.node_types)
         name, reason = choose_method("fanouts" in given, known)
-    entry = METHODS[name]
+    entry = OWN if own else METHODS[name]
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63):
         raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
     trained = entry.needs_train or ("teleport" in entry.options and options.teleport == "train")
     chosen = resolve_train(graph, train, seed or 0) if trained else {}
     sampling = _sampling(graph, name, sampling_given, seed or 0) if "fanouts" in entry.options else None
-    seeded = entry.counts or (trained and _is_share(train))
+    seeded = entry.counts or entry.seeded or (trained and _is_share(train))
     unused = [option for option in given if option not in entry.options]
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
-    request = ScoreRequest(options, chosen, sampling, parse_threads(threads), parse_memory(memory))
+    workers, budget = parse_threads(threads), parse_memory(memory)
+    request = ScoreRequest(options, chosen, sampling, workers, budget, seed or 0, own)
+    inputs = {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})}
     return ScorePlan(
         name,
         entry,
         request,
         _record(name, entry, options, sampling) | ({"chosen": reason} if reason else {}),
-        {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})},
+        inputs | {f"scores of {node_type}": array.digest for node_type, array in own.items()},
         (seed or 0) if seeded else None,
         entry.memory(graph, request),
-        _notes(name, reason, unused, sampling),
+        own_notes + _notes(name, reason, unused, sampling),
     )
 
 

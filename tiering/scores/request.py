@@ -12,6 +12,7 @@ import numpy as np
 
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError, InternalError
+from tiering.formats.own_arrays import OwnArray
 from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
@@ -98,6 +99,9 @@ class ScoreRequest:
     """How training samples; ``None`` where the method does not ask."""
     threads: int
     budget: Budget
+    seed: int = 0
+    given: Mapping[str, OwnArray] = field(default_factory=dict)
+    """Scores that the user has computed, by node type; a type without features may be missing."""
     scratch: Path = Path()
     """Directory for edges that do not fit the budget."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
 from tiering.formats.graph import Graph, relation_folder
+from tiering.formats.own_arrays import OwnValues
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
 from tiering.formats.train_set import Train
@@ -26,6 +27,7 @@ def score_graph(
     method: str,
     out: str | os.PathLike[str],
     *,
+    scores: OwnValues | None = None,
     train: Train = None,
     seed: int | None = None,
     threads: int | str | None = None,
@@ -43,15 +45,20 @@ def score_graph(
         ``degree``: out-degree. ``rpr``: reverse PageRank to convergence. ``wrpr``: weighted reverse PageRank, a few
         passes from the training nodes. ``presample``: accesses counted in some sampled epochs. ``vip``: expected
         accesses from fanouts and degrees. ``hybrid``: ``presample`` with ``vip`` as prior. ``auto``: ``hybrid`` if
-        there are fanouts, else ``wrpr`` if there are training nodes, else ``rpr``. Each has a module in
-        `tiering.scores` with formula and cost.
+        there are fanouts, else ``wrpr`` if there are training nodes, else ``rpr``. ``random``: by chance, a baseline.
+        Each has a module in `tiering.scores` with formula and cost.
     out
         Directory to create.
+    scores
+        Scores that you have computed, in the place of a method: one finite number of 0 or more for each node, in
+        original ids. An array or the path of a ``.npy`` file for the only node type (or the only one with features);
+        else a mapping from node type to one of these, with every type that has features in it. They are recorded as
+        method ``given``.
     train
         Training nodes, where the graph's own split is not meant; see `tiering.formats.train_set.resolve_train`. For
         ``presample`` and ``hybrid`` their order matters as it does in training.
     seed
-        Seed of the sampler and of a random training set (``train="1%"``); 0 if not given.
+        Seed of the sampler, of ``random``, and of a random training set (``train="1%"``); 0 if not given.
     **options
         What matters to the method; the others are noted and ignored. ``damping``, ``sweeps``, ``teleport``,
         ``tolerance``, ``epochs``, ``first_epoch``, ``prior_weight``: `tiering.scores.request.ScoreOptions`.
@@ -81,7 +88,7 @@ def score_graph(
         raise InputError(
             f"{graph.path}: this graph is reordered; scores are kept in original ids: score the graph it was made from"
         )
-    plan = plan_score(graph, method, train=train, seed=seed, threads=threads, memory=memory, **options)
+    plan = plan_score(graph, method, scores=scores, train=train, seed=seed, threads=threads, memory=memory, **options)
     plan.request.budget.require(plan.need.minimum, plan.need.what)
     made = {"stage": "score", "options": plan.options, "inputs": plan.inputs, "seed": plan.seed}
     identity = {**made, "package": __version__}

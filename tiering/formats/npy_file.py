@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from tiering.artifacts.regular import is_there, require_file
 from tiering.artifacts.storage import open_raw, storage_errors
-from tiering.datasets.options import shown
-from tiering.errors import InputError
+from tiering.errors import InputError, shown
 
 _MAGIC = b"\x93NUMPY"
 _PARSERS = {1: (np.lib.format.read_array_header_1_0, 2), 2: (np.lib.format.read_array_header_2_0, 4)}
@@ -28,7 +27,18 @@ _MAX_HEADER = 64 * 1024
 _MAX_AXES = 8
 
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
-_STEMS = {"edge_index", "edge_weight", "edge_type", "edge_id", "node_feat", "node_label", "node_labels", "num_nodes"}
+_STEMS = {
+    "edge_index",
+    "indptr",
+    "indices",
+    "edge_weight",
+    "edge_type",
+    "edge_id",
+    "node_feat",
+    "node_label",
+    "node_labels",
+    "num_nodes",
+}
 _STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
 """Names that the formats of numpy files give to what they read."""
 
@@ -60,14 +70,19 @@ class NpyFile:
 
     def column(self, kinds: str, words: str) -> npt.NDArray[Any]:
         """The same as one column, without a second axis of length 1, if its dtype is of one of `kinds`, in `words`."""
-        array = self.array()
-        if array.ndim == 2 and 1 in array.shape:
-            array = array.reshape(-1)
-        if array.ndim != 1:
-            raise InputError(f"{self.path}: expected {self.what}, one column, found {self.described}; choose one")
-        if self.dtype.kind not in kinds:
-            raise InputError(f"{self.path}: expected {words}, found {self.described}; convert them")
-        return array
+        return as_column(self.array(), str(self.path), self.what, kinds, words)
+
+
+def as_column(array: npt.NDArray[Any], where: str, what: str, kinds: str, words: str) -> npt.NDArray[Any]:
+    """An array that should hold `what`, as one column: see `NpyFile.column`."""
+    described = f"{array.dtype} {array.shape}"
+    if array.ndim == 2 and 1 in array.shape:
+        array = array.reshape(-1)
+    if array.ndim != 1:
+        raise InputError(f"{where}: expected {what}, one column, found {described}; choose one")
+    if array.dtype.kind not in kinds:
+        raise InputError(f"{where}: expected {words}, found {described}; convert them")
+    return array
 
 
 def is_npy(path: Path) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tiering.datasets.npy_file import open_npy
 from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import open_npy
 
 
 def saved(path: Path, array: np.ndarray, **options: object) -> Path:

@@ -1,0 +1,65 @@
+"""Scores that the user has computed: taken as they are, checked, and written as any other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiering.artifacts.reader import chunks
+from tiering.errors import InputError
+from tiering.formats.graph import Graph
+from tiering.formats.own_arrays import OwnArray, OwnValues, featured_types, own_arrays
+from tiering.formats.shape import SizedGraph
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, Need, ScoreColumns, ScoreRequest
+from tiering.units import format_count
+
+CHUNK = 1 << 20
+"""Scores read and checked together."""
+OPTION = "--from"
+
+
+def read_given(graph: SizedGraph, given: OwnValues) -> tuple[dict[str, OwnArray], list[str]]:
+    """Arrays of scores by node type, their lengths checked, and what to tell the user about them.
+
+    Every type with features must have scores; without features, a type may be left out: its scores are 0.
+    """
+    arrays = own_arrays(graph, given, "one score per node", OPTION, "iuf")
+    for node_type, array in arrays.items():
+        if array.values.size != graph.num_nodes(node_type):
+            raise InputError(
+                f"{array.where}: expected {graph.num_nodes(node_type)} scores, one for each node of type "
+                f"{node_type!r} in original ids, found {array.values.size}; compute them for this graph"
+            )
+    missing = [node_type for node_type in featured_types(graph) if node_type not in arrays]
+    if missing:
+        raise InputError(
+            f"{OPTION}: expected scores of every node type with features, found none of {', '.join(missing)}; give "
+            f"{' '.join(f'{OPTION} {node_type}=FILE' for node_type in missing)}"
+        )
+    others = [node_type for node_type in graph.node_types if node_type not in arrays]
+    notes = [f"no scores were given of {', '.join(others)}, without features: all 0"] if others else []
+    return {node_type: arrays[node_type] for node_type in graph.node_types if node_type in arrays}, notes
+
+
+def given(graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """The user's scores as float64; `InputError` for one that is negative or not finite. One pass over them."""
+    return ScoreColumns({t: _checked(request.given.get(t), graph.num_nodes(t)) for t in graph.node_types})
+
+
+def given_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+    """8 N, and two chunks of what is read."""
+    need = 8 * graph.num_nodes() + 4 * 8 * CHUNK + len(graph.node_types) * HUGE_PAGE + SLACK
+    return Need(need, need, f"given scores: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
+
+
+def _checked(array: OwnArray | None, count: int) -> Float64Array:
+    scores = np.zeros(count)
+    for first, end, (part,) in chunks([array.values], CHUNK) if array is not None else ():
+        own = scores[first:end]
+        own[:] = part
+        wrong = np.flatnonzero(~(own >= 0) | np.isinf(own))
+        if wrong.size and array is not None:
+            raise InputError(
+                f"{array.where}: expected finite scores of 0 or more, found {own[wrong[0]]} at node "
+                f"{first + wrong[0]}; correct it"
+            )
+    return scores

@@ -1,0 +1,47 @@
+"""A baseline: scores by chance. What a better method gains is gained over this one."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiering.formats.graph import Graph
+from tiering.formats.shape import SizedGraph
+from tiering.scores.request import HUGE_PAGE, SLACK, Float64Array, Need, ScoreColumns, ScoreRequest
+from tiering.units import format_count
+
+CHUNK = 1 << 18
+"""Nodes whose scores are computed together."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def random(graph: Graph, request: ScoreRequest) -> ScoreColumns:
+    """Uniform in [0, 1): a function of the seed, the name of the node type and the id alone, on every machine."""
+    return ScoreColumns({t: _uniform(graph.num_nodes(t), t, request.seed) for t in graph.node_types})
+
+
+def random_need(graph: SizedGraph, request: ScoreRequest) -> Need:
+    """8 N."""
+    need = 8 * graph.num_nodes() + len(graph.node_types) * HUGE_PAGE + SLACK
+    return Need(need, need, f"random: 8 bytes for each of {format_count(graph.num_nodes())} nodes")
+
+
+def _uniform(count: int, node_type: str, seed: int) -> Float64Array:
+    """The first 53 bits of SplitMix64 (Steele, Lea, Flood, OOPSLA'14) at place `id`, from a key of type and seed."""
+    key = np.uint64(xxhash.xxh3_64_intdigest(node_type.encode(), seed=seed))
+    scores = np.empty(count)
+    for begin in range(0, count, CHUNK):
+        end = min(count, begin + CHUNK)
+        bits = _mixed(np.arange(begin + 1, end + 1, dtype=np.uint64) * _GOLDEN + key)
+        scores[begin:end] = (bits >> np.uint64(11)) * 2.0**-53
+    return scores
+
+
+def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of SplitMix64."""
+    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
+    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    bits ^= bits >> np.uint64(31)
+    return bits
