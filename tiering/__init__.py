@@ -34,6 +34,7 @@ __all__ = [
     "__version__",
     "check",
     "evaluate_scores",
+    "export_layout",
     "generate_dataset",
     "import_graph",
     "open",
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tiering.artifacts.problems import Problem
     from tiering.pipeline import (
         evaluate_scores,
+        export_layout,
         generate_dataset,
         import_graph,
         reorder_graph,

@@ -77,7 +77,9 @@ class RowPlan:
     @property
     def how(self) -> str:
         """The strategy in words."""
-        return f"{self.passes} passes" if self.strategy == "passes" else self.strategy
+        if self.strategy != "passes":
+            return self.strategy
+        return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
     def disk_read(self, table: FeatureTable) -> int:
         """Bytes read from disk, scratch apart: streams read all of a table or, where it is cached, nothing."""
