@@ -164,14 +164,12 @@ def test_graphbolt_reads_its_dataset(prepared, export, original):
             np.testing.assert_array_equal(dataset.feature("edge", key, name), array)
     for split, called in (("train", "train_set"), ("val", "validation_set")):
         sets = dataset.sets(called)
-        assert set(sets) == {None} if dataset.homogeneous else {"author", "paper"}
+        assert set(sets) == ({None} if dataset.homogeneous else {"paper"})  # authors have no labels
         for key, arrays in sets.items():
             name = key or next(iter(toy.nodes))
             ids, given = prepared.ids(name, original), toy.nodes[name]
             np.testing.assert_array_equal(ids[arrays["seeds"]], given.splits[split])
-            assert ("labels" in arrays) == (given.labels is not None)
-            if given.labels is not None:
-                np.testing.assert_array_equal(arrays["labels"], given.labels[given.splits[split]])
+            np.testing.assert_array_equal(arrays["labels"], given.labels[given.splits[split]])
     attributes = dataset.meta["graph"].get("feature_data", [])
     assert [entry["name"] for entry in attributes] == (["weight"] if dataset.homogeneous else [])
 

@@ -55,21 +55,25 @@ def metadata(name: str, contents: Contents) -> dict[str, Any]:
 
 
 def _tasks(contents: Contents) -> list[dict[str, Any]]:
-    """One task, of all types with splits: seeds, and their labels where the type has any."""
+    """One task: the splits of all types that have labels, or of all if none has: GraphBolt wants the sets of types to
+    consist of the same arrays.
+    """
+    labelled = any(nodes.seed_labels for nodes in contents.nodes.values())
     sets: dict[str, list[dict[str, Any]]] = {}
-    classes = [nodes.num_classes for nodes in contents.nodes.values() if nodes.splits and nodes.num_classes is not None]
+    classes = 0
     for key, nodes in contents.nodes.items():
+        typed = {} if contents.homogeneous else {"type": key}
         for split in SETS:
-            if split not in nodes.splits:
+            if split not in nodes.splits or (labelled and split not in nodes.seed_labels):
                 continue
             data = [{"name": "seeds", **_array(nodes.splits[split]), "in_memory": True}]
-            if (labels := nodes.seed_labels.get(split)) is not None:
-                data.append({"name": "labels", **_array(labels), "in_memory": True})
-            typed = {} if contents.homogeneous else {"type": key}
+            if labelled:
+                data.append({"name": "labels", **_array(nodes.seed_labels[split]), "in_memory": True})
+                classes = max(classes, nodes.num_classes or 0)
             sets.setdefault(SETS[split], []).append({**typed, "data": data})
     if not sets:
         return []
-    return [{"name": "node_classification", **({"num_classes": max(classes)} if classes else {}), **sets}]
+    return [{"name": "node_classification", **({"num_classes": classes} if labelled else {}), **sets}]
 
 
 def _array(file: ExportedFile) -> dict[str, str]:

@@ -11,7 +11,7 @@ MAPPED = '''FOLDER = Path(__file__).parent
 
 def tensor(file):
     """A file of the export, memory-mapped."""
-    array = np.load(FOLDER / file["path"], mmap_mode=None if 0 in file["shape"] else "r")
+    array = np.load(FOLDER / file["path"], mmap_mode="r")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the map is read-only, which tensors cannot be
         if file["dtype"] == "bfloat16":

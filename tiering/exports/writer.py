@@ -42,9 +42,10 @@ class ExportWriter(DirectoryWriter):
 def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     """Header of a ``.npy`` file, version 1.0, in C order, of 4096 bytes.
 
-    So rows of a page's size lie in one page each, which readers past the page cache are glad of.
+    So rows of a page's size lie in one page each, which readers past the page cache are glad of. Before no data it has
+    128 bytes: numpy maps from the last page that begins before the data, which must be in the file.
     """
     fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {tuple(map(int, shape))!r}, }}"
     magic = b"\x93NUMPY\x01\x00"
-    length = ALIGNMENT - len(magic) - 2
+    length = (128 if 0 in shape else ALIGNMENT) - len(magic) - 2
     return magic + struct.pack("<H", length) + fields.encode("latin1").ljust(length - 1) + b"\n"
