@@ -9,7 +9,7 @@ import typer
 
 from tiering.version import __version__
 
-from . import check, doctor, evaluate, info, layout, reorder, run_config, score, source, trace, transpose
+from . import check, doctor, evaluate, export, info, layout, reorder, run_config, score, source, trace, transpose
 from .options import GRAPHS, INSPECT, TIERS
 
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
@@ -54,6 +54,7 @@ app.command("score", rich_help_panel=TIERS)(score.score_command)
 app.command("evaluate", rich_help_panel=TIERS)(evaluate.evaluate_command)
 app.command("reorder", rich_help_panel=TIERS)(reorder.reorder_command)
 app.command("layout", rich_help_panel=TIERS)(layout.layout_command)
+app.command("export", rich_help_panel=TIERS)(export.export_command)
 app.command("run", rich_help_panel=TIERS)(run_config.run_command)
 app.command("check", rich_help_panel=INSPECT)(check.check_command)
 app.command("info", rich_help_panel=INSPECT)(info.info_command)

@@ -61,6 +61,25 @@ def test_getting_started_runs(workplace, tiering_cli, capfd):
     assert "loss" in capfd.readouterr().out
 
 
+@pytest.mark.slow
+def test_the_page_of_exports_runs(workplace, tiering_cli, capfd):
+    page = README.parent / "docs" / "exports.md"
+    for _, *arguments in commands(page):
+        tiering_cli(*arguments).ok()
+    printed = {
+        line for to in ("pyg", "dgl", "graphbolt", "wholegraph")
+        for line in tiering_cli("export", "layout", "--to", to, "--out", f"for-{to}", "--force").ok().out.splitlines()
+    }  # fmt: skip
+    shown = [line for body in blocks("text", page) for line in body.splitlines()]
+    assert len(shown) > 10
+    for line in shown:
+        assert any(line.replace("for-", str(workplace / "for-")).replace('"', "'") in text.replace('"', "'")
+                   for text in printed), line  # fmt: skip
+    (code,) = blocks("python", page)
+    exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
+    assert "np.load(" in capfd.readouterr().out
+
+
 def test_make_targets_exist():
     makefile = (README.parent / "Makefile").read_text()
     targets = {arguments[0] for program, *arguments in commands() if program == "make"}

@@ -27,6 +27,7 @@ def commands(tiny_dataset, tmp_path, tiering_cli):
         "score": ("score", graph, "--out", tmp_path / "out", "--fanouts", "3,3"),
         "reorder": ("reorder", graph, "--scores", scores, "--out", tmp_path / "out", "--features"),
         "layout": ("layout", reordered, "--out", tmp_path / "out", "--gpu", "10%", "--ssd", tmp_path / "ssd"),
+        "export": ("export", reordered, "--to", "pyg", "--out", tmp_path / "out", "--original-order"),
         "run": ("run", chain),
     }
 
@@ -36,7 +37,7 @@ def tree(folder: Path) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "export", "run"])
 def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
     before = tree(tmp_path)
     said = tiering_cli(*commands[name], "--dry-run").ok()
@@ -58,7 +59,7 @@ def test_says_and_writes_nothing(commands, tiering_cli, tmp_path, name):
     assert document["assumed"] == {"disk_bytes_per_second": 1e9, "seconds_per_edge": 1e-8}
 
 
-@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "export", "run"])
 def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
     monkeypatch.setattr("tiering.plan.disk_free", lambda path: 100)
     result = tiering_cli(*commands[name], "--dry-run")
@@ -68,7 +69,7 @@ def test_a_disk_that_is_too_small(commands, tiering_cli, monkeypatch, name):
     assert document.code == 1 and document.json["fits"] is False
 
 
-@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "run"])
+@pytest.mark.parametrize("name", ["import", "score", "reorder", "layout", "export", "run"])
 def test_memory_below_the_least(commands, tiering_cli, tmp_path, monkeypatch, name):
     if name == "layout":  # small tables take what they take
         monkeypatch.setattr("tiering.reorder.rows.plan.SIZES", RowSizes(free=0))

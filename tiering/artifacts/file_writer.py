@@ -47,7 +47,8 @@ class FileWriter:
 
     Blocks are recorded in the `journal`, if there is one, under `key`: what an earlier run made is kept then.
     `finished` is called with the digests of all blocks when the context ends well. `piece_bytes`, a power of two, is
-    what appended bytes are written in.
+    what appended bytes are written in. A `header`, of a multiple of 4096 bytes, stands before the blocks: offsets,
+    sizes and digests are those of what follows it.
 
     Memory: none for `write`, `appending_memory` for `append`, from the first byte to the last.
     """
@@ -61,10 +62,12 @@ class FileWriter:
         *,
         finished: Callable[[bytes], None] | None = None,
         piece_bytes: int = PIECE_BYTES,
+        header: bytes = b"",
     ) -> None:
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
         self._journal, self._key, self._finished = journal, f"blocks {key} ", finished
+        self._header = header
         self._digests: dict[int, bytes] = {}
         self._take_over()
         with storage_errors(path):
@@ -78,14 +81,20 @@ class FileWriter:
     def _take_over(self) -> None:
         """Believe what an earlier run has journalled of the file, or begin it anew."""
         known = [] if self._journal is None else self._journal.keys(self._key)
-        if known and self.path.is_file() and self.path.stat().st_size == self.nbytes:
+        size = len(self._header) + self.nbytes
+        if known and self.path.is_file() and self.path.stat().st_size == size:
             for key in known:
                 facts = (self._journal and self._journal.get(key)) or {}
                 self._digests[int(key.removeprefix(self._key))] = bytes.fromhex(facts["digest"])
         else:
             if self._journal is not None:
                 self._journal.forget(*known)
-            reserve(self.path, self.nbytes)
+            reserve(self.path, size)
+            if self._header:
+                with storage_errors(self.path, size), self.path.open("r+b") as file:
+                    file.write(self._header)
+                    file.flush()
+                    os.fsync(file.fileno())
 
     def missing(self) -> list[int]:
         """Blocks that are still to be written, ascending."""
@@ -141,8 +150,8 @@ class FileWriter:
             self._appended.take(data, offset)
 
     def put(self, data: Bytes, offset: int) -> None:
-        """Write at a multiple of 4096 without record, past the page cache where that is possible."""
-        whole = 0
+        """Write at a multiple of 4096 behind the header, without record, past the page cache where that is possible."""
+        whole, offset = 0, len(self._header) + offset
         if self._direct is not None and data.ctypes.data % ALIGNMENT == 0:
             whole = data.size // ALIGNMENT * ALIGNMENT
             write_all(self._direct, data[:whole], offset)

@@ -6,8 +6,9 @@ Shared by the stages that move rows (reorder, layout).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +22,32 @@ from tiering.memory import available_memory
 
 CHUNK_BYTES = 32 * 1024 * 1024
 """Rows are moved in pieces of about this size: large sequential writes, bounded memory."""
+
+
+class RowStream(Protocol):
+    """Rows that can be read front to back only: they do not lie one after the other in a file."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def path(self) -> Path:
+        """Where they come from, for messages."""
+
+    def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        """First row and rows, uint8 of shape (step, row_bytes), from row `begin` on; the last piece may be shorter.
+
+        A piece is valid until the next is asked for. Memory: `pieces_memory`.
+        """
+
+    def pieces_memory(self, step: int) -> int:
+        """Bytes that `pieces` holds."""
 
 
 def checked_tables(graph: Graph) -> dict[str, FeatureTable]:

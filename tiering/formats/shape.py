@@ -134,14 +134,17 @@ class GraphShape:
         return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges))
 
     @classmethod
-    def of(cls, graph: SizedGraph) -> GraphShape:
-        """Sizes of a graph; reads its manifest, and whether the page cache holds the entries."""
+    def of(cls, graph: SizedGraph, *, tables: bool = True) -> GraphShape:
+        """Sizes of a graph; reads its manifest, and whether the page cache holds the entries.
+
+        Without `tables` nothing is asked of its features, whose files may be gone.
+        """
         if isinstance(graph, GraphShape):
             return graph
         nodes, edges = {}, []
         for name in graph.node_types:
             arrays = {file: entry.bytes for file, entry in _inside(graph, f"nodes/{name}/").items()}
-            nodes[name] = NodeShape(graph.num_nodes(name), arrays, graph.feature_table(name))
+            nodes[name] = NodeShape(graph.num_nodes(name), arrays, graph.feature_table(name) if tables else None)
         for relation in graph.relations:
             files = _inside(graph, f"{relation_folder(relation)}/")
             values = {f: _item(entry) for f, entry in files.items() if f not in ("indptr", "indices")}

@@ -3,6 +3,7 @@
 from tiering.pipeline.chain import predict_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
+    export_layout,
     generate_dataset,
     import_graph,
     layout,
@@ -11,17 +12,19 @@ from tiering.pipeline.commands import (
     transpose_graph,
     write_layout,
 )
-from tiering.pipeline.predict import predict_import, predict_layout, predict_reorder, predict_score
+from tiering.pipeline.predict import predict_export, predict_import, predict_layout, predict_reorder, predict_score
 
 import_dataset, score, reorder, transpose = import_graph, score_graph, reorder_graph, transpose_graph
 """Names of versions before."""
 
 __all__ = [
     "evaluate_scores",
+    "export_layout",
     "generate_dataset",
     "import_dataset",
     "import_graph",
     "layout",
+    "predict_export",
     "predict_import",
     "predict_layout",
     "predict_reorder",

@@ -21,6 +21,7 @@ from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
+from tiering.formats.registry import open_artifact
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
@@ -28,6 +29,7 @@ from tiering.memory import Budget, parse_memory
 
 if TYPE_CHECKING:
     from tiering.evaluation import Evaluation
+    from tiering.exports import Export
     from tiering.layout import LayoutOptions
     from tiering.loader import TieredLayout
     from tiering.sampling import Fanout
@@ -269,6 +271,38 @@ def layout(
     known = None if scores is None else opened(scores, Scores, verify)
     with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
         return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
+
+
+def export_layout(
+    layout: TieredLayout | Layout | Graph | Pathlike,
+    to: str,
+    out: Pathlike,
+    *,
+    original_order: bool = False,
+    threads: Threads = None,
+    memory: Memory = None,
+    force: bool = False,
+    verify: bool = True,
+) -> Export:
+    """Write a layout or graph for another program; see `tiering.exports.write_export`."""
+    from tiering.exports import write_export
+
+    with reading(artifact := exported(layout, verify)):
+        return write_export(
+            artifact, to, out, original_order=original_order, threads=threads, memory=memory, force=force
+        )
+
+
+def exported(artifact: TieredLayout | Layout | Graph | Pathlike, verify: bool = False) -> Layout | Graph:
+    """A layout or graph to be exported, opened if it is a path; other artifacts are refused."""
+    one: Any = open_artifact(artifact) if isinstance(artifact, str | os.PathLike) else artifact
+    one = getattr(one, "artifact", one)  # of a layout that is ready to read
+    if not isinstance(one, Layout | Graph):
+        kind = getattr(one, "kind", type(one).__name__)
+        raise InputError(f"{getattr(one, 'path', one)}: expected a layout or a graph to export, found {kind}")
+    if verify:
+        one.verify_reads()
+    return one
 
 
 @contextmanager

@@ -17,13 +17,14 @@ from tiering.artifacts.storage import disk_of
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables
 from tiering.formats.graph import Graph
+from tiering.formats.layout import Layout
 from tiering.formats.own_arrays import OwnValues
 from tiering.formats.protocols import Dataset
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train
 from tiering.memory import parse_memory
-from tiering.pipeline.commands import Memory, Pathlike, Threads, open_source, opened, refuse_reordered
+from tiering.pipeline.commands import Memory, Pathlike, Threads, exported, open_source, opened, refuse_reordered
 from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
@@ -157,3 +158,20 @@ def predict_layout(
         plan = plan_future_layout(graph.path, tables, asked)
     stage = plan.stage(target, budget, copied)
     return Forecast((replace(stage, threads=parse_threads(threads)),))
+
+
+def predict_export(
+    layout: Layout | Graph | Pathlike,
+    to: str,
+    out: Pathlike,
+    *,
+    original_order: bool = False,
+    threads: Threads = None,
+    memory: Memory = None,
+) -> Forecast:
+    """What `export_layout` would take."""
+    from tiering.exports import Source, checked_kind, plan_export
+
+    source = Source(exported(layout), original=original_order)
+    kind, target = checked_kind(source, to), Path(out).absolute()
+    return Forecast((plan_export(source, kind, target, parse_memory(memory), parse_threads(threads)),))

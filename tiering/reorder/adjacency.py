@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.direct_io import aligned_bytes
+from tiering.artifacts.directory_writer import DirectoryWriter
 from tiering.artifacts.file_writer import FileWriter
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.storage import open_raw
-from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.shape import value_bytes
 from tiering.memory import Budget
 from tiering.progress import progress
@@ -108,7 +108,7 @@ class OldRelation:
         return RelabelSizes(self.indices.shape[0], num_src, num_dst, items, sizes)
 
 
-def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, windows: NodeWindows) -> None:
+def write_relation(writer: DirectoryWriter, folder: str, old: OldRelation, windows: NodeWindows) -> None:
     """Write ``indptr``, ``indices`` and the edge data of a relation under new ids; what is there already stays.
 
     Cost: one pass over the entries for each window of the result, and the same for each array of edge data.
@@ -129,7 +129,7 @@ def write_relation(writer: ArtifactWriter, folder: str, old: OldRelation, window
 
 
 def _write_indptr(
-    writer: ArtifactWriter, name: str, old: OldRelation, windows: NodeWindows, sizes: RelabelSizes
+    writer: DirectoryWriter, name: str, old: OldRelation, windows: NodeWindows, sizes: RelabelSizes
 ) -> AnyArray:
     """Write the new offsets unless they are there; return them, memory-mapped unless they are to stay in memory."""
     if not writer.has(name):

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.errors import InternalError
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget
-from tiering.reorder.rows.plan import RowSizes, plan_rows
+from tiering.reorder.rows.plan import Rows, RowSizes, plan_rows
 from tiering.reorder.rows.windows import Windows
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,7 +32,7 @@ class PermutedRows:
 
     def __init__(
         self,
-        table: FeatureTable,
+        table: Rows,
         new_to_old: Ids | None,
         old_to_new: Ids | None,
         *,
@@ -76,12 +77,15 @@ class PermutedRows:
         """A function that returns the rows from a rank on: the chunk that it is given, or where they lie."""
         if self._windows is not None:
             return self._windows.rows
-        table = map_rows(self.table, random=not self._in_order)
+        source = self.table
+        if not isinstance(source, FeatureTable):
+            raise InternalError(f"{source.path}: rows of a stream are in order already")
+        table = map_rows(source, random=not self._in_order)
 
         def copy(first: int, chunk: Bytes, _: int) -> Bytes:
             chunk[:] = table[first : first + chunk.shape[0]]
-            if self.table.verifier is not None:
-                self.table.verifier.passed(self.table.offset + first * self.table.row_bytes, chunk.reshape(-1).data)
+            if source.verifier is not None:
+                source.verifier.passed(source.offset + first * source.row_bytes, chunk.reshape(-1).data)
             return chunk
 
         def gather(first: int, chunk: Bytes, _: int) -> Bytes:

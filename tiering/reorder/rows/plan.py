@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tiering.artifacts.direct_io import ALIGNMENT
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.reader import bytes_on_disk, uncached_bytes
-from tiering.formats.feature_rows import CHUNK_BYTES, map_rows
+from tiering.formats.feature_rows import CHUNK_BYTES, RowStream, map_rows
 from tiering.formats.features import FeatureTable
 from tiering.memory import Budget, available_memory
 
@@ -19,6 +20,9 @@ BUFFERS = 7
 """Chunks held beside a window: two the caller writes, two being read with their ranks, two being sorted by file."""
 WHOLE_BUFFERS = 2
 """Chunks held without windows: one being read, one the caller writes, who may hold copies of his own."""
+
+Rows: TypeAlias = FeatureTable | RowStream
+"""Rows in a file, or such as can be read front to back only."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,16 @@ class RowSizes:
         """Rows of a chunk, rounded down to a multiple of `multiple`, at least one multiple."""
         return max(1, self.chunk // row_bytes // multiple) * multiple
 
-    def piece_rows(self, table: FeatureTable) -> int:
+    def piece_rows(self, table: Rows) -> int:
         """Rows that pass a window at a time, with a rank each."""
         return self.rows(table.row_bytes + id_bytes(table.rows))
 
-    def cached(self, table: FeatureTable) -> bool:
-        """Whether the page cache has room for a table."""
-        return table.bytes < (available_memory() if self.free is None else self.free) // 2
+    def cached(self, table: Rows) -> bool:
+        """Whether the page cache has room for a table, which lies in one file."""
+        return (
+            isinstance(table, FeatureTable)
+            and table.bytes < (available_memory() if self.free is None else self.free) // 2
+        )
 
 
 SIZES = RowSizes()
@@ -70,7 +77,9 @@ class RowPlan:
     @property
     def how(self) -> str:
         """The strategy in words."""
-        return f"{self.passes} passes" if self.strategy == "passes" else self.strategy
+        if self.strategy != "passes":
+            return self.strategy
+        return "one pass" if self.passes == 1 else f"{self.passes} passes"
 
     def disk_read(self, table: FeatureTable) -> int:
         """Bytes read from disk, scratch apart: streams read all of a table or, where it is cached, nothing."""
@@ -80,7 +89,7 @@ class RowPlan:
         return self.passes * bytes_on_disk([rows]) if self.windows else uncached_bytes(rows)
 
 
-def minimum_memory(table: FeatureTable, in_order: bool, sizes: RowSizes | None = None) -> int:
+def minimum_memory(table: Rows, in_order: bool, sizes: RowSizes | None = None) -> int:
     """Bytes with which rows can be brought into rank order at all; arguments as of `plan_rows`."""
     sizes = sizes or SIZES
     chunk = max(sizes.chunk, table.row_bytes)
@@ -89,7 +98,7 @@ def minimum_memory(table: FeatureTable, in_order: bool, sizes: RowSizes | None =
     return (BUFFERS + 1) * chunk
 
 
-def plan_rows(table: FeatureTable, in_order: bool, budget: Budget, sizes: RowSizes | None = None) -> RowPlan:
+def plan_rows(table: Rows, in_order: bool, budget: Budget, sizes: RowSizes | None = None) -> RowPlan:
     """Choose how to bring the rows of a table into rank order; `in_order`: it lies in rank order.
 
     Memory: 2 chunks, or tables if they are smaller, without windows; else 7 chunks (and 8, of 32 MiB or of one row

@@ -25,7 +25,7 @@ from tiering.artifacts.storage import storage_errors
 from tiering.formats.feature_rows import map_rows
 from tiering.formats.features import FeatureTable
 from tiering.progress import progress
-from tiering.reorder.rows.plan import LINE_BYTES, RowPlan, segment_bytes
+from tiering.reorder.rows.plan import LINE_BYTES, RowPlan, Rows, segment_bytes
 
 Bytes = npt.NDArray[np.uint8]
 Ids = npt.NDArray[Any]
@@ -80,7 +80,7 @@ class WindowFile(SegmentFile):
 class Windows:
     """The rows of a table in rank order, window after window; ranks are asked for in ascending order."""
 
-    def __init__(self, table: FeatureTable, plan: RowPlan, old_to_new: Ids, scratch: Path, threads: int) -> None:
+    def __init__(self, table: Rows, plan: RowPlan, old_to_new: Ids, scratch: Path, threads: int) -> None:
         self._table, self._plan, self._old_to_new = table, plan, old_to_new
         self._scratch, self._threads = scratch, threads
         self._window: _Window | None = None
@@ -140,9 +140,14 @@ class Windows:
 
     def _stream(self, desc: str) -> Iterator[tuple[Bytes, Ids]]:
         """Rows and their ranks, of every piece of the table."""
-        table = map_rows(self._table, random=False)
-        with progress(self._table.bytes, desc, "B", scale=True) as bar:
-            for _, _, (rows, ranks) in chunks([table, self._old_to_new], self._plan.sizes.piece_rows(self._table)):
+        table, step = self._table, self._plan.sizes.piece_rows(self._table)
+        with progress(table.bytes, desc, "B", scale=True) as bar:
+            if isinstance(table, FeatureTable):
+                pairs = (parts for _, _, parts in chunks([map_rows(table, random=False), self._old_to_new], step))
+            else:
+                ids = chunks([self._old_to_new], step)
+                pairs = ([rows, *part] for (_, rows), (_, _, part) in zip(table.pieces(step), ids, strict=True))
+            for rows, ranks in pairs:
                 yield rows, np.ascontiguousarray(ranks)
                 bar.update(rows.nbytes)
 

@@ -1,0 +1,162 @@
+"""Files of an output directory while they are being written: each once, journalled, so that a killed run goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.atomic import OutputDirectory
+from tiering.artifacts.file_writer import PIECE_BYTES, FileWriter
+from tiering.artifacts.journal import JOURNAL, Journal
+from tiering.artifacts.manifest import FileEntry, storage_dtype
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import InputError, InternalError
+
+Self = TypeVar("Self", bound="DirectoryWriter")
+
+
+class DirectoryWriter:
+    """Writes the files of one directory, which appears whole or not at all.
+
+    Use as a context manager; leaving it without a commit (an error, Ctrl-C) removes everything written. With an
+    `identity` (see `OutputDirectory`), files that were finished stay for the next run of the same command, unless the
+    error is the input's: ask `has` before a file is made once more. `reads` are artifacts that it is made from: what
+    was read of them is verified to the end before anything is committed, if they verify (`Artifact.verify_reads`).
+    With a `parent`, it is a subdirectory of what that writes.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        identity: Mapping[str, Any] | None = None,
+        parent: DirectoryWriter | None = None,
+        reads: Sequence[Artifact | None] = (),
+    ) -> None:
+        self._reads = reads
+        self._files: dict[str, FileEntry] = {}
+        self._output: OutputDirectory | None = None
+        if parent is None:
+            self._output = OutputDirectory(out, force=force, identity=identity)
+            self.path, self.out = self._output.path, self._output.out
+            self.journal: Journal | None = self._output.journal
+            """Journal of a run that can be resumed; else ``None``."""
+            self.prefix = ""
+        else:
+            self.path, self.out = parent.path / out, parent.out / out
+            self.journal, self.prefix = parent.journal, f"{parent.prefix}{out}/"
+            with storage_errors(self.path):
+                self.path.mkdir(exist_ok=True)
+
+    def header(self, name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+        """What stands before the content of a file; of a multiple of 4096 bytes."""
+        return b""
+
+    def put(self, name: str, array: np.ndarray[Any, Any], dtype: str | None = None) -> None:
+        """Write a whole array as file `name`. Cost: one pass over its bytes."""
+        declared = dtype or array.dtype.name
+        stored = np.ascontiguousarray(array, storage_dtype(declared)).reshape(-1)
+        with self.file(name, declared, array.shape, resumable=False) as file:
+            file.write(0, stored.view(np.uint8))
+
+    def file(
+        self,
+        name: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        resumable: bool = True,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> FileWriter:
+        """Begin a file; use as a context manager, which records it at its end.
+
+        `resumable`: its blocks are noted in the journal, so that a killed run goes on from those that are there.
+        """
+        if self.journal is not None:  # a file that is begun anew is not there, whatever an earlier run has recorded
+            self.journal.forget(f"file {self.prefix}{name}")
+        entry = FileEntry(dtype, tuple(int(extent) for extent in shape), "")
+        header = self.header(name, entry.dtype, entry.shape)
+        return FileWriter(
+            self.path / name, entry.bytes, self.journal if resumable else None, self.prefix + name,
+            finished=lambda digests: self.record(name, FileEntry.of(entry.dtype, entry.shape, digests)),
+            piece_bytes=piece_bytes, header=header,
+        )  # fmt: skip
+
+    def has(self, *names: str) -> bool:
+        """Whether an earlier run of the same identity finished all these files; they are taken over then."""
+        entries = {}
+        for name in names:
+            facts = None if self.journal is None else self.journal.get(f"file {self.prefix}{name}")
+            if facts is None or "blocks" not in facts:
+                return False
+            entry = FileEntry.of(facts["dtype"], tuple(facts["shape"]), bytes.fromhex(facts["blocks"]))
+            file = self.path / name
+            size = len(self.header(name, entry.dtype, entry.shape)) + entry.bytes
+            if not file.is_file() or file.stat().st_size != size:
+                return False
+            entries[name] = entry
+        self._files.update(entries)
+        return True
+
+    def required_journal(self) -> Journal:
+        """The journal, for work that cannot do without it."""
+        if self.journal is None:
+            raise InternalError(f"{self.out}: written without an identity")
+        return self.journal
+
+    def record(self, name: str, entry: FileEntry) -> None:
+        """Record a file that was written under `path`, and synced, by other means."""
+        self._files[name] = entry
+        if self.journal is not None:
+            blocks = (entry.blocks or b"").hex()
+            self.journal.record(f"file {self.prefix}{name}", dtype=entry.dtype, shape=list(entry.shape), blocks=blocks)
+
+    def put_document(self, name: str, data: bytes) -> None:
+        """Write a small file, durably, that is not recorded: a run that goes on writes it again."""
+        file = self.path / name
+        with storage_errors(file, len(data)), file.open("wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def finish_reads(self) -> None:
+        """Verify what was read of the inputs, to the end."""
+        for artifact in self._reads:
+            if artifact is not None:
+                artifact.finish_reads()
+
+    def sweep(self, keep: Collection[Path] = (), parts: Collection[Path] = ()) -> None:
+        """Remove what was not recorded: scratch files, also of a killed run that this one has not needed again.
+
+        Files to `keep` and the content of `parts` stay.
+        """
+        known = {*(self.path / name for name in self._files), self.path / JOURNAL, *keep}
+        seen = []
+        for folder, folders, names in os.walk(self.path):
+            folders[:] = [name for name in folders if Path(folder, name) not in parts]
+            seen.append(Path(folder))
+            for name in names:
+                if (file := Path(folder, name)) not in known:
+                    file.unlink()
+        for empty in reversed(seen[1:]):
+            if not any(empty.iterdir()):
+                empty.rmdir()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        if self._output is None:
+            return
+        # Python's own errors are bugs: the next run is not to stumble over them at the same place.
+        if isinstance(value, (KeyboardInterrupt, OSError, MemoryError)) and not isinstance(value, InputError):
+            self._output.suspend()
+        else:
+            self._output.discard()

@@ -1,0 +1,145 @@
+"""The rows of a layout in rank order, read tier after tier: large sequential reads of all files of a tier at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.reader import chunks
+from tiering.artifacts.storage import open_raw
+from tiering.formats.layout import MEMORY_TIERS, Layout, image_bytes, image_name, tier_file
+
+Bytes = npt.NDArray[np.uint8]
+
+_HELD = 5
+"""Pieces in memory: one that is handed out, two being read, two on their way from pages to rows."""
+
+
+class TierRows:
+    """Feature rows of a node type by rank, as `tiering.formats.feature_rows.RowStream` has it.
+
+    With `Artifact.verify_reads`, what passes by is compared with the checksums of the files.
+    """
+
+    def __init__(self, layout: Layout, node_type: str) -> None:
+        self._layout, self._entry = layout, layout.type_layout(node_type)
+
+    @property
+    def path(self) -> Path:
+        return self._layout.path
+
+    @property
+    def rows(self) -> int:
+        return self._entry.num_nodes
+
+    @property
+    def row_bytes(self) -> int:
+        return self._entry.row_bytes
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    def bytes_on_disk(self) -> int:
+        """Bytes that reading all rows reads: the files of the memory tiers, and pages with their padding."""
+        entry = self._entry
+        memory = sum(entry.rows(tier) for tier in MEMORY_TIERS) * entry.row_bytes
+        return memory + entry.ssd_rows.num_pages * self._layout.page_bytes
+
+    def pieces_memory(self, step: int) -> int:
+        """Bytes that `pieces` holds."""
+        entry, page = self._entry, self._layout.page_bytes
+        padded = max(entry.row_bytes, entry.ssd_rows.stride, page // max(1, entry.ssd_rows.rows_per_page))
+        return _HELD * min(max(1, step) * padded + 2 * page * max(1, self._layout.num_images), 2 * self.bytes + page)
+
+    def pieces(self, step: int, begin: int = 0) -> Iterator[tuple[int, Bytes]]:
+        """First rank and rows, uint8 of shape (step, row_bytes), from rank `begin` on; the last may be shorter.
+
+        A piece is valid until the next is asked for.
+        """
+        out, first, filled = np.empty((min(step, self.rows - begin), self.row_bytes), np.uint8), begin, 0
+        for rows in self._runs(step, begin):
+            taken = 0
+            while taken < rows.shape[0]:
+                part = rows[taken : taken + out.shape[0] - filled]
+                out[filled : filled + part.shape[0]] = part
+                taken, filled = taken + part.shape[0], filled + part.shape[0]
+                if filled == out.shape[0] or first + filled == self.rows:
+                    yield first, out[:filled]
+                    first, filled = first + filled, 0
+
+    def _runs(self, step: int, begin: int) -> Iterator[Bytes]:
+        """Rows from rank `begin` on, tier after tier, about `step` at a time."""
+        for tier in MEMORY_TIERS:
+            first, end = self._entry.ranges[tier]
+            if max(first, begin) < end:
+                yield from _interleaved(self._memory_files(tier), max(0, begin - first), end - first, step)
+        first, end = self._entry.ranges["ssd"]
+        if max(first, begin) < end:
+            yield from self._ssd_runs(max(0, begin - first), end - first, step)
+
+    def _memory_files(self, tier: str) -> list[Bytes]:
+        """Files of a memory tier: row i of the tier is row i div n of file i mod n."""
+        entry, manifest, peers = self._entry, self._layout.manifest, self._layout.num_peers
+        files = []
+        for peer, rows in enumerate(entry.file_rows(tier, peers)):
+            if rows:
+                array = manifest.array(tier_file(entry.node_type, tier, peer, peers))
+                files.append(array.view(np.uint8).reshape(rows, entry.row_bytes))
+        return files
+
+    def _images(self) -> list[Bytes]:
+        """SSD images as pages: page p is page p div n of image p mod n."""
+        layout, images = self._layout, []
+        manifest, page = layout.manifest, layout.page_bytes
+        total = sum(layout.type_layout(name).ssd_rows.num_pages for name in layout.feature_types)
+        for image, place in enumerate(layout.image_places):
+            pages = image_bytes(total, image, layout.num_images, page) // page
+            array = open_raw(place, np.dtype(np.uint8), (pages, page))
+            if manifest.verify and isinstance(array, np.memmap):
+                verifier = manifest.verifier(image_name(image))
+                verifier.read = True
+                array.verifier = verifier  # type: ignore[attr-defined] # who streams them tells it
+            images.append(array)
+        return images
+
+    def _ssd_runs(self, begin: int, end: int, step: int) -> Iterator[Bytes]:
+        """Rows `begin`..`end` of the ssd tier: pages without their ends, then rows without their padding."""
+        place, page, row_bytes = self._entry.ssd_rows, self._layout.page_bytes, self._entry.row_bytes
+        per_page, stride = place.rows_per_page, place.stride
+        # First page, and bytes of it that belong to rows before.
+        first, skipped = (begin // per_page, begin % per_page * stride) if per_page else divmod(begin * stride, page)
+        used = per_page * stride if per_page else page
+        left, rest = end - begin, np.empty(0, np.uint8)
+        pages = _interleaved(
+            self._images(), place.first_page + first, place.first_page + place.num_pages, -(-step * stride // used)
+        )
+        for run in pages:
+            data = np.ascontiguousarray(run[:, :used]).reshape(-1)[skipped:]
+            skipped = 0
+            if rest.size:  # of a row that runs through the end of a page
+                data = np.concatenate([rest, data])
+            whole = min(left, data.size // stride)
+            yield data[: whole * stride].reshape(whole, stride)[:, :row_bytes]
+            left, rest = left - whole, data[whole * stride :].copy()
+
+
+def _interleaved(files: Sequence[Bytes], begin: int, end: int, step: int) -> Iterator[Bytes]:
+    """Items `begin`..`end`, about `step` at a time, of which i lies in file i mod n at place i div n."""
+    count = len(files)
+    # Each file from its first item on: the lanes, in the order in which they take turns.
+    lanes = [files[i % count][i // count :] for i in range(begin, min(end, begin + count))]
+    turns = (end - begin) // count
+    for first, last, parts in chunks([lane[:turns] for lane in lanes] if turns else [], max(1, step // count)):
+        if count == 1:
+            yield parts[0]
+            continue
+        run = np.empty(((last - first) * count, parts[0].shape[1]), np.uint8)
+        for turn, part in enumerate(parts):
+            run[turn::count] = part
+        yield run
+    for lane in lanes[: (end - begin) % count]:
+        yield lane[turns : turns + 1]
