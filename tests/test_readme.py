@@ -80,6 +80,37 @@ def test_the_page_of_exports_runs(workplace, tiering_cli, capfd):
     assert "np.load(" in capfd.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_the_page_on_pyg_runs(workplace, tiering_cli, capfd):
+    """Its code in order, and the script that its diff ends with; of the script before, that it is one."""
+    pytest.importorskip("torch_geometric")
+    page = README.parent / "docs" / "pyg.md"
+    for _, *arguments in commands(page):
+        tiering_cli(*arguments).ok()
+    names: dict[str, object] = {}
+    for code in blocks("python", page):
+        exec(compile(code, str(page), "exec"), names)  # noqa: S102 - our own page
+    (diff,) = blocks("diff", page)
+    before, after = ("".join(line[1:] or "\n" for line in diff.splitlines(True) if line[0] != sign) for sign in "+-")
+    compile(before, "before", "exec")
+    exec(compile(after, "after", "exec"), {})  # noqa: S102
+    assert re.search(r"epoch 2: [01]\.\d{3}", capfd.readouterr().out)
+    names["layout"].close()
+
+
+@pytest.mark.slow
+def test_the_page_on_dgl_runs(workplace, tiering_cli, capfd):
+    """On a layout as the page on PyG makes it."""
+    pytest.importorskip("dgl")
+    for _, *arguments in commands(README.parent / "docs" / "pyg.md"):
+        tiering_cli(*arguments).ok()
+    page = README.parent / "docs" / "dgl.md"
+    for code in blocks("python", page):
+        exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
+    assert re.search(r"loss \d\.\d\d; ", capfd.readouterr().out)
+
+
 def test_make_targets_exist():
     makefile = (README.parent / "Makefile").read_text()
     targets = {arguments[0] for program, *arguments in commands() if program == "make"}

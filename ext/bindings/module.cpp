@@ -17,6 +17,9 @@ void bind_io(nb::module_& m);
 void bind_lookahead(nb::module_& m);
 
 NB_MODULE(_native, m) {
+  // A process that multiprocessing spawned keeps its arguments, such as an open layout, until after the interpreter
+  // has ended, and nanobind would call each of them a leak.
+  nb::set_leak_warnings(false);
   m.def("build_info", [] {
     return std::map<std::string, std::string>{
         {"compiler", TIERING_COMPILER},

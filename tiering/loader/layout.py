@@ -15,20 +15,19 @@ from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
-from tiering.loader.dgl.loader import block_loader
+from tiering.loader.frameworks import ForFrameworks
 from tiering.loader.gather import TieredFeatures, same_layout
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.loader import Loader
 from tiering.loader.options import DeviceOptions, LinkOptions, LoaderOptions, ReadOptions, grouped
 from tiering.loader.process import ForkLock
-from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader
 from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 
 
-class TieredLayout:
+class TieredLayout(ForFrameworks):
     """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
 
     Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
@@ -245,100 +244,6 @@ class TieredLayout:
         if taken := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {taken[0]!r}")
         return Loader(self, LoaderOptions.of(features, options, LinkOptions(relation, links, negatives)))
-
-    def pyg_loader(self, split: str | None = "train", num_neighbors: Any = (10, 10), **options: Any) -> Loader:
-        """Mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
-
-        ``Data`` where the graph has one node type and one relation, else ``HeteroData``: seeds first, with
-        ``x``, ``y``, ``edge_index``, ``n_id`` (ids of the source), ``input_id``, ``batch_size``,
-        ``num_sampled_nodes``, ``num_sampled_edges``, ``train_mask`` and the like. Needs PyG, not pyg-lib.
-
-        Parameters
-        ----------
-        split
-            Split whose nodes are the seeds.
-        num_neighbors
-            As PyG's: per hop, the seeds' own first, for all relations or by relation.
-        input_nodes
-            Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these).
-            ``seeds`` takes ranks.
-        replace, weight_attr
-            Draw neighbours with replacement; in proportion to the edge data ``weight``.
-        edge_attrs
-            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``.
-        return_edge_id
-            Whether edges have ``e_id``, their positions in the source; by default where ``import --edge-ids`` kept
-            them.
-        masks
-            Whether nodes say which splits they are in; 1 byte of memory per node.
-        transform
-            Called with each batch, in the background.
-        features, batch_size, shuffle, device, memory, ...
-            As of `loader`.
-
-        Raises
-        ------
-        CapabilityError
-            If PyG is not installed.
-        InputError, MissingError
-            As of `loader`; if ids are none of the source's, or no relation has such edge data.
-        """
-        return neighbor_loader(self, split, num_neighbors, **options)
-
-    def pyg_link_loader(self, num_neighbors: Any = (10, 10), **options: Any) -> Loader:
-        """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
-
-        Parameters
-        ----------
-        num_neighbors, replace, weight_attr, edge_attrs, return_edge_id, masks, transform
-            As of `pyg_loader`.
-        edge_label_index
-            Links as pairs of **original ids**, shape (2, links), a relation (all of its edges, in the order of its
-            ``indices``), or (relation, pairs).
-        edge_label
-            Labels of the links given; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
-        neg_sampling
-            PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
-            are a pure function of the seed, the epoch and the batch.
-        features, batch_size, shuffle, device, memory, ...
-            As of `link_loader`.
-
-        Raises
-        ------
-        CapabilityError, InputError, MissingError
-            As of `pyg_loader`.
-        """
-        return link_neighbor_loader(self, num_neighbors, **options)
-
-    def dgl_loader(self, split: str | None = "train", fanouts: Any = (10, 10), **options: Any) -> Loader:
-        """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
-
-        Parameters
-        ----------
-        split
-            Split whose nodes are the seeds.
-        fanouts
-            As DGL's: one per layer, the input layer's first (the reverse of `loader`'s), for all relations or by
-            relation.
-        indices
-            Seeds instead of a split: **original ids**, by node type where there are several. ``seeds`` takes ranks.
-        replace, prob
-            Draw neighbours with replacement; in proportion to the edge data ``weight``.
-        feature_name, label_name
-            Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
-        edge_attrs, return_edge_id, transform
-            As of `pyg_loader`; edges' ids are ``dgl.EID``.
-        features, batch_size, shuffle, device, memory, ...
-            As of `loader`.
-
-        Raises
-        ------
-        CapabilityError
-            If DGL is not installed.
-        InputError, MissingError
-            As of `pyg_loader`.
-        """
-        return block_loader(self, split, fanouts, **options)
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""

@@ -1,4 +1,4 @@
-"""Ids of the source, as other libraries' scripts have them, turned into the ranks of a layout."""
+"""Ids of nodes as callers have them, mostly those of the source, turned into the ranks of a layout and back."""
 
 from __future__ import annotations
 
@@ -10,21 +10,56 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 
+Ids = npt.NDArray[np.int64]
+_MEANING = {"original": "original ids", "rank": "ranks"}
 
-def ranks_of(graph: Graph, node_type: str, given: Any, what: str) -> npt.NDArray[np.int64]:
+
+class NodeIds:
+    """The ids that a caller has: those of the source (``original``), or ranks (``rank``)."""
+
+    def __init__(self, graph: Graph, kind: str = "original") -> None:
+        if kind not in _MEANING:
+            raise InputError(f"ids: expected original (ids of the source) or rank, found {kind!r}")
+        self.kind = kind
+        """``original`` or ``rank``."""
+        self._graph, self._ordered = graph, graph.order is not None
+
+    def ranks(self, node_type: str, given: Any, what: str) -> Ids:
+        """Ranks of nodes given by ids, or by a mask over these: torch, NumPy or lists."""
+        ids = self._checked(node_type, given, what)
+        return self.to_ranks(node_type, ids) if self.kind == "original" else ids
+
+    def of_ranks(self, node_type: str, ranks: Ids) -> Ids:
+        """The caller's ids of ranks."""
+        return self.originals(node_type, ranks) if self.kind == "original" else ranks
+
+    def to_ranks(self, node_type: str, originals: Ids) -> Ids:
+        """Ranks of ids of the source, which are not checked."""
+        return self._graph.old_to_new(node_type)[originals].astype(np.int64) if self._ordered else originals
+
+    def originals(self, node_type: str, ranks: Ids) -> Ids:
+        """Ids of the source of ranks, which are not checked."""
+        return self._graph.new_to_old(node_type)[ranks].astype(np.int64) if self._ordered else ranks
+
+    def _checked(self, node_type: str, given: Any, what: str) -> Ids:
+        array = np.asarray(given.detach().cpu().numpy() if hasattr(given, "detach") else given)
+        count, meaning = self._graph.num_nodes(node_type), _MEANING[self.kind]
+        if array.dtype == np.bool_:
+            if array.shape != (count,):
+                raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
+            array = np.flatnonzero(array)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise InputError(
+                f"{what}: expected {meaning}, whole numbers of one dimension, found {array.dtype} of shape "
+                f"{array.shape}"
+            )
+        ids = array.astype(np.int64)
+        if ids.size and not 0 <= ids.min() <= ids.max() < count:
+            at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
+            raise InputError(f"{what}: entry {at} is {ids[at]}; expected {meaning} of {node_type!r}, 0 .. {count - 1}")
+        return ids
+
+
+def ranks_of(graph: Graph, node_type: str, given: Any, what: str) -> Ids:
     """Ranks of nodes given by original ids, or by a mask over these: torch, NumPy or lists."""
-    array = np.asarray(given.detach().cpu().numpy() if hasattr(given, "detach") else given)
-    count = graph.num_nodes(node_type)
-    if array.dtype == np.bool_:
-        if array.shape != (count,):
-            raise InputError(f"{what}: expected a mask of shape ({count},), one for each node, found {array.shape}")
-        array = np.flatnonzero(array)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(
-            f"{what}: expected original ids, whole numbers of one dimension, found {array.dtype} of shape {array.shape}"
-        )
-    ids = array.astype(np.int64)
-    if ids.size and not 0 <= ids.min() <= ids.max() < count:
-        at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-        raise InputError(f"{what}: entry {at} is {ids[at]}; expected original ids of {node_type!r}, 0 .. {count - 1}")
-    return ids if graph.order is None else graph.old_to_new(node_type)[ids].astype(np.int64)
+    return NodeIds(graph).ranks(node_type, given, what)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.loader.options import LinkOptions, SeedOptions
+from tiering.loader.original_ids import Ids, NodeIds
 from tiering.sampling import EpochPlan, LinkPlan, Links, SamplingOptions, batches
 from tiering.units import format_count
 
-Ids = npt.NDArray[np.int64]
 Plan = EpochPlan | LinkPlan
 """The batches of an epoch."""
 
@@ -61,10 +60,7 @@ class LinkTargets:
         relation = graph.relation(links.relation)
         self.node_type = relation[2]
         num_nodes = graph.num_nodes(relation[0]), graph.num_nodes(relation[2])
-
-        def ids_of(node_type: str, originals: Ids) -> Ids:
-            return originals if graph.order is None else graph.old_to_new(node_type)[originals].astype(np.int64)
-
+        ids_of = NodeIds(graph).to_ranks
         if links.pairs is None:
             self.links = Links.of_csc(relation, *graph.csc(relation), num_nodes[0], ids_of)
         else:

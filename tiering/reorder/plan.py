@@ -72,7 +72,7 @@ def _in_words(windows: int) -> str:
 
 def relabelling_steps(edges: EdgeShape, shape: GraphShape, budget: Budget, threads: int) -> Iterator[Step]:
     """What `tiering.reorder.adjacency.write_relation` takes for a relation whose orders are mapped."""
-    return _Plan(shape, budget, threads, 0.0).relation(edges)
+    return _Plan(shape, budget, threads, 0.0, ()).relation(edges)
 
 
 @dataclass(frozen=True)

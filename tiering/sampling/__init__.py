@@ -10,7 +10,7 @@ from tiering.sampling.batch import AccessCounts, SampledBatch, SampledEdges
 from tiering.sampling.fanouts import Fanout, resolve_fanouts
 from tiering.sampling.graph import Relation, SampledGraph, checked_weights
 from tiering.sampling.ladies import LayerSampler
-from tiering.sampling.links import LinkedNodes, LinkPlan, Links, Negatives
+from tiering.sampling.links import LinkedNodes, LinkPlan, Links, NegativeDraws, Negatives, link_nodes
 from tiering.sampling.list_reads import list_read_bytes, list_read_entries, list_read_places
 from tiering.sampling.neighbor import NeighborSampler
 from tiering.sampling.options import SAMPLERS, SamplingOptions, make_sampler
@@ -27,6 +27,7 @@ __all__ = [
     "LinkPlan",
     "LinkedNodes",
     "Links",
+    "NegativeDraws",
     "Negatives",
     "NeighborSampler",
     "RandomWalkSampler",
@@ -40,6 +41,7 @@ __all__ = [
     "batches",
     "checked_weights",
     "epoch_order",
+    "link_nodes",
     "list_read_bytes",
     "list_read_entries",
     "list_read_places",

@@ -129,6 +129,50 @@ class Links:
         return cls(relation, int(src.size), lambda places: (src[places], dst[places]), num_nodes, ids_of)
 
 
+class NegativeDraws:
+    """Random nodes that negative pairs are made of; `num_nodes` are those of the source and of the destination type.
+
+    Cost: 8 bytes per node of a type that has weights.
+    """
+
+    def __init__(self, negatives: Negatives, num_nodes: tuple[int, int]) -> None:
+        self.negatives = negatives
+        """How pairs are drawn."""
+        self._num_nodes = num_nodes
+        weights = (negatives.src_weight, "src_weight"), (negatives.dst_weight, "dst_weight")
+        self._sums = [
+            _running_sums(weight, count, what) for (weight, what), count in zip(weights, num_nodes, strict=True)
+        ]
+
+    def __call__(self, bits: np.random.Philox, count: int, end: int) -> IdArray:
+        """Original ids of so many nodes of a type (0: sources', 1: destinations')."""
+        uniform = (bits.random_raw(count).astype(np.uint64) >> np.uint64(11)) * 2.0**-53
+        sums = self._sums[end]
+        if sums is None:
+            ids: IdArray = (uniform * self._num_nodes[end]).astype(np.int64)
+        else:  # a draw that rounds up to the sum itself would be beyond the last node
+            last = int(np.searchsorted(sums, sums[-1]))
+            ids = np.minimum(np.searchsorted(sums, uniform * sums[-1], side="right"), last).astype(np.int64)
+        return ids
+
+
+def link_nodes(links: Links, places: IdArray, draws: NegativeDraws | None, key: tuple[int, int, int]) -> LinkedNodes:
+    """The links at `places`, and negative pairs beside them: a pure function of `key`, (seed, epoch, batch)."""
+    seed, epoch, batch = key
+    relation, (src, dst) = links.relation, links.pairs(places)
+    if draws is None:
+        return LinkedNodes(places, *_numbered(relation, src, dst), None)
+    count, triplets = math.ceil(places.size * draws.negatives.amount), draws.negatives.triplets
+    bits = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=np.array([0, 0, 0, batch], np.uint64))
+    if not triplets:
+        src = np.concatenate((src, links.ids_of(relation[0], draws(bits, count, 0))))
+    all_dst = np.concatenate((dst, links.ids_of(relation[2], draws(bits, count, 1))))
+    nodes, src, all_dst = _numbered(relation, src, all_dst)
+    if not triplets:
+        return LinkedNodes(places, nodes, src, all_dst, None)
+    return LinkedNodes(places, nodes, src, all_dst[: places.size], all_dst[places.size :].reshape(places.size, -1))
+
+
 class LinkPlan:
     """The batches of links of one epoch; ``plan[b]`` gives the nodes that batch b is sampled from, by type.
 
@@ -148,18 +192,13 @@ class LinkPlan:
         shuffle: bool = True,
     ) -> None:
         self.epoch = epoch
-        self._links, self._negatives, self._seed = links, negatives, seed
+        self._links, self._seed = links, seed
         self._batch_size = size = positive_size(batch_size)
         self._count = links.count // size if drop_last else -(-links.count // size)
         if not self._count:
             raise InputError(f"drop_last: {links.count} links make no batch of {size}; use a smaller batch size")
         self._order = epoch_order(links.count, seed, epoch) if shuffle else np.arange(links.count)
-        self._sums = [None, None] if negatives is None else [
-            _running_sums(weight, count, what)
-            for weight, count, what in zip(
-                (negatives.src_weight, negatives.dst_weight), links.num_nodes, ("src_weight", "dst_weight"), strict=True
-            )
-        ]  # fmt: skip
+        self._draws = None if negatives is None else NegativeDraws(negatives, links.num_nodes)
 
     def __len__(self) -> int:
         return self._count
@@ -174,29 +213,8 @@ class LinkPlan:
         """What a batch is about."""
         if not 0 <= batch < len(self):
             raise IndexError(f"batch {batch} of {len(self)}")
-        size, negatives = self._batch_size, self._negatives
-        places = self._order[batch * size : (batch + 1) * size]
-        src, dst = self._links.pairs(places)
-        extra = 0 if negatives is None else math.ceil(places.size * negatives.amount)
-        bits = np.random.Philox(key=[self._seed, self.epoch], counter=[0, 0, 0, batch])
-        if negatives is not None and not negatives.triplets:
-            src = np.concatenate((src, self._draw(bits, extra, 0)))
-        all_dst = np.concatenate((dst, self._draw(bits, extra, 1)))
-        nodes, src, all_dst = _numbered(self._links.relation, src, all_dst)
-        if negatives is None or not negatives.triplets:
-            return LinkedNodes(places, nodes, src, all_dst, None)
-        return LinkedNodes(places, nodes, src, all_dst[: places.size], all_dst[places.size :].reshape(places.size, -1))
-
-    def _draw(self, bits: np.random.Philox, count: int, end: int) -> IdArray:
-        """Random nodes of a type (0: sources', 1: destinations'), as ids of the graph."""
-        uniform = (bits.random_raw(count).astype(np.uint64) >> np.uint64(11)) * 2.0**-53
-        sums, node_type = self._sums[end], self._links.relation[2 * end]
-        if sums is None:
-            ids = (uniform * self._links.num_nodes[end]).astype(np.int64)
-        else:  # a draw that rounds up to the sum itself would be beyond the last node
-            last = int(np.searchsorted(sums, sums[-1]))
-            ids = np.minimum(np.searchsorted(sums, uniform * sums[-1], side="right"), last).astype(np.int64)
-        return self._links.ids_of(node_type, ids)
+        places = self._order[batch * self._batch_size : (batch + 1) * self._batch_size]
+        return link_nodes(self._links, places, self._draws, (self._seed, self.epoch, batch))
 
 
 def _numbered(relation: Relation, src: IdArray, dst: IdArray) -> tuple[dict[str, IdArray], IdArray, IdArray]:

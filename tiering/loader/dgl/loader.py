@@ -29,7 +29,7 @@ def block_loader(
     features: Any = "tiers",
     **options: Any,
 ) -> Loader:
-    """See `tiering.loader.layout.TieredLayout.dgl_loader`."""
+    """See `tiering.loader.frameworks.ForFrameworks.dgl_loader`."""
     require_dgl()
     from tiering.loader.dgl.batch import DglBatches
 

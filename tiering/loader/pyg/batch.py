@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -99,8 +99,7 @@ class PygAdapter:
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)
         store.num_nodes = len(ranks)
-        counts = [at_hop[node_type] for at_hop in batch.num_nodes]
-        store.num_sampled_nodes = [counts[0], *(later - earlier for earlier, later in pairwise(counts))]
+        store.num_sampled_nodes = new_by_hop(batch.num_nodes)[node_type]
 
     def _fill_edges(self, store: Any, relation: Relation, batch: Batch) -> None:
         edges = [hop[relation] for hop in batch.hops]
@@ -124,18 +123,25 @@ class PygAdapter:
             of_dst.dst_neg_index = links.dst_negative.squeeze(-1)
             return
         of_links.edge_label_index = torch.stack((links.src, links.dst))
-        of_links.edge_label = self._edge_label(batch.input_id, len(links.src) - links.count)  # None: PyG keeps no such
+        known = self._holds.edge_label
+        if known is not None:
+            known = known[batch.input_id.to(known.device)].to(batch.input_id.device)
+        count = len(batch.input_id)
+        of_links.edge_label = edge_label(known, count, len(links.src) - links.count, batch.input_id.device)
 
-    def _edge_label(self, input_id: torch.Tensor, negatives: int) -> torch.Tensor | None:
-        """1 for links and 0 for negative pairs, or the labels given and 0; ``None`` with neither."""
-        given = self._holds.edge_label
-        if given is None and not negatives:
-            return None
-        if given is None:
-            label = torch.ones(len(input_id), device=input_id.device)
-        else:
-            label = given[input_id.to(given.device)].to(input_id.device)
-        return torch.cat((label, label.new_zeros((negatives, *label.shape[1:]))))
+
+def new_by_hop(num_nodes: Sequence[Mapping[str, int]]) -> dict[str, list[int]]:
+    """Per node type: nodes found at each hop, the seeds first, from how many are known after each."""
+    totals = {node_type: [at_hop[node_type] for at_hop in num_nodes] for node_type in num_nodes[0]}
+    return {t: [known[0], *(later - earlier for earlier, later in pairwise(known))] for t, known in totals.items()}
+
+
+def edge_label(known: torch.Tensor | None, links: int, negatives: int, device: Any = "cpu") -> torch.Tensor | None:
+    """Labels of links, 1 unless `known`, then 0 for each negative pair; ``None``, as PyG's, with neither."""
+    if known is None and not negatives:
+        return None
+    label = torch.ones(links, device=device) if known is None else known
+    return torch.cat((label, label.new_zeros((negatives, *label.shape[1:]))))
 
 
 def _parts(relation: Relation) -> tuple[str, Relation, str]:

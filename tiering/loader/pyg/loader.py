@@ -34,14 +34,14 @@ def neighbor_loader(
     features: Any = "tiers",
     **options: Any,
 ) -> Loader:
-    """See `tiering.loader.layout.TieredLayout.pyg_loader`."""
+    """See `tiering.loader.frameworks.ForFrameworks.pyg_loader`."""
     require_pyg()
     from tiering.loader.pyg.batch import PygBatches
 
     graph = layout.artifact.graph
     if input_nodes is not None:
         node_type, options["seeds"] = _input_nodes(graph, input_nodes, node_type)
-    options |= {"split": split, "node_type": node_type, **_sampling(graph, num_neighbors, replace, weight_attr)}
+    options |= {"split": split, "node_type": node_type, **sampling_words(graph, num_neighbors, replace, weight_attr)}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     return Loader(layout, LoaderOptions.of(features, options), PygBatches(names, masks, transform=transform))
 
@@ -62,25 +62,25 @@ def link_neighbor_loader(
     features: Any = "tiers",
     **options: Any,
 ) -> Loader:
-    """See `tiering.loader.layout.TieredLayout.pyg_link_loader`."""
+    """See `tiering.loader.frameworks.ForFrameworks.pyg_link_loader`."""
     require_pyg()
     from tiering.loader.pyg.batch import PygBatches
 
     graph = layout.artifact.graph
     relation, pairs = _edge_label_index(graph, edge_label_index)
-    negatives = _negatives(neg_sampling)
+    negatives = negatives_of(neg_sampling)
     links = LinkOptions(relation, pairs, negatives)
     if edge_label is not None and pairs is None:
         raise InputError("edge_label: give the links that it labels, edge_label_index, in the same order")
     label = None if edge_label is None or pairs is None else _labels(edge_label, pairs.shape[1], negatives)
-    options |= _sampling(graph, num_neighbors, replace, weight_attr)
+    options |= sampling_words(graph, num_neighbors, replace, weight_attr)
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     holds = PygBatches(names, masks, label, transform)
     return Loader(layout, LoaderOptions.of(features, options, links), holds)
 
 
-def _sampling(graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None) -> dict[str, Any]:
-    """Options of the sampler: nodes sample once, as with PyG."""
+def sampling_words(graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None) -> dict[str, Any]:
+    """How neighbours are drawn, in the words of `SamplingOptions`: nodes sample once, as with PyG."""
     if hasattr(num_neighbors, "get_values"):  # torch_geometric.sampler.NumNeighbors
         num_neighbors = num_neighbors.get_values(graph.relations)
     if weight_attr not in (None, "weight"):
@@ -123,7 +123,7 @@ def _edge_label_index(graph: Graph, given: Any) -> tuple[Any, npt.NDArray[np.int
     return resolved, np.stack([ranks_of(graph, t, ids, f"edge_label_index: {what}") for t, ids, what in ends])
 
 
-def _negatives(given: Any) -> Negatives | None:
+def negatives_of(given: Any) -> Negatives | None:
     """PyG's ``NegativeSampling``, or what it is made from: a mode, or a mapping of its arguments."""
     if given is None:
         return None

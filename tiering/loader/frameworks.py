@@ -1,0 +1,198 @@
+"""What a layout gives to other libraries: batches, stores and samplers as those of PyG and DGL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tiering.loader.dgl.loader import block_loader
+from tiering.loader.loader import Loader, OpenLayout
+from tiering.loader.options import ReadOptions, grouped
+from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader, sampling_words
+from tiering.loader.pyg.require import require_pyg
+from tiering.sampling import SamplingOptions
+from tiering.units import parse_fanouts
+
+if TYPE_CHECKING:
+    from tiering.loader.pyg.sampler import TieredSampler
+    from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
+
+
+class ForFrameworks:
+    """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, in the words of these."""
+
+    def pyg_loader(
+        self: OpenLayout, split: str | None = "train", num_neighbors: Any = (10, 10), **options: Any
+    ) -> Loader:
+        """Mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
+
+        ``Data`` where the graph has one node type and one relation, else ``HeteroData``: seeds first, with
+        ``x``, ``y``, ``edge_index``, ``n_id`` (ids of the source), ``input_id``, ``batch_size``,
+        ``num_sampled_nodes``, ``num_sampled_edges``, ``train_mask`` and the like. Needs PyG, not pyg-lib.
+
+        Parameters
+        ----------
+        split
+            Split whose nodes are the seeds.
+        num_neighbors
+            As PyG's: per hop, the seeds' own first, for all relations or by relation.
+        input_nodes
+            Seeds instead of a split: **original ids**, a mask over them, a node type, or (type, one of these).
+            ``seeds`` takes ranks.
+        replace, weight_attr
+            Draw neighbours with replacement; in proportion to the edge data ``weight``.
+        edge_attrs
+            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``.
+        return_edge_id
+            Whether edges have ``e_id``, their positions in the source; by default where ``import --edge-ids`` kept
+            them.
+        masks
+            Whether nodes say which splits they are in; 1 byte of memory per node.
+        transform
+            Called with each batch, in the background.
+        features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.loader`.
+
+        Raises
+        ------
+        CapabilityError
+            If PyG is not installed.
+        InputError, MissingError
+            As of `TieredLayout.loader`; if ids are none of the source's, or no relation has such edge data.
+        """
+        return neighbor_loader(self, split, num_neighbors, **options)
+
+    def pyg_link_loader(self: OpenLayout, num_neighbors: Any = (10, 10), **options: Any) -> Loader:
+        """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
+
+        Parameters
+        ----------
+        num_neighbors, replace, weight_attr, edge_attrs, return_edge_id, masks, transform
+            As of `pyg_loader`.
+        edge_label_index
+            Links as pairs of **original ids**, shape (2, links), a relation (all of its edges, in the order of its
+            ``indices``), or (relation, pairs).
+        edge_label
+            Labels of the links given; with negatives of mode binary, classes from 0 on become 1 and more, as in PyG.
+        neg_sampling
+            PyG's ``NegativeSampling``, its mode (``binary``, ``triplet``), or a mapping of its arguments. Negatives
+            are a pure function of the seed, the epoch and the batch.
+        features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.link_loader`.
+
+        Raises
+        ------
+        CapabilityError, InputError, MissingError
+            As of `pyg_loader`.
+        """
+        return link_neighbor_loader(self, num_neighbors, **options)
+
+    def pyg_stores(
+        self: OpenLayout, ids: str = "original", *, masks: bool = True, **options: Any
+    ) -> tuple[TieredFeatureStore, TieredGraphStore]:
+        """The ``(FeatureStore, GraphStore)`` that PyG's own loaders take as ``data``.
+
+        Tensors of each node type are ``x``, ``y`` (-1 for none), ``train_mask`` and the like, and ``n_id``, the ids
+        themselves; relations are in CSC. For reading only; in host memory. Groups and edge types are named ``None``
+        where the graph has one node type and one relation, as in PyG.
+
+        Parameters
+        ----------
+        ids
+            What nodes are called in indices and edges: ``original``, the ids of the source, or ``rank``. Give the
+            sampler the same.
+        masks
+            Whether there are ``train_mask`` and the like; 1 byte of memory per node.
+        engine, depth, direct, threads, verify
+            How rows are read; see `tiering.loader.options.ReadOptions`.
+
+        Returns
+        -------
+        feature_store : torch_geometric.data.FeatureStore
+            Rows lie in the tiers. Those of the memory tiers are loaded now, so that forked workers share them; workers
+            that are spawned open the layout again, and load their own.
+        graph_store : torch_geometric.data.GraphStore
+            ``(row, colptr)``, int64. With ``original`` ids each request renumbers the relation, which takes 8 bytes of
+            memory per edge. Nothing of it is needed with `pyg_sampler`.
+
+        Raises
+        ------
+        CapabilityError
+            If PyG is not installed.
+        InputError
+            If `ids` is neither of the two.
+        """
+        require_pyg()
+        from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
+
+        (reading,) = grouped("pyg_stores", (ReadOptions,), options)
+        features = TieredFeatureStore(self, ids, masks, reading)
+        features.open()
+        return features, TieredGraphStore(self, ids)
+
+    def pyg_sampler(
+        self: OpenLayout,
+        num_neighbors: Any = (10, 10),
+        *,
+        ids: str = "original",
+        seed: int = 0,
+        replace: bool = False,
+        weight_attr: str | None = None,
+    ) -> TieredSampler:
+        """The ``BaseSampler`` that PyG's ``NodeLoader`` and ``LinkLoader`` take; needs no pyg-lib.
+
+        A batch is a pure function of `seed`, the epoch (``sampler.set_epoch(e)``, before an epoch begins) and the
+        nodes or links that it is for, whichever worker draws it. ``e_id`` are positions in the source where ``import
+        --edge-ids`` kept them; with ranks, positions in the relation's ``indices``.
+
+        Parameters
+        ----------
+        num_neighbors, replace, weight_attr
+            As of `pyg_loader`.
+        ids
+            ``original`` or ``rank``, as of the stores.
+        seed
+            Seed of the run, 0 to 2^64 - 1.
+
+        Raises
+        ------
+        CapabilityError
+            If PyG is not installed; from the sampler, if it is given time stamps.
+        InputError
+            If an argument does not fit.
+        """
+        require_pyg()
+        from tiering.loader.pyg.sampler import TieredSampler
+
+        words = sampling_words(self.artifact.graph, num_neighbors, replace, weight_attr)
+        words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
+        return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
+
+    def dgl_loader(self: OpenLayout, split: str | None = "train", fanouts: Any = (10, 10), **options: Any) -> Loader:
+        """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
+
+        Parameters
+        ----------
+        split
+            Split whose nodes are the seeds.
+        fanouts
+            As DGL's: one per layer, the input layer's first (the reverse of `TieredLayout.loader`'s), for all relations
+            or by relation.
+        indices
+            Seeds instead of a split: **original ids**, by node type where there are several. ``seeds`` takes ranks.
+        replace, prob
+            Draw neighbours with replacement; in proportion to the edge data ``weight``.
+        feature_name, label_name
+            Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
+        edge_attrs, return_edge_id, transform
+            As of `pyg_loader`; edges' ids are ``dgl.EID``.
+        features, batch_size, shuffle, device, memory, ...
+            As of `TieredLayout.loader`.
+
+        Raises
+        ------
+        CapabilityError
+            If DGL is not installed.
+        InputError, MissingError
+            As of `pyg_loader`.
+        """
+        return block_loader(self, split, fanouts, **options)

@@ -1,0 +1,194 @@
+"""PyG's `BaseSampler` over this package's: what `NodeLoader` and `LinkLoader` draw their batches with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+import xxhash
+from torch_geometric.sampler import (
+    BaseSampler,
+    EdgeSamplerInput,
+    HeteroSamplerOutput,
+    NegativeSampling,
+    NodeSamplerInput,
+    SamplerOutput,
+)
+
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.errors import CapabilityError, InputError
+from tiering.loader.attributes import EDGE_IDS, EdgeAttributes
+from tiering.loader.loader import OpenLayout
+from tiering.loader.original_ids import Ids, NodeIds
+from tiering.loader.pyg.batch import edge_label, new_by_hop
+from tiering.loader.pyg.loader import negatives_of
+from tiering.loader.pyg.stores import homogeneous
+from tiering.sampling import Links, NegativeDraws, Negatives, SampledBatch, SamplingOptions, link_nodes, make_sampler
+
+
+class TieredSampler(BaseSampler):  # type: ignore[misc] # PyG has no types
+    """Neighbour sampling for PyG's `NodeLoader` and `LinkLoader`; frontier ``new``, as PyG's.
+
+    A batch is a pure function of the layout, the seed, the epoch and the original ids of the nodes or links that it is
+    for: whichever worker draws it, and whatever ids it is told in.
+    """
+
+    def __init__(self, layout: OpenLayout, options: SamplingOptions, ids: str) -> None:
+        self._layout, self._options = layout, options
+        self._graph = graph = layout.artifact.graph
+        self._ids = NodeIds(graph, ids)
+        self._sampler = make_sampler(graph, options)
+        self._epoch = _shared(torch.zeros((), dtype=torch.int64))  # workers that live on see it change
+        self._edge_ids = {r: EdgeAttributes(graph, r, None, (EDGE_IDS,)) for r in graph.relations}
+        self._positions = ids == "rank" or any(EDGE_IDS in graph.edge_data(r) for r in graph.relations)
+        self._draws: tuple[Any, Relation, NegativeDraws] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Part of the key of the random numbers; 0 until `set_epoch`."""
+        return int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw anew from here on, in all workers: call it before an epoch begins.
+
+        Without it, a batch of the same nodes in the same order has the same neighbours in every epoch.
+        """
+        if isinstance(epoch, bool) or not isinstance(epoch, (int, np.integer)) or not 0 <= epoch < 2**63:
+            raise InputError(f"epoch: expected a whole number, 0 or more, found {epoch!r}")
+        self._epoch.fill_(int(epoch))
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput | HeteroSamplerOutput:
+        """The neighbourhood of nodes. One that comes twice counts once, where it came first."""
+        _refuse_time(index.time)
+        node_type = self._node_type(index.input_type)
+        seeds = self._ids.ranks(node_type, index.node, "input nodes")
+        input_id = index.input_id
+        firsts = np.unique(seeds, return_index=True)[1]
+        if input_id is not None and firsts.size != seeds.size:
+            input_id = input_id[torch.from_numpy(np.sort(firsts))]
+        key = _key(self._ids.originals(node_type, seeds))
+        return self._output(self._sample({node_type: seeds}, key), (input_id, None))
+
+    def sample_from_edges(
+        self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
+    ) -> SamplerOutput | HeteroSamplerOutput:
+        """The neighbourhood of links' ends, and of those of negative pairs."""
+        _refuse_time(index.time)
+        relation = self._link_type(index.input_type)
+        src = self._ids.ranks(relation[0], index.row, "links: sources")
+        dst = self._ids.ranks(relation[2], index.col, "links: destinations")
+        draws = self._negative_draws(neg_sampling, relation)
+        if draws is not None and draws.negatives.triplets and index.label is not None:
+            raise InputError("edge_label: triplets have no labels; leave it out, or draw negatives in mode binary")
+        links = Links.of_ids(relation, src, dst, self._num_nodes(relation), self._ids.to_ranks)
+        key = _key(self._ids.originals(relation[0], src), self._ids.originals(relation[2], dst))
+        linked = link_nodes(links, np.arange(links.count), draws, (self._options.seed, self.epoch, key))
+        ends = torch.from_numpy(linked.src), torch.from_numpy(linked.dst)
+        if linked.dst_negative is not None:
+            negative = torch.from_numpy(linked.dst_negative).squeeze(-1)
+            about: tuple[Any, ...] = (index.input_id, *ends, negative, None)
+        else:
+            label = edge_label(index.label, links.count, linked.src.size - links.count)
+            about = (index.input_id, torch.stack(ends), label, None)
+        return self._output(self._sample(linked.nodes, key), about)
+
+    def _sample(self, seeds: dict[str, Ids], key: int) -> SampledBatch:
+        return self._sampler.sample(seeds, epoch=self.epoch, batch=key, positions=self._positions)
+
+    def _output(self, sampled: SampledBatch, metadata: tuple[Any, ...]) -> SamplerOutput | HeteroSamplerOutput:
+        """In PyG's words: edges of all hops one after the other."""
+        node = {t: torch.from_numpy(self._ids.of_ranks(t, ranks)) for t, ranks in sampled.nodes.items()}
+        row, col, edge = {}, {}, {}
+        edges_by_hop = {}
+        for relation in self._sampler.edge_relations:
+            hops = [hop[relation] for hop in sampled.hops]
+            row[relation] = torch.from_numpy(np.concatenate([edges.src for edges in hops]).astype(np.int64))
+            col[relation] = torch.from_numpy(np.concatenate([edges.dst for edges in hops]).astype(np.int64))
+            edge[relation] = self._edge(relation, [edges.positions for edges in hops])
+            edges_by_hop[relation] = [len(edges) for edges in hops]
+        nodes_by_hop = new_by_hop(sampled.num_nodes)
+        parts = (node, row, col, edge, None, nodes_by_hop, edges_by_hop)
+        if not homogeneous(self._graph):
+            return HeteroSamplerOutput(*parts, metadata=metadata)
+        alone = (None if part is None else next(iter(part.values())) for part in parts)
+        return SamplerOutput(*alone, metadata=metadata)
+
+    def _edge(self, relation: Relation, positions: list[Any]) -> torch.Tensor | None:
+        """Positions in the source, or in ``indices`` where ids are ranks; ``None`` if they were not kept."""
+        if not self._positions:
+            return None
+        places = torch.from_numpy(np.concatenate(positions))
+        return places if self._ids.kind == "rank" else self._edge_ids[relation](places).get(EDGE_IDS)
+
+    def _negative_draws(self, given: Any, relation: Relation) -> NegativeDraws | None:
+        """What draws negatives; made once for a loader, whose batches all bring the same request."""
+        if given is None:
+            return None
+        if self._draws is None or self._draws[0] is not given or self._draws[1] != relation:
+            negatives = cast(Negatives, negatives_of(given))
+            src = self._by_original(relation[0], negatives.src_weight)
+            dst = self._by_original(relation[2], negatives.dst_weight)
+            negatives = replace(negatives, src_weight=src, dst_weight=dst)
+            self._draws = given, relation, NegativeDraws(negatives, self._num_nodes(relation))
+        return self._draws[2]
+
+    def _by_original(self, node_type: str, weight: Any) -> Any:
+        """Weights told by the caller's ids, by original ids; those of the wrong shape are refused elsewhere."""
+        count = self._graph.num_nodes(node_type)
+        if weight is None or self._ids.kind == "original" or weight.shape != (count,):
+            return weight
+        return weight[self._ids.to_ranks(node_type, np.arange(count))]
+
+    def _num_nodes(self, relation: Relation) -> tuple[int, int]:
+        return self._graph.num_nodes(relation[0]), self._graph.num_nodes(relation[2])
+
+    def _node_type(self, given: str | None) -> str:
+        known = self._graph.node_types
+        if given is None and len(known) == 1:
+            return known[0]
+        if given is None:
+            raise InputError(f"input_nodes: say which type they are of, as (type, ids); types: {', '.join(known)}")
+        return given
+
+    def _link_type(self, given: Any) -> Relation:
+        """Relation of the links, which need not be one of the graph's: their nodes' types are."""
+        known, types = self._graph.relations, self._graph.node_types
+        if given is None and len(known) == 1:
+            return known[0]
+        if given is None or len(given) != 3 or not {given[0], given[2]} <= set(types):
+            raise InputError(
+                "edge_label_index: expected (relation, pairs), the relation as (source type, name, destination type), "
+                f"found {given!r}; relations: {', '.join(map(relation_key, known))}"
+            )
+        return tuple(given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"layout": self._layout, "options": self._options, "ids": self._ids.kind, "epoch": self._epoch}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        TieredSampler.__init__(self, state["layout"], state["options"], state["ids"])
+        self._epoch = _shared(state["epoch"])
+
+    def __repr__(self) -> str:
+        fanouts = list(self._options.fanouts)
+        return f"<TieredSampler {self._layout.artifact.path}, fanouts: {fanouts}, ids: {self._ids.kind}>"
+
+
+def _key(*originals: Ids) -> int:
+    """What stands for the number of a batch in the key of its random numbers: a hash of the ids that it is for."""
+    return xxhash.xxh3_64_intdigest(np.concatenate(originals).astype("<i8").tobytes())
+
+
+def _refuse_time(time: Any) -> None:
+    if time is not None:
+        raise CapabilityError(
+            "input_time, edge_label_time: graphs here have no time stamps that sampling could go by; leave it out"
+        )
+
+
+def _shared(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in memory that other processes see, if torch hands it to them."""
+    shared: torch.Tensor = tensor.share_memory_()  # type: ignore[no-untyped-call]
+    return shared

@@ -1,0 +1,226 @@
+"""PyG's view of data that lies elsewhere: a `FeatureStore` over the tiers, a `GraphStore` over the adjacency.
+
+Both are for reading. They pickle as the layout and options, so that workers of a loader open the layout again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
+from torch_geometric.data.graph_store import EdgeLayout
+
+from tiering.artifacts.manifest import Relation, relation_key
+from tiering.errors import CapabilityError, InputError, MissingError
+from tiering.formats.graph import Graph
+from tiering.loader.attributes import NodeAttributes
+from tiering.loader.loader import OpenLayout
+from tiering.loader.options import DeviceOptions, ReadOptions
+from tiering.loader.original_ids import Ids, NodeIds
+
+_HOST = DeviceOptions()
+_MASK = "_mask"
+_PIECE = 1 << 22
+"""Edges that are renumbered at a time."""
+
+
+def homogeneous(graph: Graph) -> bool:
+    """Whether PyG would name neither the nodes' type nor the edges'."""
+    return len(graph.node_types) == len(graph.relations) == 1
+
+
+class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
+    """What a layout knows of nodes: ``x`` from the tiers, ``y`` (-1 for none), ``train_mask`` and the like, ``n_id``.
+
+    ``n_id`` are the ids themselves, so that every type, also one without features, tells its number of nodes. Groups
+    are node types, or ``None`` where there is one node type and one relation.
+    """
+
+    def __init__(self, layout: OpenLayout, ids: str, masks: bool, reading: ReadOptions) -> None:
+        super().__init__()
+        self._layout, self._masks, self._reading = layout, masks, reading
+        self._artifact, self._graph = layout.artifact, layout.artifact.graph
+        self._ids = NodeIds(self._graph, ids)
+        self._known: dict[str, NodeAttributes] = {}
+
+    def open(self) -> None:
+        """Load what lies in memory now: processes forked from this one share it."""
+        for node_type in self._graph.node_types:
+            self._attributes(node_type)
+        for node_type in self._artifact.feature_types:
+            self._layout.open_table(node_type, self._reading, _HOST)
+
+    def get_all_tensor_attrs(self) -> list[TensorAttr]:
+        """Attributes of all types, made anew: PyG's loaders write the index into them."""
+        alone = homogeneous(self._graph)
+        return [
+            TensorAttr(None if alone else node_type, name)
+            for node_type in self._graph.node_types
+            for name in self._names(node_type)
+        ]
+
+    def _get_tensor(self, attr: TensorAttr) -> torch.Tensor:
+        return self._multi_get_tensor([attr])[0]
+
+    def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[torch.Tensor]:
+        """Ids that several attributes of a type are asked for are looked up once."""
+        known: dict[tuple[str, int], Ids] = {}
+        tensors = []
+        for attr in attrs:
+            node_type = self._type(attr)
+            key = (node_type, id(attr.index))
+            if key not in known:
+                known[key] = self._ranks(node_type, attr.index)
+            rows = self._rows(node_type, attr.attr_name, known[key])
+            tensors.append(rows[0] if isinstance(attr.index, (int, np.integer)) else rows)
+        return tensors
+
+    def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
+        graph, node_type = self._graph, self._group(attr)
+        if node_type not in graph.node_types or attr.attr_name not in self._names(node_type):
+            return None
+        if attr.index is not None:
+            return tuple(self._get_tensor(attr).shape)
+        width = (self._artifact.type_layout(node_type).dim,) if attr.attr_name == "x" else ()
+        return graph.num_nodes(node_type), *width
+
+    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
+        raise _read_only(self._layout)
+
+    def _remove_tensor(self, attr: TensorAttr) -> bool:
+        raise _read_only(self._layout)
+
+    def _names(self, node_type: str) -> list[str]:
+        graph = self._graph
+        names = ["x"] if node_type in self._artifact.feature_types else []
+        names += ["y"] if graph.num_classes(node_type) is not None else []
+        return [*names, *(split + _MASK for split in graph.splits(node_type) if self._masks), "n_id"]
+
+    def _type(self, attr: TensorAttr) -> str:
+        """The node type that an attribute is of, which has it."""
+        node_type = self._group(attr)
+        if node_type not in self._graph.node_types:
+            known = ", ".join(self._graph.node_types)
+            raise MissingError(f"{self._artifact.path}: no node type {node_type!r}; types: {known}")
+        if attr.attr_name not in self._names(node_type):
+            known = ", ".join(self._names(node_type))
+            raise MissingError(
+                f"{self._artifact.path}: node type {node_type!r} has no tensor {attr.attr_name!r}; tensors: {known}"
+            )
+        return node_type
+
+    def _group(self, attr: TensorAttr) -> str:
+        """The node type that is named, or the only one."""
+        types = self._graph.node_types
+        return types[0] if attr.group_name is None and len(types) == 1 else str(attr.group_name)
+
+    def _ranks(self, node_type: str, index: Any) -> Ids:
+        """Ranks of the nodes that any index of PyG's means."""
+        if index is None:
+            index = slice(None)
+        elif isinstance(index, (int, np.integer)):
+            index = [index]
+        if isinstance(index, slice):
+            index = np.arange(*index.indices(self._graph.num_nodes(node_type)))
+        return self._ids.ranks(node_type, index, f"index of {node_type!r}")
+
+    def _rows(self, node_type: str, name: str, ranks: Ids) -> torch.Tensor:
+        if name == "x":
+            return self._layout.open_table(node_type, self._reading, _HOST).gather(ranks)
+        if name == "n_id":
+            return torch.from_numpy(self._ids.of_ranks(node_type, ranks))
+        attributes, nodes = self._attributes(node_type), torch.from_numpy(ranks)
+        if name != "y":
+            return attributes.in_splits(nodes)[name.removesuffix(_MASK)]
+        labels = attributes.labels(nodes)
+        assert labels is not None
+        return labels
+
+    def _attributes(self, node_type: str) -> NodeAttributes:
+        if node_type not in self._known:
+            self._known[node_type] = NodeAttributes(self._graph, node_type, None, self._masks)
+        return self._known[node_type]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TieredFeatureStore, (self._layout, self._ids.kind, self._masks, self._reading)
+
+    def __repr__(self) -> str:
+        return f"<TieredFeatureStore {self._artifact.path}, ids: {self._ids.kind}>"
+
+
+class TieredGraphStore(GraphStore):  # type: ignore[misc] # PyG has no types
+    """The relations of a layout as PyG has them in CSC: ``(row, colptr)``, int64.
+
+    Nothing is kept. With ``original`` ids each request renumbers the relation: 8 bytes per edge for the result.
+    """
+
+    def __init__(self, layout: OpenLayout, ids: str) -> None:
+        super().__init__()
+        self._layout, self._artifact, self._graph = layout, layout.artifact, layout.artifact.graph
+        self._ids = NodeIds(self._graph, ids)
+
+    def get_all_edge_attrs(self) -> list[EdgeAttr]:
+        """One for each relation, made anew, with the numbers of nodes of its types."""
+        graph, alone = self._graph, homogeneous(self._graph)
+        return [
+            EdgeAttr(None if alone else r, EdgeLayout.CSC, True, (graph.num_nodes(r[0]), graph.num_nodes(r[2])))
+            for r in graph.relations
+        ]
+
+    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[torch.Tensor, torch.Tensor]:
+        relation = self._relation(edge_attr.edge_type)
+        if edge_attr.layout != EdgeLayout.CSC:
+            layout = edge_attr.layout.value
+            raise InputError(
+                f"{relation_key(relation)}: adjacency is stored as csc, found a request for {layout}; "
+                f"graph_store.{layout}() converts it"
+            )
+        indptr, indices = self._graph.csc(relation)
+        if self._ids.kind == "rank":
+            return torch.from_numpy(indices.astype(np.int64)), torch.from_numpy(indptr.copy())
+        return self._renumbered(relation, indptr, indices)
+
+    def _renumbered(self, relation: Relation, indptr: Ids, indices: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Adjacency in original ids: the same lists, in the order of their destinations' original ids."""
+        ranks = self._ids.ranks(relation[2], np.arange(indptr.size - 1), "destinations")
+        first, counts = indptr[ranks], np.diff(indptr)[ranks]
+        colptr = np.concatenate(([0], np.cumsum(counts)))
+        row = np.empty(indices.size, np.int64)
+        begin = 0
+        while begin < counts.size:  # as many lists at a time as have so many edges, but one at least
+            end = max(begin + 1, int(np.searchsorted(colptr, colptr[begin] + _PIECE, side="right")) - 1)
+            shift = np.repeat(first[begin:end] - colptr[begin:end], counts[begin:end])
+            taken = indices[np.arange(colptr[begin], colptr[end]) + shift]
+            row[colptr[begin] : colptr[end]] = self._ids.of_ranks(relation[0], taken.astype(np.int64))
+            begin = end
+        return torch.from_numpy(row), torch.from_numpy(colptr)
+
+    def _relation(self, edge_type: Any) -> Relation:
+        known = self._graph.relations
+        if edge_type is None and len(known) == 1:
+            return known[0]
+        if edge_type is None or tuple(edge_type) not in known:
+            names = ", ".join(map(relation_key, known))
+            raise MissingError(f"{self._artifact.path}: no relation {edge_type!r}; relations: {names}")
+        return tuple(edge_type)
+
+    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
+        raise _read_only(self._layout)
+
+    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
+        raise _read_only(self._layout)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TieredGraphStore, (self._layout, self._ids.kind)
+
+    def __repr__(self) -> str:
+        return f"<TieredGraphStore {self._artifact.path}, ids: {self._ids.kind}>"
+
+
+def _read_only(layout: OpenLayout) -> CapabilityError:
+    return CapabilityError(
+        f"{layout.artifact.path}: stores over a layout are for reading: nothing is put, replaced or removed; change "
+        "the dataset and make the layout again"
+    )
