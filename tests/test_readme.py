@@ -41,14 +41,19 @@ def test_commands_and_code_run(workplace, tiering_cli, capfd):
     assert ran >= 8
     assert sorted(path.name for path in Path("out").iterdir()) == ["graph", "layout", "reordered", "scores"]
 
-    code, api = blocks("python")
+    code, frameworks, api = blocks("python")
     names: dict[str, object] = {}
     exec(compile(code, "README.md", "exec"), names)  # noqa: S102 - our own README
     exec(compile(api, "README.md", "exec"), names)  # noqa: S102
-    assert names["layout"].path.name == "layout"
-    assert tuple(names["x"].shape) == (3, 128)
+    layout, rows = names["layout"], names["x"]
+    assert layout.path.name == "layout"
+    assert tuple(rows.shape) == (3, 128)
     assert names["h"].shape[1] == 128
     assert "ssd" in capfd.readouterr().out
+
+    pytest.importorskip("dgl")
+    exec(compile(frameworks, "README.md", "exec"), names)  # noqa: S102
+    assert names["x"].shape[1] == 128 and names["edges"].shape[0] == 2
 
 
 @pytest.mark.slow
