@@ -1,0 +1,66 @@
+"""Adapted batches are the same wherever rows come from, in whatever order stages run, and end as native ones do."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from tiering.errors import InputError
+from tiering.loader.background import StageError
+
+pytest.importorskip("torch_geometric")
+OPTIONS = {"num_neighbors": [4, 3], "batch_size": 32, "seed": 7}
+
+
+def same(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(
+        torch.equal(a[k], b[k]) if isinstance(a[k], torch.Tensor) else a[k] == b[k] for k in a
+    )
+
+
+@pytest.mark.parametrize("options", [{"window": 1}, {"window": 3}, {"memory": "auto"}, {"workers": 4, "prefetch": 5}])
+def test_rows_read_ahead_in_memory_or_batch_by_batch(kit, build, options):
+    layout = build(kit.small_graph(images=3, edge_ids=True))
+    expected = [batch.to_dict() for batch in layout.pyg_loader(**OPTIONS, memory="tiers").epoch(2)]
+    found = [batch.to_dict() for batch in layout.pyg_loader(**OPTIONS, **options).epoch(2)]
+    assert len(found) == len(expected) and all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_links_read_ahead(kit, build):
+    layout = build(kit.small_graph(images=2))
+    options = {"num_neighbors": [3, 2], "batch_size": 200, "neg_sampling": "binary"}
+    expected = [batch.to_dict() for batch in layout.pyg_link_loader(**options, memory="tiers")]
+    found = [batch.to_dict() for batch in layout.pyg_link_loader(**options, window=2)]
+    assert len(found) == 15 and all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_ranks_have_shares_of_the_links(kit, build):
+    layout = build(kit.small_graph())
+    whole = [batch.input_id for batch in layout.pyg_link_loader([2], batch_size=100)]
+    shares = [
+        [batch.input_id for batch in layout.pyg_link_loader([2], batch_size=100, rank=rank, world_size=3)]
+        for rank in range(3)
+    ]
+    assert all(len(share) == 10 for share in shares)
+    for number, expected in enumerate(whole):
+        assert torch.equal(shares[number % 3][number // 3], expected)
+
+
+def test_a_transform_that_fails_is_told_in_the_loop(kit, build):
+    def refuse(data):
+        raise InputError(f"no {data.num_nodes} nodes")
+
+    loader = build(kit.small_graph()).pyg_loader(**OPTIONS, transform=refuse)
+    with pytest.raises(StageError, match="epoch 0, batch 0") as told:
+        next(iter(loader))
+    assert isinstance(told.value.__cause__, InputError)
+    assert not [t for t in threading.enumerate() if t.name.startswith("tiering")]
+
+
+def test_stats_are_those_of_the_loader(kit, build):
+    loader = build(kit.small_graph()).pyg_loader(**OPTIONS, memory="tiers")
+    nodes = sum(batch.num_nodes for batch in loader)
+    stats = loader.stats()
+    assert sum(stats.rows.values()) == nodes and stats.batches == len(loader)
