@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
+from tiering.description import Part, Table
+from tiering.formats.concentration import concentration_plot
+from tiering.units import format_count
 
 
 class Order(Artifact):
@@ -76,3 +80,8 @@ class Order(Artifact):
     def summary(self) -> dict[str, Any]:
         types = {t: {"nodes": int(self.manifest.files[f"nodes/{t}/new_to_old"].shape[0])} for t in self.node_types}
         return {**super().summary(), "node_types": types}
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        rows = [(node_type, format_count(entry["nodes"])) for node_type, entry in summary["node_types"].items()]
+        plot = concentration_plot({node_type: self.score(node_type) for node_type in self.node_types})
+        return [Table("Order, hottest first", ("type", "nodes"), rows), plot]
