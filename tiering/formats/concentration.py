@@ -17,20 +17,24 @@ SAMPLED = 102_400
 """Values looked at, of all types together."""
 MOST_LINES = 6
 """Types drawn, those with the most nodes; as many as there are colours."""
-_BLOCK = 512
-"""Values that are looked at together: a page of the file."""
+_BLOCK = 8
+"""Values that are looked at together: those that one access to memory brings."""
 _POINTS = 200
 _LEFT = 1e-2
 """Where the logarithmic axis begins at the earliest, in percent."""
 
 
-def sample_blocks(values: FloatArray, most: int) -> FloatArray:
-    """At most `most` of the values, at least a block of 512: all if there are no more, else blocks spread evenly."""
+def sample_values(values: FloatArray, most: int) -> FloatArray:
+    """Some `most` of the values, or all if there are no more: one block of 8 at random in each of equal parts.
+
+    Every value is as likely as any other, in whatever order they are; the same values give the same sample.
+    """
     count = max(1, most // _BLOCK)
     if values.size <= count * _BLOCK:
         return np.array(values)
-    begins = np.linspace(0, values.size - _BLOCK, count).astype(np.int64)
-    return np.concatenate([values[begin : begin + _BLOCK] for begin in begins])
+    places = (np.arange(count) + np.random.default_rng(0).random(count)) / count
+    begins = (places * (values.size - _BLOCK + 1)).astype(np.int64)
+    return values[begins[:, None] + np.arange(_BLOCK)].ravel()
 
 
 def concentration(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -67,7 +71,7 @@ def _draw(values: Mapping[str, FloatArray], figure: Any) -> None:
     axes = figure.subplots()
     least, most = 100.0, SAMPLED // max(1, len(values))
     for index, (name, array) in enumerate(values.items()):
-        sample = sample_blocks(array, most)
+        sample = sample_values(array, most)
         if sample.sum() > 0:
             nodes, held = concentration(sample)
             least = min(least, 100 * nodes[0])

@@ -13,6 +13,7 @@ import numpy as np
 
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
+from tiering.description import Described, Part
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.dgl.loader import block_loader
@@ -28,7 +29,7 @@ from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 
 
-class TieredLayout:
+class TieredLayout(Described):
     """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
 
     Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
@@ -347,6 +348,10 @@ class TieredLayout:
     def summary(self) -> dict[str, Any]:
         """What ``tiering info`` prints."""
         return self.artifact.summary()
+
+    def describe(self) -> list[Part]:
+        """What ``tiering info`` prints, for people: what lies in which tier, and the graph."""
+        return self.artifact.describe()
 
     def close(self) -> None:
         """Close every table that `features` opened."""
