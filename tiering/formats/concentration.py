@@ -34,7 +34,7 @@ def sample_values(values: FloatArray, most: int) -> FloatArray:
         return np.array(values)
     places = (np.arange(count) + np.random.default_rng(0).random(count)) / count
     begins = (places * (values.size - _BLOCK + 1)).astype(np.int64)
-    return values[begins[:, None] + np.arange(_BLOCK)].ravel()
+    return np.array(values[begins[:, None] + np.arange(_BLOCK)]).ravel()
 
 
 def concentration(values: FloatArray) -> tuple[FloatArray, FloatArray]:

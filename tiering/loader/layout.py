@@ -6,7 +6,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -27,6 +27,18 @@ from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader
 from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tiering.loader.keywords import (
+        DglLoaderKeywords,
+        LinkLoaderKeywords,
+        LoaderKeywords,
+        PygLinkLoaderKeywords,
+        PygLoaderKeywords,
+        RowKeywords,
+    )
 
 
 class TieredLayout(Described):
@@ -144,7 +156,7 @@ class TieredLayout(Described):
             table.promote()
         return table
 
-    def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
+    def features(self, node_type: str | None = None, **options: Unpack[RowKeywords]) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.
 
         Parameters
@@ -171,7 +183,9 @@ class TieredLayout(Described):
         reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
         return self.open_table(node_type, reading, where)
 
-    def loader(self, split: str | None = "train", *, features: Any = "tiers", **options: Any) -> Loader:
+    def loader(
+        self, split: str | None = "train", *, features: Any = "tiers", **options: Unpack[LoaderKeywords]
+    ) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
 
         Parameters
@@ -216,7 +230,7 @@ class TieredLayout(Described):
         links: Any = None,
         negatives: Negatives | None = None,
         features: Any = "tiers",
-        **options: Any,
+        **options: Unpack[LinkLoaderKeywords],
     ) -> Loader:
         """Mini-batches of links, for link prediction: both ends of each, and of pairs that are none, sampled around.
 
@@ -245,9 +259,11 @@ class TieredLayout(Described):
         """
         if taken := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {taken[0]!r}")
-        return Loader(self, LoaderOptions.of(features, options, LinkOptions(relation, links, negatives)))
+        return Loader(self, LoaderOptions.of(features, {**options}, LinkOptions(relation, links, negatives)))
 
-    def pyg_loader(self, split: str | None = "train", num_neighbors: Any = (10, 10), **options: Any) -> Loader:
+    def pyg_loader(
+        self, split: str | None = "train", num_neighbors: Any = (10, 10), **options: Unpack[PygLoaderKeywords]
+    ) -> Loader:
         """Mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
 
         ``Data`` where the graph has one node type and one relation, else ``HeteroData``: seeds first, with
@@ -286,7 +302,7 @@ class TieredLayout(Described):
         """
         return neighbor_loader(self, split, num_neighbors, **options)
 
-    def pyg_link_loader(self, num_neighbors: Any = (10, 10), **options: Any) -> Loader:
+    def pyg_link_loader(self, num_neighbors: Any = (10, 10), **options: Unpack[PygLinkLoaderKeywords]) -> Loader:
         """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
 
         Parameters
@@ -311,7 +327,9 @@ class TieredLayout(Described):
         """
         return link_neighbor_loader(self, num_neighbors, **options)
 
-    def dgl_loader(self, split: str | None = "train", fanouts: Any = (10, 10), **options: Any) -> Loader:
+    def dgl_loader(
+        self, split: str | None = "train", fanouts: Any = (10, 10), **options: Unpack[DglLoaderKeywords]
+    ) -> Loader:
         """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
 
         Parameters
