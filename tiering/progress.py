@@ -27,9 +27,7 @@ def progress(
     """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges);
     `watched`: whether anybody wants it.
     """
-    bar_type, options = _bar(sys.stderr.isatty(), in_notebook())
-    if not watched:
-        options["disable"] = True
+    bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
     with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
         yield bar
 

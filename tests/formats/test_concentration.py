@@ -48,3 +48,12 @@ def test_drawing_reads_a_sample_only() -> None:
     np.testing.assert_allclose(lines["author"].get_ydata(), [40, 70, 90, 100, 100])
     np.testing.assert_allclose(lines["paper"].get_xdata(), lines["paper"].get_ydata())
     assert "102,400 of 1,099,511,627,788 values" in plot.title
+
+
+def test_of_many_types_the_largest_are_drawn() -> None:
+    figure_module = pytest.importorskip("matplotlib.figure")
+    plot = concentration_plot({f"t{size}": np.ones(size) for size in (3, 90, 20, 5, 60, 70, 80, 10)})
+    figure = figure_module.Figure()
+    plot.draw(figure)
+    assert [line.get_label() for line in figure.axes[0].get_lines()] == ["t90", "t20", "t60", "t70", "t80", "t10"]
+    assert "6 largest" in plot.title
