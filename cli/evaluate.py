@@ -10,7 +10,6 @@ import typer
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.units import parse_bytes, parse_fanouts, parse_threads
 
-from .describe_evaluation import notes_on, print_evaluation
 from .options import (
     BatchSizeOption,
     FanoutsListOption,
@@ -29,7 +28,7 @@ from .options import (
     WalkLengthOption,
     given_walks,
 )
-from .output import note, print_json
+from .output import note, print_json, print_line, print_parts
 
 if TYPE_CHECKING:
     from tiering.formats.graph import Graph
@@ -118,6 +117,7 @@ def evaluate_command(
     Several --fanouts give one table each, and --plot draws their depths beside each other.
     """
     from tiering.evaluation import evaluate, named_scores
+    from tiering.evaluation.tables import evaluation_tables, notes_on
     from tiering.formats.graph import Graph
     from tiering.formats.scores import Scores
     from tiering.layout import parse_capacities
@@ -164,7 +164,9 @@ def evaluate_command(
         print_json({**document, "plot": None if plot is None else str(plot)})
     else:
         for result in results:
-            print_evaluation(result, len(results) > 1)
+            print_parts(evaluation_tables(result, len(results) > 1))
+            if len(results) > 1:
+                print_line("")
     if plot is not None:
         from tiering.evaluation import plot as draw
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tiering.description import Fields, Line, Part, Table
 from tiering.progress import note as note
 from tiering.progress import printable as printable
 
@@ -47,7 +48,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     print_line("")
 
 
-def print_fields(fields: dict[str, object]) -> None:
+def print_fields(fields: Mapping[str, object]) -> None:
     """Print names and values in two columns."""
     width = max((len(name) for name in fields), default=0)
     for name, value in fields.items():
@@ -55,6 +56,12 @@ def print_fields(fields: dict[str, object]) -> None:
     print_line("")
 
 
-def share(part: float, whole: float) -> str:
-    """``part`` as a percentage of ``whole``: ``12.5 %``; ``-`` of nothing."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+def print_parts(parts: Sequence[Part]) -> None:
+    """Print a description; a terminal shows no plots."""
+    for part in parts:
+        if isinstance(part, Table):
+            print_table(part.title, part.columns, part.rows, left=part.left)
+        elif isinstance(part, Fields):
+            print_fields(part.values)
+        elif isinstance(part, Line):
+            print_line(part.text)

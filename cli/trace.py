@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,12 +61,13 @@ def trace_command(
 
     if window != "auto" and not window.isdigit():
         raise InputError(f"--window: expected auto or a whole number of at least 1, found {window!r}")
+    hops: dict[str, Any] = {} if fanouts is None else {"fanouts": fanouts}
     found = []
     with open_layout(layout) as opened:
         loader = opened.loader(
             split, batch_size=batch_size, sampler=sampler, frontier=frontier, seed=seed, memory=memory,
             window=window if window == "auto" else int(window), ssd_model=ssd_model, engine=engine, workers=workers,
-            progress=True, **({} if fanouts is None else {"fanouts": fanouts}),
+            progress=True, **hops,
             **given_walks(num_walks, walk_length, restart, metapaths),
         )  # fmt: skip
         for epoch in range(epochs):

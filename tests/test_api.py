@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,3 +54,58 @@ def test_errors_are_those_of_the_commands(tmp_path: Path) -> None:
     graph = tiering.import_graph(tmp_path / "data", out=tmp_path / "graph")
     with pytest.raises(InputError, match="method"):
         tiering.score_graph(graph, out=tmp_path / "scores", method="hotness")
+
+
+def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
+    """Each typed group of keywords names every option of its stage, and no other."""
+    from dataclasses import fields
+    from inspect import Parameter, signature
+
+    from tiering.datasets.options import ImportKeywords, ImportOptions
+    from tiering.datasets.synthetic import generate
+    from tiering.evaluation.run import EvaluationKeywords, evaluate
+    from tiering.layout.options import LayoutKeywords, LayoutOptions
+    from tiering.loader import keywords, options
+    from tiering.loader.dgl.loader import block_loader
+    from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader
+    from tiering.pipeline.chain import run_config
+    from tiering.sampling import SamplingOptions
+    from tiering.scores.request import OPTIONS, ScoreKeywords
+
+    def of(*groups: Any) -> set[str]:
+        return {field.name for group in groups for field in fields(group)}
+
+    def named(function: Any) -> set[str]:
+        kinds = Parameter.VAR_KEYWORD, Parameter.VAR_POSITIONAL
+        return {name for name, parameter in signature(function).parameters.items() if parameter.kind not in kinds}
+
+    def keys(kind: Any) -> set[str]:
+        return set(kind.__optional_keys__)
+
+    sampling = of(SamplingOptions) - {"fanouts"}
+    rows = of(options.ReadOptions, options.DeviceOptions)
+    seeds = of(options.SeedOptions) - {"split"}
+    batches = rows | sampling | seeds | of(options.PipelineOptions, options.MemoryOptions)
+    alone = {"node_type", "seeds"}
+    assert keys(ImportKeywords) == of(ImportOptions) | {"checksum_features"}
+    assert keys(ScoreKeywords) == set(OPTIONS)
+    assert keys(EvaluationKeywords) == sampling | named(evaluate) - {"graph", "scores", "sampling"}
+    assert keys(LayoutKeywords) == named(LayoutOptions.of)
+    assert keys(keywords.RowKeywords) == rows
+    assert keys(keywords.LoaderKeywords) == batches | {"fanouts"}
+    assert keys(keywords.LinkLoaderKeywords) == batches - alone | {"fanouts"}
+    pyg = named(neighbor_loader) - {"layout", "split", "num_neighbors"}
+    links = named(link_neighbor_loader) - {"layout", "num_neighbors"}
+    dgl = named(block_loader) - {"layout", "split", "fanouts"}
+    assert keys(keywords.PygLoaderKeywords) == batches | pyg
+    assert keys(keywords.PygLinkLoaderKeywords) == batches - alone | links
+    assert keys(keywords.DglLoaderKeywords) == batches | dgl
+    assert named(tiering.generate_dataset) == named(generate)
+    assert named(tiering.run_chain) - {"config"} == named(run_config) - {"path"}
+
+
+def test_fanouts_of_an_evaluation_come_in_any_form(tmp_path: Path) -> None:
+    data = tiering.generate_dataset(tmp_path / "data", nodes=300, edges=2000, dim=8)
+    graph = tiering.import_graph(data, out=tmp_path / "graph")
+    numbers, text = (tiering.evaluate_scores(graph, fanouts=form, batch_size=8, epochs=1) for form in ([3, 2], "3,2"))
+    assert numbers.to_json() == text.to_json()

@@ -61,9 +61,10 @@ def test_getting_started_runs(workplace, tiering_cli, capfd):
     page = README.parent / "docs" / "getting-started.md"
     for _, *arguments in commands(page):
         tiering_cli(*arguments).ok()
-    (code,) = blocks("python", page)
-    exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
-    assert "loss" in capfd.readouterr().out
+    for code in blocks("python", page):
+        exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
+    printed = capfd.readouterr().out
+    assert "loss" in printed and "What lies where" in printed
 
 
 @pytest.mark.slow

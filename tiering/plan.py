@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.storage import disk_free, disk_of
+from tiering.description import Described, Fields, Line, Part, Table
 from tiering.errors import StorageError
 from tiering.memory import Budget
-from tiering.units import format_bytes
+from tiering.units import format_bytes, format_seconds
 
 SMALL = 20 << 20
 """Bytes of everything that is small: modules loaded on the way, manifests, stacks, what the allocator keeps."""
@@ -27,6 +28,7 @@ time that follows from them tells minutes from hours, no more.
 
 
 _DISK = ("disk_read", "disk_written", "disk_scratch", "disk_left")
+_COLUMNS = ("step", "how", "peak memory", "read", "written", "scratch", "left")
 
 
 def held_memory(budget: Budget) -> int:
@@ -122,6 +124,26 @@ class StagePlan:
             "notes": list(self.notes),
         }
 
+    def describe(self) -> list[Part]:
+        """Table of the steps, the time, the notes."""
+        time = [f"time: {_about(self.seconds)}"] if self.steps else []
+        lines = [*time, *(f"note: {text}" for text in self.notes)]
+        return [Table(f"{self.stage} -> {self.out}", _COLUMNS, self._rows(), left=2), *map(Line, lines)]
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        if not self.steps:
+            return [("all", "is there already", *(["-"] * 5))]
+
+        def row(name: str, how: str, *sizes: int) -> tuple[str, ...]:
+            return (name, how, *(format_bytes(size) if size else "-" for size in sizes))
+
+        steps = [
+            (*row(s.name, s.how, self.held + s.memory, s.disk_read, s.disk_written, s.disk_scratch), "")
+            for s in self.steps
+        ]
+        total = row("total", "", self.memory, self.disk_read, self.disk_written, self.disk_scratch, self.disk_left)
+        return [*steps, total]
+
 
 @dataclass(frozen=True)
 class Shortage:
@@ -137,7 +159,7 @@ class Shortage:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Described):
     """What one or several stages, run one after the other, will take."""
 
     plans: tuple[StagePlan, ...]
@@ -170,6 +192,20 @@ class Forecast:
         if short := self.shortages():
             raise StorageError(errno.ENOSPC, f"{'; '.join(map(str, short))}; make room or choose another disk")
 
+    def describe(self) -> list[Part]:
+        """A table per stage, what all of them take, and what the numbers rest on."""
+        parts = [part for plan in self.plans for part in plan.describe()]
+        if len(self.plans) > 1:
+            left = format_bytes(sum(plan.disk_left for plan in self.plans))
+            parts.append(Fields({"time": _about(self.seconds), "peak memory": format_bytes(self.memory), "left": left}))
+        counted = "read counts what is not in the page cache, memory all that the process holds;"
+        assumed = f"disks of {DISK_RATE / 1e9:g} GB/s and {1e9 * EDGE_SECONDS:g} ns for an edge and thread are assumed"
+        return [
+            *parts,
+            Line(f"nothing was run; {counted}"),
+            Line(f"time is an order of magnitude: {assumed}"),
+        ]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "dry_run": True,
@@ -180,3 +216,7 @@ class Forecast:
             "fits": not self.shortages(),
             "assumed": {"disk_bytes_per_second": DISK_RATE, "seconds_per_edge": EDGE_SECONDS},
         }
+
+
+def _about(seconds: float) -> str:
+    return f"about {format_seconds(seconds)}" if seconds >= 0.95 else "less than a second"

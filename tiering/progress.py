@@ -1,11 +1,16 @@
-"""Progress of long work: one bar, quiet when nobody watches (standard error is no terminal)."""
+"""Progress of long work: one bar on a terminal or in a notebook; quiet where nobody watches."""
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Protocol
+
+_NOTEBOOK_COLUMNS = 80
+"""Width of a text bar in a notebook, which does not say how wide it is."""
 
 
 class Progress(Protocol):
@@ -22,13 +27,30 @@ def progress(
     """Show a bar with rate and time left while the block runs; `scale`: counts have metric prefixes (bytes, edges);
     `watched`: whether anybody wants it.
     """
+    bar_type, options = _bar(watched and sys.stderr.isatty(), watched and in_notebook())
+    with bar_type(total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, **options) as bar:
+        yield bar
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process: what is started from one, a worker or a command, is none."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it
+    if ipython is None or multiprocessing.parent_process() is not None:
+        return False
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(ipython.get_ipython()).__mro__)
+
+
+def _bar(terminal: bool, notebook: bool) -> tuple[Any, dict[str, Any]]:
+    """The bar that fits where standard error goes, and how to make it."""
+    if notebook and find_spec("ipywidgets") is not None:
+        from tqdm.notebook import tqdm as widget
+
+        return widget, {"dynamic_ncols": True}
     from tqdm import tqdm
 
-    quiet = not (watched and sys.stderr.isatty())
-    with tqdm(
-        total=total, desc=desc, unit=unit, unit_scale=scale, leave=False, disable=quiet, dynamic_ncols=True
-    ) as bar:
-        yield bar
+    if notebook:
+        return tqdm, {"ncols": _NOTEBOOK_COLUMNS}
+    return tqdm, {"dynamic_ncols": True, "disable": not terminal}
 
 
 kept: list[str] = []

@@ -1,4 +1,4 @@
-"""One parser for everything with a unit: byte sizes, shares, thread counts, fanouts."""
+"""One parser for everything with a unit: byte sizes, shares, thread counts, fanouts; one way to write each."""
 
 from __future__ import annotations
 
@@ -94,6 +94,11 @@ def format_bytes(count: float) -> str:
 def format_count(count: int) -> str:
     """Render a count with thousands separators: ``3,216,152``."""
     return f"{count:,}"
+
+
+def format_share(part: float, whole: float) -> str:
+    """Render `part` as a percentage of `whole`: ``12.5 %``; ``-`` of nothing."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def format_seconds(seconds: float) -> str:

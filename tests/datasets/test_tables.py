@@ -186,7 +186,11 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
         ("%%MatrixMarket matrix\n1 1 1\n", {}, "Matrix Market"),
         ("0\0 1\n", {}, "expected text, found binary data"),
-        ("0 1\n", {"feature_dim": 3}, "--feature-dim: has no meaning for format edgelist; it is for npy, igb"),
+        (
+            "0 1\n",
+            {"feature_dim": 3},
+            "--feature-dim: has no meaning for format edgelist; it is for npy, csc, csr, igb",
+        ),
     ],
 )
 def test_bad_text(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:
@@ -280,7 +284,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
         detect(tmp_path / "edge_index.txt.npy")
     with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
         open_dataset(tmp_path, "parquet")
-    with pytest.raises(InputError, match="format: expected auto, npy, igb, edgelist, parquet, found 'ogb'"):
+    with pytest.raises(InputError, match="format: expected auto, npy, csc, csr, igb, edgelist, parquet, found 'ogb'"):
         open_dataset(tmp_path, "ogb")
 
 
@@ -299,7 +303,7 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
         ({"label": "20"}, "label: expected one of 19, 2K"),
         ({"self_loops": "maybe"}, "self-loops: expected one of keep, remove, add"),
         ({"header": True}, "--header: has no meaning for format npy; it is for edgelist"),
-        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for igb"),
+        ({"relations": "a"}, "--relations: has no meaning for format npy; it is for csc, csr, igb"),
         ({"feature_dim": {"fos": 3}}, "feature-dim: no node type fos; there are: node"),
     ],
 )

@@ -22,6 +22,7 @@ from tiering.artifacts.held import HeldDirectory
 from tiering.artifacts.manifest import CHECKSUMS, External, Manifest
 from tiering.artifacts.problems import Problem, raise_problems
 from tiering.artifacts.storage import storage_errors
+from tiering.description import Described, Fields, Part
 from tiering.errors import FormatError, InternalError, MissingError, StorageError
 from tiering.units import format_bytes
 
@@ -35,7 +36,7 @@ _PIECE = 8 * 1024 * 1024
 Self = TypeVar("Self", bound="Artifact")
 
 
-class Artifact:
+class Artifact(Described):
     """Base of the artifact types: a directory whose manifest passed its schema and whose files have their sizes.
 
     An open artifact is a snapshot: its files, and those of the artifacts nested in it, are held open from `open` on.
@@ -237,6 +238,20 @@ class Artifact:
             "bytes": sum(entry.bytes for entry in self.manifest.files.values()),
             "provenance": self.manifest.provenance,
         }
+
+    def describe(self) -> list[Part]:
+        """What it is, for people: where it lies, what made it, and what is in it."""
+        summary = self.summary()
+        provenance = summary["provenance"]
+        made = [str(provenance[key]) for key in ("stage", "package") if provenance.get(key)]
+        made += [] if provenance.get("seed") is None else [f"seed {provenance['seed']}"]
+        size = format_bytes(summary["bytes"])
+        about = {self.kind: summary["path"], "made by": ", ".join(made), "size": size, "digest": summary["digest"]}
+        return [Fields(about), *self._describe_content(summary)]
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        """What is in it, from its `summary`."""
+        return []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from tiering.errors import InputError, shown
 from tiering.formats.features import FEATURE_DTYPES
@@ -173,6 +173,31 @@ class ImportOptions:
             if value is not None:
                 values[name] = _PARSERS[name](value, option_name(name)) if name in _PARSERS else value
         return cls(**values)
+
+
+class ImportKeywords(TypedDict, total=False):
+    """Fields of `ImportOptions` as users give them, for editors; ``None`` is the default of each."""
+
+    num_nodes: int | str | Mapping[str, int] | None
+    feature_dim: int | str | Mapping[str, int] | None
+    feature_dtype: str | Mapping[str, str] | None
+    label: str | None
+    num_labelled: int | None
+    relations: str | Sequence[str] | None
+    split: str | tuple[float, float, float] | None
+    split_seed: int | None
+    src_column: str | int | None
+    dst_column: str | int | None
+    weight_column: str | int | None
+    delimiter: str | None
+    header: bool | None
+    compact_ids: bool
+    self_loops: str | None
+    reverse_edges: bool
+    deduplicate: bool
+    work_dir: str | os.PathLike[str] | None
+    checksum_features: bool
+    """Of the import, not of the source: read feature files whole, and record a checksum of each block of 64 MiB."""
 
 
 OPTIONS = {option.name: option.default for option in fields(ImportOptions)}

@@ -15,22 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from tiering.drawing import DASHES, PERCENT, TOP, decorate, line_style, plain_label
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation.result import ORACLE, Evaluation
 
-# Okabe & Ito's palette, told apart with any colour vision; the dashes tell lines apart in print.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (7, 3)), (0, (4, 1, 1, 1, 1, 1)))
 _DEPTHS = (0.0, 0.8)  # part of the colour map `cividis` for the depths: its end is too bright on white
 
 _BINS = 48  # points of the frequency curves
 _LEFT = {"rank": 1e-2, "capacity": 1e-1}  # where the logarithmic axes begin, in percent
 _COLUMNS = 4  # panels side by side
 _PANEL = (3.4, 3.1)  # inches
-_TOP = 102  # percent: a line at 100 is not cut in half
 _LABEL = 28  # characters
 _RATES = "Hit rate, with 95 % intervals"
-_PERCENT = "{x:g}%"  # of tick labels
 
 
 def plot(
@@ -83,10 +79,10 @@ def plot(
     if path.suffix.lower().lstrip(".") not in formats:
         raise InputError(f"{path}: expected a file name ending in one of {', '.join(sorted(formats))}")
     if len(many) == 1:
-        _draw_one(figure, many[0])
+        draw_evaluation(figure, many[0], title)
     else:
         _draw_many(figure, many, names)
-    figure.suptitle(title or _heading(many), fontsize=11)
+        figure.suptitle(title or _heading(many), fontsize=11)
     figure.savefig(path, dpi=150)
     return path
 
@@ -99,7 +95,7 @@ def draw_frequency(axes: Any, result: Evaluation) -> None:
         chosen = np.unique(np.concatenate([[0], places]))  # far enough apart to average the noise out
         per_row = np.diff(served[chosen]) * result.accesses / np.maximum(np.diff(rows[chosen]), 1)
         ranks = 100 * rows[chosen][1:] / max(result.num_rows, 1)
-        axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=name, **style)
+        axes.plot(ranks, np.where(per_row > 0, per_row / len(result.epochs), np.nan), label=plain_label(name), **style)
     _logarithmic(axes, result, _LEFT["rank"])
     axes.set(yscale="log", xlabel="rank of the row, by score", ylabel="reads per row and epoch")
     axes.yaxis.set_major_formatter("{x:g}")
@@ -109,7 +105,7 @@ def draw_cumulative(axes: Any, result: Evaluation, names: Sequence[str] | None =
     """Share of all accesses that goes to the first rows by each score (figure 7 of the Data Tiering paper)."""
     for name, style in _styles(result).items():
         if names is None or name in names:
-            axes.plot(*_points(result, name, 0), label=name, **style)
+            axes.plot(*_points(result, name, 0), label=plain_label(name), **style)
     _linear(axes, result)
 
 
@@ -119,7 +115,7 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
 
     shades = np.linspace(*_DEPTHS, max(len(results), 2))
     for i, (result, label) in enumerate(zip(results, labels, strict=True)):
-        style = {"color": colormaps["cividis"](shades[i]), "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.7}
+        style = {"color": colormaps["cividis"](shades[i]), "linestyle": DASHES[i % len(DASHES)], "linewidth": 1.7}
         axes.plot(*_points(result, name, 0), label=label, **style)
     _linear(axes, results[0])
 
@@ -127,13 +123,13 @@ def draw_depths(axes: Any, results: Sequence[Evaluation], labels: Sequence[str],
 def draw_hit_rates(axes: Any, result: Evaluation) -> None:
     """Hit rate by capacity, capacity logarithmic; the bands are the 95 % intervals."""
     for name, style in _styles(result).items():
-        axes.plot(*_points(result, name, 1), label=name, **style)
+        axes.plot(*_points(result, name, 1), label=plain_label(name), **style)
         if name in result.bands:
             low, high = 100 * result.bands[name][1:].T
             axes.fill_between(_points(result, name, 1)[0], low, high, color=style["color"], alpha=0.25, linewidth=0)
     _logarithmic(axes, result, _LEFT["capacity"])
-    axes.set(ylim=(0, _TOP), xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
-    axes.yaxis.set_major_formatter(_PERCENT)
+    axes.set(ylim=(0, TOP), xlabel=f"{_unit(result)} in the fast tier", ylabel="reads served (hit rate)")
+    axes.yaxis.set_major_formatter(PERCENT)
 
 
 def fanouts_label(result: Evaluation) -> str:
@@ -145,7 +141,8 @@ def fanouts_label(result: Evaluation) -> str:
     return text if len(text) <= _LABEL else text[: _LABEL - 1] + "…"
 
 
-def _draw_one(figure: Any, result: Evaluation) -> None:
+def draw_evaluation(figure: Any, result: Evaluation, heading: str | None = None) -> None:
+    """The three panels of one evaluation on a ``matplotlib.figure.Figure``, as `plot` draws them."""
     figure.set_size_inches(3 * _PANEL[0] + 0.8, _PANEL[1] + 1.1)
     rates = _RATES if result.bands else "Hit rate"
     panels = (("Read frequency", draw_frequency), ("Cumulative reads", draw_cumulative), (rates, draw_hit_rates))
@@ -154,6 +151,7 @@ def _draw_one(figure: Any, result: Evaluation) -> None:
         draw(axes, result)
         axes.set_title(title, fontsize=10)
     _legend(figure, grid[-1])
+    figure.suptitle(heading or _heading([result]), fontsize=11)
 
 
 def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]) -> None:
@@ -165,7 +163,7 @@ def _draw_many(figure: Any, results: Sequence[Evaluation], labels: Sequence[str]
         ),
         (
             "Cumulative reads, by score",
-            [(name, partial(draw_depths, results=results, labels=labels, name=name)) for name in names],
+            [(plain_label(name), partial(draw_depths, results=results, labels=labels, name=name)) for name in names],
         ),
         (_RATES, [(t, partial(draw_hit_rates, result=r)) for t, r in zip(labels, results, strict=True)]),
     ]
@@ -190,8 +188,7 @@ def _styles(result: Evaluation) -> dict[str, dict[str, Any]]:
     """Line styles by name in the order the scores were given, the oracle first so that the others lie above it."""
     styles: dict[str, dict[str, Any]] = {ORACLE: {"color": "black", "linewidth": 2.2}}
     for i, name in enumerate(name for name in result.scores if name != ORACLE):
-        colour, dash = _COLOURS[i % len(_COLOURS)], _DASHES[i % len(_DASHES)]
-        styles[name] = {"color": colour, "linestyle": dash, "linewidth": 1.7}
+        styles[name] = line_style(i)
     return styles
 
 
@@ -202,22 +199,15 @@ def _points(result: Evaluation, name: str, first: int) -> tuple[Any, Any]:
 
 
 def _linear(axes: Any, result: Evaluation) -> None:
-    axes.set(xlim=(0, 100), ylim=(0, _TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
+    axes.set(xlim=(0, 100), ylim=(0, TOP), xticks=range(0, 101, 25), yticks=range(0, 101, 25))
     axes.set(xlabel=f"{_unit(result)}, in the order of the score", ylabel="reads, cumulative")
-    axes.yaxis.set_major_formatter(_PERCENT)
-    _decorate(axes)
+    axes.yaxis.set_major_formatter(PERCENT)
+    decorate(axes)
 
 
 def _logarithmic(axes: Any, result: Evaluation, begin: float) -> None:
     axes.set(xscale="log", xlim=(min(max(100 / max(result.num_rows, 1), begin), 50), 100))
-    _decorate(axes)
-
-
-def _decorate(axes: Any) -> None:
-    axes.xaxis.set_major_formatter(_PERCENT)
-    axes.grid(True, which="major", color="0.88", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    decorate(axes)
 
 
 def _unit(result: Evaluation) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
+from tiering.description import Described, Line, Part, Plot
 from tiering.evaluation.counting import ListReads
 from tiering.evaluation.line import FloatArray, IntArray
 from tiering.evaluation.ssd_reading import SsdReading
@@ -48,7 +50,7 @@ class TypeResult:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Described):
     """Hit rates of each score beside the oracle's."""
 
     shares: list[float]
@@ -130,6 +132,15 @@ class Evaluation:
         head = f"{'bytes cached':<{width}}" + "".join(f"{100 * share:>8.4g}%" for share in self.shares)
         lines = [f"{name:<{width}}" + "".join(f"{rate:>9.3f}" for rate in rates) for name, rates in self.rows()]
         return "\n".join([head, *lines])
+
+    def describe(self) -> list[Part]:
+        """Tables of hit rates and of what was moved, what to know about them, and the curves."""
+        from tiering.evaluation.figures import draw_evaluation
+        from tiering.evaluation.tables import evaluation_tables, notes_on
+
+        notes = [Line(f"note: {text}") for text in notes_on([self])]
+        plot = Plot("What each score would have served", partial(draw_evaluation, result=self))
+        return [*evaluation_tables(self), *notes, plot]
 
     def to_json(self, *, curves: bool = False) -> dict[str, Any]:
         """JSON form.

@@ -29,12 +29,33 @@ from tiering.layout.tiers import Capacities
 from tiering.lookahead.disk_speed import DiskSpeed, read_speed
 from tiering.memory import Budget, parse_memory
 from tiering.sampling import Fanout, SamplingOptions, make_sampler
+from tiering.sampling.options import SamplingKeywords
 from tiering.units import parse_threads
 
 __all__ = ["JUDGES", "ORACLE", "SHARES", "Evaluation", "evaluate", "named_scores", "unseen_epoch"]
 
 JUDGES = ("own", "dgl")
 """Samplers that may decide what training reads."""
+
+
+class EvaluationKeywords(SamplingKeywords, total=False):
+    """What `evaluate` takes by keyword, for editors."""
+
+    seed: int
+    epochs: int
+    first_epoch: int | None
+    train: Train
+    shares: Sequence[float]
+    tiers: Capacities | None
+    page: str | int
+    block: str | int
+    row_bytes: RowBytes
+    judge: str
+    resamples: int
+    rows_in_memory: Sequence[str | int]
+    ssd_model: DiskSpeed | str | Path | None
+    threads: int | str | None
+    memory: str | int | Budget | None
 
 
 def evaluate(

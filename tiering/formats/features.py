@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.problems import Problem
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.verify import Verifier
+from tiering.description import Part, Table
 from tiering.errors import MissingError
+from tiering.units import format_bytes, format_count
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
 
@@ -107,3 +110,10 @@ class Features(Artifact):
             for t, table in tables.items()
         }
         return {**super().summary(), "tables": described}
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        rows = [
+            (name, format_count(e["rows"]), f"{e['dim']} x {e['dtype']}", format_bytes(e["row_bytes"]), e["path"])
+            for name, e in summary["tables"].items()
+        ]
+        return [Table("Feature tables", ("type", "rows", "values", "row", "file"), rows)]

@@ -10,9 +10,11 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, id_bytes, relation_key, valid_name
 from tiering.artifacts.problems import Problem
+from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import Features, FeatureTable
 from tiering.formats.order import Order
+from tiering.units import format_bytes, format_count
 
 
 def relation_folder(relation: Relation) -> str:
@@ -300,3 +302,22 @@ class Graph(Artifact):
             "relations": relations,
             "changes": self.manifest.body["changes"],
         }
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        nodes = []
+        for node_type, entry in summary["node_types"].items():
+            classes, features = entry["classes"], entry["features"]
+            splits = ", ".join(f"{name} {format_count(size)}" for name, size in entry["splits"].items()) or "-"
+            row = "-"
+            if features is not None:
+                row = f"{features['dim']} x {features['dtype']} = {format_bytes(features['row_bytes'])} a row"
+            nodes.append((node_type, format_count(entry["nodes"]), "-" if classes is None else classes, splits, row))
+        relations = [
+            (key, format_count(entry["edges"]), ", ".join(entry["edge_data"]) or "-")
+            for key, entry in summary["relations"].items()
+        ]
+        ids = "ranks of an order" if summary["reordered"] else "original ids"
+        return [
+            Table(f"Nodes ({ids})", ("type", "nodes", "classes", "splits", "features"), nodes),
+            Table("Edges", ("relation", "edges", "edge data"), relations),
+        ]

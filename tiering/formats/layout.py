@@ -16,9 +16,11 @@ import numpy.typing as npt
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
 from tiering.artifacts.problems import Problem
+from tiering.description import Part
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, mismatch, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
+from tiering.formats.layout_tables import layout_tables
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""
@@ -328,6 +330,9 @@ class Layout(Artifact):
             **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),
         }
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        return [*layout_tables(summary), *self.graph._describe_content(summary["graph"])]
 
     def _adjacency_summary(self) -> dict[str, dict[str, int | bool]]:
         """What the gpu tier holds of each relation's lists, beside what there is."""

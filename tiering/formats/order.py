@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.problems import Problem
+from tiering.description import Part, Table
+from tiering.formats.concentration import concentration_plot
+from tiering.units import format_count
 
 FIRST = "first"
 """Field of the body, and what a reader of it must know."""
@@ -97,3 +101,8 @@ class Order(Artifact):
             for t in self.node_types
         }
         return {**super().summary(), "node_types": types}
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        rows = [(t, format_count(e["nodes"]), format_count(e["first"])) for t, e in summary["node_types"].items()]
+        plot = concentration_plot({node_type: self.score(node_type) for node_type in self.node_types})
+        return [Table("Order, hottest first", ("type", "nodes", "put first"), rows), plot]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,11 @@ import numpy as np
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.problems import Problem
+from tiering.description import Part, Table
 from tiering.errors import MissingError
+from tiering.formats.concentration import concentration_plot
 from tiering.formats.graph import relation_folder
+from tiering.units import format_count
 
 GIVEN = "given"
 """Name of the method of scores that the user has computed."""
@@ -150,13 +155,21 @@ class Scores(Artifact):
         return problems
 
     def summary(self) -> dict[str, Any]:
+        return {**super().summary(), "method": self.method, "columns": self.columns, **self._spreads}
+
+    @cached_property
+    def _spreads(self) -> dict[str, Any]:
+        """Sums and ends of all columns; reads every value, so once."""
         return {
-            **super().summary(),
-            "method": self.method,
-            "columns": self.columns,
             "node_types": {node_type: _spread(self.values(node_type)) for node_type in self.node_types},
             "relations": {relation_key(relation): _spread(self.adjacency(relation)) for relation in self.relations},
         }
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        parts: list[Part] = [_spread_table(f"Scores by {summary['method']}", "type", summary["node_types"])]
+        if summary["relations"]:
+            parts.append(_spread_table("Reads of adjacency per epoch", "relation", summary["relations"]))
+        return [*parts, concentration_plot({node_type: self.values(node_type) for node_type in self.node_types})]
 
 
 def _spread(values: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -167,3 +180,15 @@ def _spread(values: np.ndarray[Any, Any]) -> dict[str, Any]:
         "sum": float(values.sum()),
         "zeros": int(values.size - np.count_nonzero(values)),
     }
+
+
+def _spread_table(title: str, what: str, entries: Mapping[str, Any]) -> Table:
+    rows = [
+        (name, format_count(e["nodes"]), *(_number(e[key]) for key in ("sum", "min", "max")), format_count(e["zeros"]))
+        for name, e in entries.items()
+    ]
+    return Table(title, (what, "nodes", "sum", "least", "greatest", "zeros"), rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tiering.errors import InputError
 from tiering.layout.access_costs import AccessCosts, read_access_costs
@@ -17,6 +17,18 @@ from tiering.units import Size, parse_size
 Pathlike = str | os.PathLike[str]
 OLD_NAMES = {"split": "adjacency_cache", "gpu_times": "access_costs"}
 """Names of options in versions before; they are still understood."""
+
+
+class LayoutKeywords(TypedDict, total=False):
+    """What `LayoutOptions.of` takes by keyword, for editors."""
+
+    gpu: str | int | None
+    peer: str | None
+    cpu: str | int | None
+    ssd: Sequence[Pathlike]
+    page: str | int
+    adjacency_cache: str | int | None
+    access_costs: Pathlike | None
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tiering.loader.keywords import DglLoaderKeywords, PygLinkLoaderKeywords, PygLoaderKeywords
     from tiering.loader.pyg.sampler import TieredSampler
     from tiering.loader.pyg.stores import TieredFeatureStore, TieredGraphStore
 
@@ -21,7 +24,10 @@ class ForFrameworks:
     """Methods of `tiering.loader.TieredLayout` for users of PyG and DGL, in the words of these."""
 
     def pyg_loader(
-        self: OpenLayout, split: str | None = "train", num_neighbors: Any = (10, 10), **options: Any
+        self: OpenLayout,
+        split: str | None = "train",
+        num_neighbors: Any = (10, 10),
+        **options: Unpack[PygLoaderKeywords],
     ) -> Loader:
         """Mini-batches as those of ``torch_geometric.loader.NeighborLoader``.
 
@@ -61,7 +67,9 @@ class ForFrameworks:
         """
         return neighbor_loader(self, split, num_neighbors, **options)
 
-    def pyg_link_loader(self: OpenLayout, num_neighbors: Any = (10, 10), **options: Any) -> Loader:
+    def pyg_link_loader(
+        self: OpenLayout, num_neighbors: Any = (10, 10), **options: Unpack[PygLinkLoaderKeywords]
+    ) -> Loader:
         """Mini-batches as those of ``torch_geometric.loader.LinkNeighborLoader``.
 
         Parameters
@@ -167,7 +175,9 @@ class ForFrameworks:
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
 
-    def dgl_loader(self: OpenLayout, split: str | None = "train", fanouts: Any = (10, 10), **options: Any) -> Loader:
+    def dgl_loader(
+        self: OpenLayout, split: str | None = "train", fanouts: Any = (10, 10), **options: Unpack[DglLoaderKeywords]
+    ) -> Loader:
         """Mini-batches as those of ``dgl.dataloading.DataLoader``: ``input_nodes, output_nodes, blocks``.
 
         Parameters

@@ -6,13 +6,14 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
+from tiering.description import Described, Part
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.frameworks import ForFrameworks
@@ -26,8 +27,13 @@ from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.ssd_buffer import SsdBuffer
 from tiering.sampling import Negatives
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-class TieredLayout(ForFrameworks):
+    from tiering.loader.keywords import LinkLoaderKeywords, LoaderKeywords, RowKeywords
+
+
+class TieredLayout(ForFrameworks, Described):
     """A layout ready to read. Ids everywhere are ranks; `new_to_old` leads back to the ids of the source.
 
     Opening reads the manifest only. Memory tiers are loaded by the first `features` of a type. Use as a context
@@ -142,7 +148,7 @@ class TieredLayout(ForFrameworks):
             table.promote()
         return table
 
-    def features(self, node_type: str | None = None, **options: Any) -> TieredFeatures | GpuFeatures:
+    def features(self, node_type: str | None = None, **options: Unpack[RowKeywords]) -> TieredFeatures | GpuFeatures:
         """Tiered feature rows of a node type. The same arguments give the same open table.
 
         Parameters
@@ -169,7 +175,9 @@ class TieredLayout(ForFrameworks):
         reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
         return self.open_table(node_type, reading, where)
 
-    def loader(self, split: str | None = "train", *, features: Any = "tiers", **options: Any) -> Loader:
+    def loader(
+        self, split: str | None = "train", *, features: Any = "tiers", **options: Unpack[LoaderKeywords]
+    ) -> Loader:
         """Mini-batches with features, sampled and gathered in the background.
 
         Parameters
@@ -214,7 +222,7 @@ class TieredLayout(ForFrameworks):
         links: Any = None,
         negatives: Negatives | None = None,
         features: Any = "tiers",
-        **options: Any,
+        **options: Unpack[LinkLoaderKeywords],
     ) -> Loader:
         """Mini-batches of links, for link prediction: both ends of each, and of pairs that are none, sampled around.
 
@@ -243,7 +251,7 @@ class TieredLayout(ForFrameworks):
         """
         if taken := [name for name in ("split", "node_type", "seeds") if name in options]:
             raise TypeError(f"link_loader() got an unexpected keyword argument {taken[0]!r}")
-        return Loader(self, LoaderOptions.of(features, options, LinkOptions(relation, links, negatives)))
+        return Loader(self, LoaderOptions.of(features, {**options}, LinkOptions(relation, links, negatives)))
 
     def problems(self, level: str = "header", threads: int = 1) -> list[Problem]:
         """Every problem of the layout on disk; see `tiering.artifacts.artifact.Artifact.problems`."""
@@ -252,6 +260,10 @@ class TieredLayout(ForFrameworks):
     def summary(self) -> dict[str, Any]:
         """What ``tiering info`` prints."""
         return self.artifact.summary()
+
+    def describe(self) -> list[Part]:
+        """What ``tiering info`` prints, for people: what lies in which tier, and the graph."""
+        return self.artifact.describe()
 
     def close(self) -> None:
         """Close every table that `features` opened."""

@@ -15,6 +15,7 @@ import numpy as np
 from tiering import cuda
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation
+from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
@@ -64,7 +65,7 @@ class OpenLayout(Protocol):
         """Rows of a node type by rank; the same arguments give the same table."""
 
 
-class Loader:
+class Loader(Described):
     """Batches of one split of a layout, or of links; iterate it once per epoch.
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
@@ -291,6 +292,34 @@ class Loader:
         if device is None:
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter)
         return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter)
+
+    def describe(self) -> list[Part]:
+        """What it makes batches of and how, and what it did so far."""
+        about = {
+            "loader": f"{self.targets!r} of {self.layout.artifact.path}",
+            "batches": f"{len(self)} of {self.batch_size}",
+            "sampler": f"{self.sampling.sampler}, fanouts {self.node_sampler.fanouts}, frontier {self.sampler.frontier}",
+            "arrive on": self.options.device.device,
+            "rows": self._rows_from(),
+        }
+        return [Fields(about), *self.stats().describe()]
+
+    def _rows_from(self) -> str:
+        """Where feature rows come from, in words."""
+        features, artifact = self.options.features, self.layout.artifact
+        if features is None:
+            return "none: the structure alone"
+        if not isinstance(features, str):
+            return "from tables of the caller"
+        if features == "memory":
+            return "from memory, all tiers read first"
+        if self.lookahead is not None:
+            chosen = self.lookahead.choice
+            return "from the tiers; those on SSD read ahead of the batches" + ("" if chosen is None else f", {chosen}")
+        if not any(artifact.type_layout(t).rows("ssd") for t in artifact.feature_types):
+            return "from the tiers, none on SSD"
+        alone = self.options.memory.memory == "tiers"
+        return f"from the tiers; those on SSD read {'by each batch' if alone else 'into memory first'}"
 
     def __repr__(self) -> str:
         return (

@@ -122,7 +122,8 @@ class PipelineOptions:
     """Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches are
     the same."""
     progress: bool = False
-    """Show a bar on standard error, with a line that says what the epoch is bound by, where that is a terminal."""
+    """Show a bar, with a line that says what the epoch is bound by, where standard error is a terminal, and in
+    notebooks."""
     peer_adjacency_cache: int | str = 0
     """Memory on each of the peers' GPUs for adjacency lists that they share, such as ``2GiB``: those next in rank after
     the ones that the layout puts on every GPU. All processes give the same."""

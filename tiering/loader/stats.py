@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tiering.description import Described, Line, Part, Table
 from tiering.loader.process import ForkLock
-from tiering.units import format_bytes, format_count
+from tiering.units import format_bytes, format_count, format_share
 
 _WAITED = 0.05
 """Share of the time that training may wait and still be what the loader waits for."""
@@ -47,7 +48,7 @@ class StageTimes:
 
 
 @dataclass(frozen=True)
-class LoaderStats:
+class LoaderStats(Described):
     """Totals of a loader since it was made, or since `Loader.reset_counters`."""
 
     batches: int
@@ -123,12 +124,22 @@ class LoaderStats:
             f"{place:<10}{format_count(rows):>14}{self.hit_rates[place]:>9.1%}" for place, rows in self.rows.items()
         ]
         lines += [f"{name:<10}{seconds:>12.3f} s" for name, seconds in self.seconds.items()]
-        lines.append(
+        return "\n".join([*lines, *self._sums()])
+
+    def describe(self) -> list[Part]:
+        """What `table` says."""
+        total = sum(self.rows.values())
+        rows = [(place, format_count(count), format_share(count, total)) for place, count in self.rows.items()]
+        seconds = [(name, f"{spent:.3f}") for name, spent in self.seconds.items()]
+        tables = Table("Rows", ("from", "rows", "share"), rows), Table("Time", ("spent on", "seconds"), seconds)
+        return [*tables, *map(Line, self._sums())]
+
+    def _sums(self) -> list[str]:
+        amounts = (
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
             f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
         )
-        lines.append(f"bound by: {self.bound_by}")
-        return "\n".join(lines)
+        return [amounts, f"bound by: {self.bound_by}"]
 
 
 def collect(

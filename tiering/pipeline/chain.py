@@ -34,11 +34,25 @@ FOLDERS = {"import": "graph", "score": "scores", "reorder": "reordered", "layout
 """Directory of each stage's artifact, stages in the order in which they run."""
 
 
-def run_chain(config: str | os.PathLike[str], **options: Any) -> TieredLayout:
-    """Run the whole chain that a TOML file describes; options: see `run_config`. Returns the layout, ready to read."""
+def run_chain(
+    config: str | os.PathLike[str],
+    *,
+    threads: Threads = None,
+    memory: Memory = None,
+    force: bool = False,
+    verify: bool = True,
+) -> TieredLayout:
+    """Run the whole chain that a TOML file describes; its parameters are those of `run_config`.
+
+    Returns
+    -------
+    TieredLayout
+        The layout, ready to read.
+    """
     import tiering
 
-    made: TieredLayout = tiering.open(run_config(config, **options)[-1]["path"])
+    report = run_config(config, threads=threads, memory=memory, force=force, verify=verify)
+    made: TieredLayout = tiering.open(report[-1]["path"])
     return made
 
 

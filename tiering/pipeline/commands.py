@@ -1,8 +1,9 @@
 """One function per command, which opens what it is given and calls its stage: the public API beside `open`, `check`.
 
 Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
-`threads` is a number or ``auto``; `memory` is what to stay within, such as ``8GiB``, ``50%`` or ``auto``, and never
-changes the result; `force` replaces what is at `out`.
+`out` is the directory to create; `force` replaces what is at `out`. `threads` is a number, or ``auto`` (also ``None``):
+every processor; `memory` is what to stay within, bytes or text such as ``8GiB``, ``50%`` or ``auto``, most of what is
+free; neither changes the result.
 """
 
 from __future__ import annotations
@@ -26,13 +27,20 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape
 from tiering.formats.train_set import Train
 from tiering.memory import Budget, parse_memory
+from tiering.units import parse_fanouts
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
+    from tiering.evaluation.run import EvaluationKeywords
     from tiering.exports import Export
     from tiering.layout import LayoutOptions
+    from tiering.layout.options import LayoutKeywords
     from tiering.loader import TieredLayout
-    from tiering.sampling import Fanout
+    from tiering.sampling.options import Fanouts
+    from tiering.scores.request import ScoreKeywords
 
 A = TypeVar("A", bound=Artifact)
 CHECKSUM_FEATURES = "checksum_features"
@@ -42,14 +50,33 @@ Memory = str | int | Budget | None
 Threads = int | str | None
 
 
-def generate_dataset(out: Pathlike, *, nodes: int, edges: int, **options: Any) -> Path:
-    """Generate a dataset in IGB's form; returns its directory, for `import_graph`.
+def generate_dataset(
+    out: Pathlike,
+    *,
+    nodes: int,
+    edges: int,
+    dim: int = 128,
+    classes: int = 8,
+    seed: int = 0,
+    hetero: bool = False,
+    dtype: str = "float32",
+    split: tuple[float, float, float] = (0.1, 0.05, 0.1),
+    featureless: Sequence[str] = (),
+    force: bool = False,
+) -> Path:
+    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.synthetic.generate`.
 
-    Options: see `tiering.datasets.synthetic.generate` (``dim``, ``classes``, ``seed``, ``hetero``...).
+    Returns
+    -------
+    pathlib.Path
+        `out`, for `import_graph`.
     """
     from tiering.datasets.synthetic import generate
 
-    generate(out, nodes=nodes, edges=edges, **options)
+    generate(
+        out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype, split=split,
+        featureless=featureless, force=force,
+    )  # fmt: skip
     return Path(out)
 
 
@@ -62,7 +89,7 @@ def import_graph(
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
-    **options: Any,
+    **options: Unpack[ImportKeywords],
 ) -> Graph:
     """Import a dataset of the user's as a graph artifact.
 
@@ -78,6 +105,13 @@ def import_graph(
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are.
+    threads, memory, force
+        As in every stage; see `tiering.pipeline.commands`.
+
+    Returns
+    -------
+    Graph
+        The artifact at `out`, opened.
     """
     from tiering.graph import build_graph
 
@@ -137,7 +171,20 @@ def transpose_graph(
     force: bool = False,
     verify: bool = True,
 ) -> Graph:
-    """Turn every edge of a graph round; see `tiering.graph.transpose_graph`."""
+    """Turn every edge of a graph round; see `tiering.graph.transpose_graph`.
+
+    Parameters
+    ----------
+    graph
+        Opened or by path, reordered or not.
+    out, threads, memory, force, verify
+        As in every stage; see `tiering.pipeline.commands`.
+
+    Returns
+    -------
+    Graph
+        The artifact at `out`, opened.
+    """
     from tiering.graph import transpose_graph as transpose
 
     with reading(graph := opened(graph, Graph, verify)):
@@ -156,12 +203,36 @@ def score_graph(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
-    **options: Any,
+    **options: Unpack[ScoreKeywords],
 ) -> Scores:
-    """Score the nodes of a graph; methods and options: see `tiering.scores.score_graph`.
+    """Score the nodes of a graph; see `tiering.scores.score_graph`.
 
-    ``scores`` takes those that you have computed: an array, the path of a ``.npy`` file, or a mapping from node type to
-    one of these.
+    Parameters
+    ----------
+    graph
+        A graph in original ids, opened or by path.
+    method
+        ``degree``, ``rpr``, ``wrpr``, ``presample``, ``vip``, ``hybrid``; ``auto``: the best that is known with what
+        is given.
+    train
+        Training nodes, where the graph's split ``train`` is not meant: another split, ids, a share such as ``"1%"``, a
+        ``.npy`` file, or one of these by node type (`tiering.formats.train_set.resolve_train`).
+    seed
+        Of the sampler and of a share of training nodes; 0 unless given.
+    **options
+        How training samples: ``fanouts`` (per hop, the seeds' own first), ``batch_size`` (nodes), ``sampler``,
+        ``frontier``...: `tiering.sampling.SamplingOptions`. Of the methods: ``damping``, ``sweeps``, ``epochs``...:
+        `tiering.scores.request.ScoreOptions`, with defaults.
+    scores
+        Those that you have computed, in place of a method: an array, the path of a ``.npy`` file, or a mapping from
+        node type to one of these.
+    out, threads, memory, force, verify
+        As in every stage; see `tiering.pipeline.commands`.
+
+    Returns
+    -------
+    Scores
+        The artifact at `out`, opened: float64 by node type, shape (num_nodes,), expected accesses per epoch.
     """
     from tiering.scores import score_graph as score
 
@@ -176,27 +247,34 @@ def evaluate_scores(
     graph: Graph | Pathlike,
     scores: Sequence[Scores | Pathlike] = (),
     *,
-    fanouts: Sequence[Fanout] = (10, 10, 10),
+    fanouts: Fanouts = (10, 10, 10),
     verify: bool = True,
-    **options: Any,
+    **options: Unpack[EvaluationKeywords],
 ) -> Evaluation:
     """Count the reads of sampled epochs: what share would caches filled by each score have served?
 
     Parameters
     ----------
+    graph
+        Opened or by path, reordered or not.
     scores
         Scores of the graph; the oracle, which knows the reads, is always there.
     fanouts
-        From the seeds outwards.
+        Neighbours per hop, the seeds' own first, in any form of `tiering.units.parse_fanouts`.
     **options
-        Of `tiering.evaluation.evaluate`: ``epochs``, ``tiers``, ``shares``..., and of the sampler (``batch_size``,
-        ``seed``...).
+        Of `tiering.evaluation.evaluate`: ``epochs`` (3), ``shares`` (capacities, 0 to 1), ``tiers``..., and of
+        `tiering.sampling.SamplingOptions`: ``batch_size`` (1024 nodes), ``seed`` (0)...
+
+    Returns
+    -------
+    Evaluation
+        Hit rates by score and capacity; shows them as a table and curves in notebooks.
     """
     from tiering.evaluation import evaluate, named_scores
 
     judged = [opened(one, Scores, verify) for one in scores]
     with reading(graph := opened(graph, Graph, verify), *judged):
-        result = evaluate(graph, named_scores(graph, judged), fanouts, **options)
+        result = evaluate(graph, named_scores(graph, judged), parse_fanouts(fanouts), **options)
         for artifact in (graph, *judged):
             artifact.finish_reads()
     return result
@@ -216,8 +294,22 @@ def reorder_graph(
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
 
-    ``first`` are nodes that come before all others, in the order given: an array of original ids, the path of a
-    ``.npy`` file, or a mapping from node type to one of these. A layout fills its fastest tiers with them.
+    Parameters
+    ----------
+    graph, scores
+        A graph in original ids and scores of it, opened or by path.
+    features
+        Also write the feature tables in rank order; otherwise the source files are referred to.
+    first
+        Nodes that come before all others, in the order given: an array of original ids, the path of a ``.npy`` file,
+        or a mapping from node type to one of these. A layout fills its fastest tiers with them.
+    out, threads, memory, force, verify
+        As in every stage; see `tiering.pipeline.commands`.
+
+    Returns
+    -------
+    Graph
+        The artifact at `out`, opened: ids are ranks, and `Graph.new_to_old` leads back.
     """
     from tiering.reorder import expected_memory, order_nodes, read_first
     from tiering.reorder import reorder_graph as reorder
@@ -239,15 +331,43 @@ def refuse_reordered(graph: Graph) -> None:
         raise InputError(f"{graph.path}: this graph is reordered already; reorder the graph it was made from")
 
 
-def write_layout(reordered: Graph | Pathlike, out: Pathlike, **options: Any) -> TieredLayout:
-    """Place the feature rows of a reordered graph in tiers; returns the layout, ready to read.
+def write_layout(
+    reordered: Graph | Pathlike,
+    out: Pathlike,
+    options: LayoutOptions | None = None,
+    *,
+    scores: Scores | Pathlike | None = None,
+    threads: Threads = None,
+    memory: Memory = None,
+    force: bool = False,
+    verify: bool = True,
+    **given: Unpack[LayoutKeywords],
+) -> TieredLayout:
+    """Place the feature rows of a reordered graph in tiers.
 
-    Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
-    which there are. With an adjacency cache, ``scores`` are those that the graph was ordered by.
+    Parameters
+    ----------
+    reordered
+        From `reorder_graph`, opened or by path.
+    options, **given
+        Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
+        `tiering.layout.LayoutOptions.of` says which there are.
+    scores
+        With an adjacency cache: the scores that the graph was ordered by.
+    out, threads, memory, force, verify
+        As in every stage; see `tiering.pipeline.commands`.
+
+    Returns
+    -------
+    TieredLayout
+        The layout at `out`, ready to read.
     """
     import tiering
 
-    made: TieredLayout = tiering.open(layout(reordered, out, **options).path)
+    written = layout(
+        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=verify, **given
+    )
+    made: TieredLayout = tiering.open(written.path)
     return made
 
 
@@ -261,7 +381,7 @@ def layout(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
-    **given: Any,
+    **given: Unpack[LayoutKeywords],
 ) -> Layout:
     """The artifact of `write_layout`, which takes the same."""
     from tiering.layout import LayoutOptions

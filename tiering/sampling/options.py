@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import numpy as np
 
@@ -19,6 +19,21 @@ from tiering.sampling.plan import key_word, positive_size
 
 SAMPLERS = (*DRAW_RULES, "full", "pinsage", "ladies")
 """Samplers by name."""
+
+Fanouts: TypeAlias = str | Sequence[Fanout] | Mapping[Any, Sequence[int]]
+"""Fanouts in any form of `tiering.units.parse_fanouts`."""
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """Fields of `SamplingOptions` as keywords, for editors; fanouts and seed apart, which functions name themselves."""
+
+    batch_size: int
+    frontier: str
+    sampler: str
+    num_walks: int
+    walk_length: int
+    restart: float
+    metapaths: Sequence[Sequence[Any]] | None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from tiering.formats.own_arrays import OwnArray
 from tiering.formats.shape import SizedGraph
 from tiering.memory import Budget
 from tiering.sampling import SamplingOptions
+from tiering.sampling.options import Fanouts, SamplingKeywords
 from tiering.units import parse_fanouts
 
 Float64Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -44,6 +45,19 @@ class ScoreOptions:
     """``presample``, ``hybrid``: number of the first of them."""
     prior_weight: float | None = None
     """``hybrid``: epochs that the analytic prior counts for; ``None``: found from the counts themselves."""
+
+
+class ScoreKeywords(SamplingKeywords, total=False):
+    """`OPTIONS` as keywords, for editors."""
+
+    fanouts: Fanouts
+    damping: float
+    sweeps: int
+    teleport: str
+    tolerance: float
+    epochs: int
+    first_epoch: int
+    prior_weight: float | None
 
 
 OPTIONS = (*(field.name for field in fields(ScoreOptions)), *SAMPLING)

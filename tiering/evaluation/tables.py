@@ -1,14 +1,14 @@
-"""Print evaluations: hit rates, the same by node type, what a tier plan moves."""
+"""Tables of evaluations: hit rates, the same by node type, what a tier plan moves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tiering.units import format_bytes, format_count
-
-from .output import print_line, print_table
-from .output import share as percentage
+from tiering.description import Line, Part, Table
+from tiering.evaluation.figures import fanouts_label
+from tiering.evaluation.ssd_reading import LOOK_AHEAD, POLICIES
+from tiering.units import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
     from tiering.evaluation.result import Curve, Evaluation
@@ -18,26 +18,23 @@ if TYPE_CHECKING:
 _LINKS = {"gpu_memory": "GPU memory", "peer_link": "peer link", "host_link": "host link", "ssd": "SSD"}
 
 
-def print_evaluation(result: Evaluation, several: bool = False) -> None:
-    """Print all tables of one evaluation; of several, each says which it is."""
-    from tiering.evaluation.figures import fanouts_label
-
+def evaluation_tables(result: Evaluation, several: bool = False) -> list[Part]:
+    """All tables of one evaluation, and what was counted; of several, each says which it is."""
     heading = f"Fanouts {fanouts_label(result)}: s" if several else "S"
     bars = any(curve.intervals for curve in result.scores.values())
     meaning = ", ± half of its 95 % interval" if bars else ""
     capacities = [f"{100 * share:g} %" for share in result.shares]
     cached = "rows cached" if _one_size(result) else "bytes cached"
     rows = [(name, *_rates(result.scores[name])) for name in result.names()]
-    print_table(f"{heading}hare of feature reads served, in %{meaning}", (cached, *capacities), rows)
+    title = f"{heading}hare of feature reads served, in %{meaning}"
+    parts: list[Part] = [Table(title, (cached, *capacities), rows)]
     if len(result.types) > 1:
-        _print_types(result, capacities)
+        parts.append(_by_type(result, capacities))
     if result.tiers is not None:
-        _print_tiers(result)
+        parts += _tiers(result)
     if result.ssd_reading is not None:
-        _print_reading(result.ssd_reading)
-    print_line(_summary(result))
-    if several:
-        print_line("")
+        parts += _reading(result.ssd_reading)
+    return [*parts, Line(_summary(result))]
 
 
 def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
@@ -53,18 +50,18 @@ def notes_on(results: Sequence[Evaluation]) -> Iterator[str]:
         )
 
 
-def _print_types(result: Evaluation, capacities: Sequence[str]) -> None:
+def _by_type(result: Evaluation, capacities: Sequence[str]) -> Table:
     rows = []
     for node_type, entry in result.types.items():
         for i, name in enumerate(result.names()):
-            parts = (percentage(entry.accesses, result.accesses), percentage(entry.rows, result.num_rows))
+            parts = (format_share(entry.accesses, result.accesses), format_share(entry.rows, result.num_rows))
             head = ("", name, "", "") if i else (node_type, name, *parts)
             rows.append((*head, *_rates(entry.scores[name])))
     title = "By node type: share of the type's own reads served at the same capacities, in %"
-    print_table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2)
+    return Table(title, ("type", "score", "of all reads", "of all rows", *capacities), rows, left=2)
 
 
-def _print_tiers(result: Evaluation) -> None:
+def _tiers(result: Evaluation) -> list[Part]:
     plans = result.tiers or {}
     sizes = result.capacities or {}
     used = [tier for tier in ("gpu", "peer", "cpu", "ssd") if any(plan.rows(tier) for plan in plans.values())]
@@ -77,31 +74,29 @@ def _print_tiers(result: Evaluation) -> None:
         return [*(_moved(plan, link, node_type, _assumed(result)) for link in links), *_device(plan, node_type)]
 
     rows = [(name, *cells(name, None)) for name in result.names()]
-    print_table(f"{unit} moved per epoch, with {_sizes(sizes)}", ("score", *columns), rows)
+    parts: list[Part] = [Table(f"{unit} moved per epoch, with {_sizes(sizes)}", ("score", *columns), rows)]
     types = list(result.types)
     if len(types) > 1:
         rows = [(name if t == types[0] else "", t, *cells(name, t)) for name in result.names() for t in types]
-        print_table(f"{unit} moved per epoch, by node type", ("score", "type", *columns), rows, left=2)
-    _print_rows(result, used)
-    _print_reads(result)
+        parts.append(Table(f"{unit} moved per epoch, by node type", ("score", "type", *columns), rows, left=2))
+    return [*parts, _rows(result, used), _reads(result)]
 
 
-def _print_rows(result: Evaluation, used: Sequence[str]) -> None:
+def _rows(result: Evaluation, used: Sequence[str]) -> Table:
     """Rows of each type in each tier; the same for all scores where there is one type."""
     plans, names, types = result.tiers or {}, result.names(), list(result.types)
     if len(types) == 1:
         rows = [tuple(format_count(plans[names[0]].rows(tier)) for tier in used)]
-        print_table("Rows in each tier", used, rows, left=0)
-        return
+        return Table("Rows in each tier", used, rows, left=0)
     rows = [
         (name if t == types[0] else "", t, *(format_count(plans[name].rows(tier, t)) for tier in used))
         for name in names
         for t in types
     ]
-    print_table("Rows in each tier", ("score", "type", *used), rows, left=2)
+    return Table("Rows in each tier", ("score", "type", *used), rows, left=2)
 
 
-def _print_reads(result: Evaluation) -> None:
+def _reads(result: Evaluation) -> Table:
     """Features beside adjacency: what an epoch reads, wherever it lies."""
     features = {t: (entry.accesses, entry.accesses * entry.row_bytes) for t, entry in result.types.items()}
     lists = {relation: (entry.reads, entry.bytes) for relation, entry in result.adjacency.items()}
@@ -111,7 +106,7 @@ def _print_reads(result: Evaluation) -> None:
         rows.append((name, "", *_per_epoch(result, total, sized)))
         if len(parts) > 1:
             rows += [("", part, *_per_epoch(result, sums, sized)) for part, sums in parts.items()]
-    print_table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
+    return Table("Read per epoch, from wherever it lies", ("", "", "reads", "bytes", "bytes a read"), rows, left=2)
 
 
 def _per_epoch(result: Evaluation, sums: tuple[int, float], sized: bool) -> tuple[str, str, str]:
@@ -149,10 +144,9 @@ def _device(plan: Traffic, node_type: str | None) -> list[str]:
     return [] if reads is None else [format_bytes(reads["bytes"]), format_count(round(reads["pages"]))]
 
 
-def _print_reading(reading: SsdReading) -> None:
+def _reading(reading: SsdReading) -> list[Part]:
     """One table for each size of memory: seconds, requests and bytes of each policy, for each score's order on disk."""
-    from tiering.evaluation.ssd_reading import LOOK_AHEAD, POLICIES
-
+    parts: list[Part] = []
     for size, first in enumerate(next(iter(reading.scores.values()))):
         rows: list[tuple[str, ...]] = []
         for name, sizes in reading.scores.items():
@@ -162,9 +156,9 @@ def _print_reading(reading: SsdReading) -> None:
                 rows.append((name if policy == POLICIES[0] else "", policy, *amounts, choice))
         held = f"{first.memory.text} ({format_bytes(first.bytes)}, {format_count(first.rows)} rows)"
         columns = ("rows in order of", "policy", "I/O seconds", "requests", "bytes", "")
-        print_table(f"Read from SSD per batch, simulated, with {held} in memory", columns, rows, left=2)
+        parts.append(Table(f"Read from SSD per batch, simulated, with {held} in memory", columns, rows, left=2))
     counted = f"the last {format_count(reading.counted)} of {format_count(reading.batches)} batches"
-    print_line(f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}")
+    return [*parts, Line(f"Simulated: {counted}, those before fill the memory; a disk of {reading.speed}")]
 
 
 def _sizes(sizes: dict[str, Any]) -> str:

@@ -1,0 +1,103 @@
+"""What a thing is, for people, as data: fields, tables, lines, small plots. The command line prints them as text.
+
+Notebooks show them as HTML. Names come from files that anybody may have written, so all text is escaped, and what no
+eye can see is spelt out (`tiering.progress.printable`). The HTML says nothing of colours and fonts, so that it fits
+light and dark themes; plots are on white.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, TypeAlias
+
+from tiering.drawing import svg
+from tiering.progress import printable
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Names and values, one pair a line."""
+
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table below its title; the first `left` columns are aligned left, the others right."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot below its title, where there is matplotlib; text has none."""
+
+    title: str
+    draw: Callable[[Any], None]
+    """Draws on a ``matplotlib.figure.Figure``; called only when the plot is shown."""
+
+
+Part: TypeAlias = Fields | Table | Line | Plot
+
+
+class Described:
+    """Base of what shows itself in notebooks: what `describe` says, as HTML."""
+
+    def describe(self) -> list[Part]:
+        """What this is, for people: `Fields`, `Table`, `Line`, `Plot`."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return to_html(self.describe())
+
+
+def to_html(parts: Sequence[Part]) -> str:
+    """HTML of `parts`, complete in itself: no script, nothing loaded from elsewhere."""
+    return "<div>\n" + "".join(f"{_html(part)}\n" for part in parts) + "</div>"
+
+
+def _html(part: Part) -> str:
+    if isinstance(part, Fields):
+        return _table("", [_row("td", (name, value), 2) for name, value in part.values.items()])
+    if isinstance(part, Table):
+        head = _row("th", part.columns, part.left)
+        return _table(part.title, [f"<thead>{head}</thead>", *(_row("td", row, part.left) for row in part.rows)])
+    if isinstance(part, Line):
+        return f"<p>{_text(part.text)}</p>"
+    drawn = svg(part.draw)
+    if drawn is None:
+        return ""
+    # As an image, what is drawn can neither run scripts nor share the page's names.
+    source = f"data:image/svg+xml;base64,{b64encode(drawn.encode()).decode()}"
+    return f'{_title("p", part.title)}<img alt="{_text(part.title)}" src="{source}">'
+
+
+def _table(title: str, rows: Sequence[str]) -> str:
+    return "\n".join(["<table>", *([_title("caption", title)] if title else []), *rows, "</table>"])
+
+
+def _title(tag: str, title: str) -> str:
+    return f'<{tag} style="text-align: left; caption-side: top"><b>{_text(title)}</b></{tag}>'
+
+
+def _row(tag: str, cells: Sequence[object], left: int) -> str:
+    sides = ("left" if index < left else "right" for index in range(len(cells)))
+    made = (f'<{tag} style="text-align: {side}">{_text(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True))
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _text(value: object) -> str:
+    return escape(printable(str(value)))
