@@ -295,10 +295,11 @@ class Loader(Described):
 
     def describe(self) -> list[Part]:
         """What it makes batches of and how, and what it did so far."""
+        sampler = self.node_sampler
         about = {
             "loader": f"{self.targets!r} of {self.layout.artifact.path}",
             "batches": f"{len(self)} of {self.batch_size}",
-            "sampler": f"{self.sampling.sampler}, fanouts {self.node_sampler.fanouts}, frontier {self.sampler.frontier}",
+            "sampler": f"{self.sampling.sampler}, fanouts {sampler.fanouts}, frontier {sampler.frontier}",
             "arrive on": self.options.device.device,
             "rows": self._rows_from(),
         }
