@@ -2,7 +2,7 @@
 
 import gc
 
-import numpy  # noqa: F401, ICN001
+import numpy  # noqa: F401
 import peer_programs  # noqa: F401
 import pytest  # noqa: F401
 import rank_programs  # noqa: F401
