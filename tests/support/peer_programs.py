@@ -1,24 +1,19 @@
-"""What the processes of the peer tests run: each is one rank with a simulated GPU of its own.
-
-They are forked from a server that has torch and this package loaded and has not touched the simulator: loading torch
-takes longer than the tests.
-"""
+"""What the processes of the peer tests run: each is one rank with a simulated GPU of its own."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import warm_processes
 
 
 def start(program: Callable[..., Any], *arguments: Any, environment: dict[str, str] | None = None) -> Rank:
     """Run ``program(connection, *arguments)`` in a process of its own."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "tiering.loader.gpu.batches", "simulated_gpu", "peer_programs"])
+    context = warm_processes.context()
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(program, there, arguments, environment or {}))
     process.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import rank_programs
+import warm_processes
 from tight_memory import ROW_BYTES, needed_bytes
 
 from tiering.loader.ranks.share import Rank
@@ -24,10 +24,7 @@ class Ranks:
     """Processes that train together, each told what to do by a line of its own."""
 
     def __init__(self, size: int, path: Path, folder: Path, options: dict[str, Any], simulated: bool) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(
-            ["torch", "torch.distributed", "tiering.loader", "tight_memory", "simulated_gpu"]
-        )
+        context = warm_processes.context()
         self.processes, self.lines = [], []
         for rank in range(size):
             here, there = context.Pipe()

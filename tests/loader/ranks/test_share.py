@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+import warm_processes
+from rank_programs import share_of_an_epoch
+
 from tiering.errors import InputError
-from tiering.loader import open_layout
 from tiering.loader.ranks.share import Rank, find_rank
 
 
@@ -26,28 +31,17 @@ def test_shares_are_equal_and_cover_the_epoch(count: int, world_size: int, drop_
         assert turns == [batch % count for batch in range(-(-count // world_size) * world_size)]
 
 
-def run(path: str, rank: int, size: int, folder: str, answers: Any) -> None:
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo", init_method=f"file://{folder}/gloo", rank=rank, world_size=size)
-    loader = open_layout(path).loader(batch_size=16, fanouts=(3, 2), seed=5)
-    epoch = [(batch.index, batch.seeds.numpy(), batch.x.numpy().copy()) for batch in loader.epoch(1)]
-    assert len(epoch) == len(loader)
-    answers.put((rank, epoch))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 4])
 def test_ranks_share_one_epoch(kit: Any, build: Any, tmp_path: Any, size: int) -> None:
     layout = build(kit.small_graph())
     alone = {b.index: b for b in layout.loader(batch_size=16, fanouts=(3, 2), seed=5, rank=0, world_size=1).epoch(1)}
-    context = multiprocessing.get_context("spawn")
+    context = warm_processes.context()
     answers = context.Queue()
-    arguments = (str(layout.path), size, str(tmp_path))
     ranks = [
-        context.Process(target=run, args=(arguments[0], rank, *arguments[1:], answers), daemon=True)
+        context.Process(
+            target=share_of_an_epoch, args=(answers, str(layout.path), str(tmp_path), rank, size), daemon=True
+        )
         for rank in range(size)
     ]
     for process in ranks:

@@ -6,28 +6,20 @@ import gc
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from torch.distributed import HashStore
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's importlib mode
+
+import warm_processes
+from rank_programs import hold_rows
+
 from tiering.errors import DeviceError, FormatError
 from tiering.loader import PeerGroup
 from tiering.loader.resident import load_rows
-
-READER = """
-import re, sys
-from pathlib import Path
-from torch.distributed import FileStore
-from tiering.loader import PeerGroup
-from tiering.loader.resident import load_rows
-path, nbytes, rank, store = sys.argv[1:]
-group = PeerGroup(int(rank), 4, FileStore(store, 4), timeout=60)
-rows = load_rows(Path(path), int(nbytes), group)
-(inode,) = re.findall(r" (\\d+) +/memfd:tiering-\\w+ \\(deleted\\)", Path("/proc/self/maps").read_text())
-print(inode, int(rows.array.sum(dtype="u8")), flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -38,28 +30,31 @@ def file(tmp_path):
 
 
 def start(path, rank):
-    arguments = [str(path), str(path.stat().st_size), str(rank), str(path.with_name("store"))]
-    return subprocess.Popen(
-        [sys.executable, "-c", READER, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    context = warm_processes.context()
+    here, there = context.Pipe()
+    arguments = (there, str(path), rank, 4, str(path.with_name("store")))
+    process = context.Process(target=hold_rows, args=arguments, daemon=True)
+    process.start()
+    there.close()
+    return process, here
 
 
 @pytest.mark.slow
 def test_processes_hold_one_copy(file):
     content = np.fromfile(file, np.uint8)
-    maker = start(file, 0)
-    answers = [maker.stdout.readline().split()]
+    maker, line = start(file, 0)
+    answers = [line.recv()]
     others = [start(file, rank) for rank in (1, 2)]
-    answers += [process.stdout.readline().split() for process in others]
+    answers += [line.recv() for _, line in others]
     assert len({inode for inode, _ in answers}) == 1
     maker.kill()  # who made it may go: the others keep the memory, and who comes later makes another
-    maker.wait()
-    newcomer = start(file, 3)
-    answers.append(newcomer.stdout.readline().split())
-    assert {int(total) for _, total in answers} == {int(content.sum(dtype=np.uint64))}
-    for process in (maker, *others, newcomer):
+    maker.join()
+    newcomer, line = start(file, 3)
+    answers.append(line.recv())
+    assert {total for _, total in answers} == {int(content.sum(dtype=np.uint64))}
+    for process in (*(process for process, _ in others), newcomer):
         process.kill()
-        process.communicate()
+        process.join()
 
 
 def written(value, size=5000):
