@@ -279,19 +279,20 @@ class HostBatches:
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
         """Steps in the background, for places in `order`, the batches of the plan that are made: sampling, several
-        batches side by side, then extraction.
+        batches side by side, then extraction, then what an adapter does.
         """
         import torch
 
         def draw(batch: int) -> SampledBatch:
             return self.sampler.sample(plan[batch], epoch=epoch, batch=batch, positions=self.edge_positions)
 
-        def extract(given: tuple[int, SampledBatch]) -> Any:
-            batch = about_targets(plan, self._extract(*given, ahead), torch.from_numpy)
-            return batch if self.adapter is None else self.adapter.adapt(batch)
+        def extract(given: tuple[int, SampledBatch]) -> Batch:
+            return about_targets(plan, self._extract(*given, ahead), torch.from_numpy)
 
+        conversion = [] if self.adapter is None else [Stage("conversion", self.adapter.adapt)]
         with sampling_stage(self.lookahead, epoch, order, len(plan), draw, self.workers) as (sampling, ahead):
-            yield [sampling, Stage("extraction", extract, 1 if self.in_order or ahead is not None else self.workers)]
+            side_by_side = 1 if self.in_order or ahead is not None else self.workers
+            yield [sampling, Stage("extraction", extract, side_by_side), *conversion]
 
     def receive(self, ready: Any) -> Any:
         """What the last step made, handed to the consumer in its own thread."""
