@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -126,8 +127,25 @@ def test_arguments_that_make_no_sense(kit, build, options, words):
         build(kit.small_graph()).dgl_loader(**{**OPTIONS, **options})
 
 
-def test_without_dgl(kit, build, monkeypatch):
+@pytest.mark.parametrize(
+    ("installed", "words"),
+    [
+        (None, r"pip install 'tiering\[dgl\]'; it is not installed"),
+        ("0.9.1", "or later: .*; found 0.9.1"),
+        ("99.0+cu130", "dgl 99.0.cu130 is installed, but cannot be imported .no such library."),
+    ],
+)
+def test_without_dgl(kit, build, monkeypatch, installed, words):
+    def version(package: str) -> str:
+        if installed is None:
+            raise PackageNotFoundError(package)
+        return installed
+
+    def import_module(package: str) -> None:
+        raise OSError("no such library")
+
     layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.dgl.loader.find_spec", lambda name: None)
-    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[dgl\]'"):
+    monkeypatch.setattr("tiering.loader.require.version", version)
+    monkeypatch.setattr("tiering.loader.require.import_module", import_module)
+    with pytest.raises(CapabilityError, match=words):
         layout.dgl_loader(**OPTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -277,8 +278,25 @@ def test_several_types_need_a_name(kit, build):
         build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))
 
 
-def test_without_pyg(kit, build, monkeypatch):
+@pytest.mark.parametrize(
+    ("installed", "words"),
+    [
+        (None, r"pip install 'tiering\[pyg\]'; it is not installed"),
+        ("0.9.1", "or later: .*; found 0.9.1"),
+        ("99.0+cu130", "torch_geometric 99.0.cu130 is installed, but cannot be imported .no such library."),
+    ],
+)
+def test_without_pyg(kit, build, monkeypatch, installed, words):
+    def version(package: str) -> str:
+        if installed is None:
+            raise PackageNotFoundError(package)
+        return installed
+
+    def import_module(package: str) -> None:
+        raise OSError("no such library")
+
     layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.pyg.require.find_spec", lambda name: None)
-    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[pyg\]'"):
+    monkeypatch.setattr("tiering.loader.require.version", version)
+    monkeypatch.setattr("tiering.loader.require.import_module", import_module)
+    with pytest.raises(CapabilityError, match=words):
         layout.pyg_loader(**OPTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -413,7 +414,11 @@ def test_requests_that_make_no_sense(kit, build):
 
 def test_without_pyg(kit, build, monkeypatch):
     layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.pyg.require.find_spec", lambda name: None)
+
+    def version(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr("tiering.loader.require.version", version)
     for ask in (layout.pyg_stores, layout.pyg_sampler):
         with pytest.raises(CapabilityError, match=r"pip install 'tiering\[pyg\]'"):
             ask()

@@ -8,7 +8,7 @@ from tiering.loader.dgl.loader import block_loader
 from tiering.loader.loader import Loader, OpenLayout
 from tiering.loader.options import ReadOptions, grouped
 from tiering.loader.pyg.loader import link_neighbor_loader, neighbor_loader, sampling_words
-from tiering.loader.pyg.require import require_pyg
+from tiering.loader.require import require_pyg
 from tiering.sampling import SamplingOptions
 from tiering.units import parse_fanouts
 

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from tiering.sampling.options import Fanouts, SamplingKeywords
+
+
+Ranks: TypeAlias = Any
+"""Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of original ids."""
+OriginalIds: TypeAlias = Any
+"""Nodes by their ids in the source, as scripts for other libraries have them; `TieredLayout.new_to_old` leads back."""
 
 
 class RowKeywords(TypedDict, total=False):
@@ -51,7 +57,7 @@ class LoaderKeywords(LinkLoaderKeywords, total=False):
     """What `TieredLayout.loader` takes: fields of `SeedOptions` and `SamplingOptions`, too."""
 
     node_type: str | None
-    seeds: Any
+    seeds: Ranks
 
 
 class AdapterKeywords(BatchKeywords, total=False):
@@ -67,9 +73,9 @@ class AdapterKeywords(BatchKeywords, total=False):
 class PygLoaderKeywords(AdapterKeywords, total=False):
     """What `TieredLayout.pyg_loader` takes."""
 
-    input_nodes: Any
+    input_nodes: OriginalIds
     node_type: str | None
-    seeds: Any
+    seeds: Ranks
     weight_attr: str | None
     masks: bool
 
@@ -77,7 +83,7 @@ class PygLoaderKeywords(AdapterKeywords, total=False):
 class PygLinkLoaderKeywords(AdapterKeywords, total=False):
     """What `TieredLayout.pyg_link_loader` takes."""
 
-    edge_label_index: Any
+    edge_label_index: OriginalIds
     edge_label: Any
     neg_sampling: Any
     weight_attr: str | None
@@ -87,9 +93,9 @@ class PygLinkLoaderKeywords(AdapterKeywords, total=False):
 class DglLoaderKeywords(AdapterKeywords, total=False):
     """What `TieredLayout.dgl_loader` takes."""
 
-    indices: Any
+    indices: OriginalIds
     node_type: str | None
-    seeds: Any
+    seeds: Ranks
     prob: str | None
     feature_name: str
     label_name: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any
 
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import InputError
 from tiering.loader.attributes import edge_names
 from tiering.loader.loader import Loader, OpenLayout
 from tiering.loader.options import LoaderOptions
 from tiering.loader.original_ids import ranks_of
+from tiering.loader.require import require_dgl
 
 
 def block_loader(
@@ -54,11 +54,3 @@ def block_loader(
     options |= {"split": split, "fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": rule}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     return Loader(layout, LoaderOptions.of(features, options), DglBatches(names, feature_name, label_name, transform))
-
-
-def require_dgl() -> None:
-    """Raise a `CapabilityError` that says how to get DGL, if it cannot be imported. Does not import it."""
-    if find_spec("dgl") is None:
-        raise CapabilityError(
-            "batches for DGL need dgl, which is not installed: pip install 'tiering[dgl]' (1.1.3 or later)"
-        )

@@ -14,7 +14,7 @@ from tiering.loader.attributes import edge_names
 from tiering.loader.loader import Loader, OpenLayout
 from tiering.loader.options import LinkOptions, LoaderOptions
 from tiering.loader.original_ids import ranks_of
-from tiering.loader.pyg.require import require_pyg
+from tiering.loader.require import require_pyg
 from tiering.sampling import Negatives
 
 
