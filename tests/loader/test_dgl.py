@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
 import torch
 
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import InputError
 
 dgl = pytest.importorskip("dgl")
 dgl_batches = importlib.import_module("tiering.loader.dgl.batch")
@@ -125,27 +124,3 @@ def test_weighted_and_repeated_draws(kit, build):
 def test_arguments_that_make_no_sense(kit, build, options, words):
     with pytest.raises(InputError, match=words):
         build(kit.small_graph()).dgl_loader(**{**OPTIONS, **options})
-
-
-@pytest.mark.parametrize(
-    ("installed", "words"),
-    [
-        (None, r"pip install 'tiering\[dgl\]'; it is not installed"),
-        ("0.9.1", "or later: .*; found 0.9.1"),
-        ("99.0+cu130", "dgl 99.0.cu130 is installed, but cannot be imported .no such library."),
-    ],
-)
-def test_without_dgl(kit, build, monkeypatch, installed, words):
-    def version(package: str) -> str:
-        if installed is None:
-            raise PackageNotFoundError(package)
-        return installed
-
-    def import_module(package: str) -> None:
-        raise OSError("no such library")
-
-    layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.require.version", version)
-    monkeypatch.setattr("tiering.loader.require.import_module", import_module)
-    with pytest.raises(CapabilityError, match=words):
-        layout.dgl_loader(**OPTIONS)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
 import torch
 
-from tiering.errors import CapabilityError, InputError
+from tiering.errors import InputError
 from tiering.sampling import Negatives
 
 pytest.importorskip("torch_geometric")
@@ -276,27 +275,3 @@ def test_links_that_make_no_sense(kit, build):
 def test_several_types_need_a_name(kit, build):
     with pytest.raises(InputError, match=r"say which type they are of, as \(type, ids\)"):
         build(kit.hetero_graph()).pyg_loader(**OPTIONS, input_nodes=torch.arange(3))
-
-
-@pytest.mark.parametrize(
-    ("installed", "words"),
-    [
-        (None, r"pip install 'tiering\[pyg\]'; it is not installed"),
-        ("0.9.1", "or later: .*; found 0.9.1"),
-        ("99.0+cu130", "torch_geometric 99.0.cu130 is installed, but cannot be imported .no such library."),
-    ],
-)
-def test_without_pyg(kit, build, monkeypatch, installed, words):
-    def version(package: str) -> str:
-        if installed is None:
-            raise PackageNotFoundError(package)
-        return installed
-
-    def import_module(package: str) -> None:
-        raise OSError("no such library")
-
-    layout = build(kit.small_graph())
-    monkeypatch.setattr("tiering.loader.require.version", version)
-    monkeypatch.setattr("tiering.loader.require.import_module", import_module)
-    with pytest.raises(CapabilityError, match=words):
-        layout.pyg_loader(**OPTIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
@@ -409,16 +408,4 @@ def test_requests_that_make_no_sense(kit, build):
         ("num_neighbors: expected one entry per hop", InputError, lambda: layout.pyg_sampler([])),
     ):  # fmt: skip
         with pytest.raises(kind, match=words):
-            ask()
-
-
-def test_without_pyg(kit, build, monkeypatch):
-    layout = build(kit.small_graph())
-
-    def version(package: str) -> str:
-        raise PackageNotFoundError(package)
-
-    monkeypatch.setattr("tiering.loader.require.version", version)
-    for ask in (layout.pyg_stores, layout.pyg_sampler):
-        with pytest.raises(CapabilityError, match=r"pip install 'tiering\[pyg\]'"):
             ask()

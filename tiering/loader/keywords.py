@@ -7,7 +7,6 @@ from typing import Any, TypeAlias, TypedDict
 
 from tiering.sampling.options import Fanouts, SamplingKeywords
 
-
 Ranks: TypeAlias = Any
 """Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of original ids."""
 OriginalIds: TypeAlias = Any
