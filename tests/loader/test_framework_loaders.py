@@ -64,3 +64,22 @@ def test_stats_are_those_of_the_loader(kit, build):
     nodes = sum(batch.num_nodes for batch in loader)
     stats = loader.stats()
     assert sum(stats.rows.values()) == nodes and stats.batches == len(loader)
+
+
+@pytest.mark.parametrize("method", ["pyg_loader", "dgl_loader"])
+def test_samplers_of_our_own(kit, build, method):
+    if method == "dgl_loader":
+        pytest.importorskip("dgl")
+    layout = build(kit.small_graph())
+    make = getattr(layout, method)
+    hops = {"num_neighbors" if method == "pyg_loader" else "fanouts": [20, 20]}
+    batch = next(iter(make(sampler="ladies", batch_size=16, **hops)))
+    weight = batch.edge_weight if method == "pyg_loader" else batch[2][0].edata["weight"]
+    native = next(iter(layout.loader(sampler="ladies", batch_size=16, fanouts=[20, 20], frontier="new")))
+    if method == "pyg_loader":
+        assert torch.equal(weight, torch.cat([hop["node", "to", "node"] for hop in native.weights]))
+    assert weight.numel() and (weight > 0).all()
+    with pytest.raises(InputError, match="replace, sampler: each chooses how neighbours are drawn; leave one out"):
+        make(sampler="ladies", replace=True, **hops)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'frontier'"):
+        make(frontier="all", **hops)

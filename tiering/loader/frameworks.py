@@ -171,7 +171,7 @@ class ForFrameworks:
         require_pyg()
         from tiering.loader.pyg.sampler import TieredSampler
 
-        words = sampling_words(self.artifact.graph, num_neighbors, replace, weight_attr)
+        words = sampling_words(self.artifact.graph, num_neighbors, replace, weight_attr, {})
         words["fanouts"] = parse_fanouts(words["fanouts"], "num_neighbors")
         return TieredSampler(self, SamplingOptions(seed=seed, **words), ids)
 

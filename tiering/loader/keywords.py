@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypedDict
 from tiering.sampling.options import Fanouts, SamplingKeywords
 
 Ranks: TypeAlias = Any
-"""Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of original ids."""
+"""Nodes by the numbers that a layout gives them, hottest first; `TieredLayout.old_to_new` makes them of ids."""
 OriginalIds: TypeAlias = Any
 """Nodes by their ids in the source, as scripts for other libraries have them; `TieredLayout.new_to_old` leads back."""
 

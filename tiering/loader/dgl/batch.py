@@ -90,12 +90,12 @@ class DglAdapter:
         for nodes, counts in ((block.srcnodes, layer.num_src), (block.dstnodes, layer.num_dst)):
             for t, count in counts.items():
                 nodes[t].data[dgl.NID] = ids[t][:count]
-        for r, weight in layer.edge_weight.items():
-            block.edges[r].data["weight"] = weight
         for r, positions in layer.positions.items():
             attributes = self._edges[r]
             for name, values in ({} if attributes is None else attributes(positions)).items():
                 block.edges[r].data[dgl.EID if name == EDGE_IDS else name] = values
+        for r, weight in layer.edge_weight.items():  # the sampler's, which take the place of the graph's
+            block.edges[r].data["weight"] = weight
         return block
 
     def _plain(self, nodes: dict[str, torch.Tensor]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tiering.errors import InputError
 from tiering.loader.attributes import edge_names
+from tiering.loader.draws import chosen_sampler
 from tiering.loader.loader import Loader, OpenLayout
 from tiering.loader.options import LoaderOptions
 from tiering.loader.original_ids import ranks_of
@@ -36,10 +37,7 @@ def block_loader(
     graph = layout.artifact.graph
     if isinstance(fanouts, (str, bytes)) or not isinstance(fanouts, Sequence) or not fanouts:
         raise InputError(f"fanouts: expected one entry per layer such as [10, 10], found {fanouts!r}")
-    if prob not in (None, "weight"):
-        raise InputError(f"prob: neighbours are drawn by the edge data 'weight', found {prob!r}")
-    if replace and prob:
-        raise InputError("replace, prob: neighbours are drawn by weight without replacement; leave one out")
+    sampler = chosen_sampler(options, replace, prob, "prob")
     if indices is not None:
         if not isinstance(indices, Mapping):
             indices = dict.fromkeys(graph.node_types, indices)
@@ -50,7 +48,6 @@ def block_loader(
             )
         ((node_type, ids),) = indices.items()
         options |= {"node_type": node_type, "seeds": ranks_of(graph, node_type, ids, "indices")}
-    rule = "weighted" if prob else "replacement" if replace else "uniform"
-    options |= {"split": split, "fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": rule}
+    options |= {"split": split, "fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": sampler}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     return Loader(layout, LoaderOptions.of(features, options), DglBatches(names, feature_name, label_name, transform))

@@ -105,13 +105,13 @@ class PygAdapter:
         edges = [hop[relation] for hop in batch.hops]
         store.edge_index = joined(edges, 1)
         store.num_sampled_edges = [int(drawn.shape[1]) for drawn in edges]
-        if batch.weights and relation in batch.weights[0]:
-            store.edge_weight = joined([hop[relation] for hop in batch.weights])
         attributes = self._edges[relation]
         if attributes is not None:
             positions = joined([hop[relation] for hop in batch.positions])
             for name, values in attributes(positions).items():
                 store[_NAMES.get(name, name)] = values
+        if batch.weights and relation in batch.weights[0]:  # the sampler's, which take the place of the graph's
+            store.edge_weight = joined([hop[relation] for hop in batch.weights])
 
     def _fill_links(self, data: Any, relation: Relation, batch: Batch) -> None:
         links, stores = batch.links, [data] * 3 if self._homogeneous else [data[part] for part in _parts(relation)]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tiering.errors import InputError
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import edge_names
+from tiering.loader.draws import chosen_sampler
 from tiering.loader.loader import Loader, OpenLayout
 from tiering.loader.options import LinkOptions, LoaderOptions
 from tiering.loader.original_ids import ranks_of
@@ -41,7 +42,8 @@ def neighbor_loader(
     graph = layout.artifact.graph
     if input_nodes is not None:
         node_type, options["seeds"] = _input_nodes(graph, input_nodes, node_type)
-    options |= {"split": split, "node_type": node_type, **sampling_words(graph, num_neighbors, replace, weight_attr)}
+    sampling = sampling_words(graph, num_neighbors, replace, weight_attr, options)
+    options |= {"split": split, "node_type": node_type, **sampling}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     return Loader(layout, LoaderOptions.of(features, options), PygBatches(names, masks, transform=transform))
 
@@ -73,22 +75,20 @@ def link_neighbor_loader(
     if edge_label is not None and pairs is None:
         raise InputError("edge_label: give the links that it labels, edge_label_index, in the same order")
     label = None if edge_label is None or pairs is None else _labels(edge_label, pairs.shape[1], negatives)
-    options |= sampling_words(graph, num_neighbors, replace, weight_attr)
+    options |= sampling_words(graph, num_neighbors, replace, weight_attr, options)
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
     holds = PygBatches(names, masks, label, transform)
     return Loader(layout, LoaderOptions.of(features, options, links), holds)
 
 
-def sampling_words(graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None) -> dict[str, Any]:
+def sampling_words(
+    graph: Graph, num_neighbors: Any, replace: bool, weight_attr: str | None, options: dict[str, Any]
+) -> dict[str, Any]:
     """How neighbours are drawn, in the words of `SamplingOptions`: nodes sample once, as with PyG."""
     if hasattr(num_neighbors, "get_values"):  # torch_geometric.sampler.NumNeighbors
         num_neighbors = num_neighbors.get_values(graph.relations)
-    if weight_attr not in (None, "weight"):
-        raise InputError(f"weight_attr: neighbours are drawn by the edge data 'weight', found {weight_attr!r}")
-    if replace and weight_attr:
-        raise InputError("replace, weight_attr: neighbours are drawn by weight without replacement; leave one out")
-    rule = "weighted" if weight_attr else "replacement" if replace else "uniform"
-    return {"fanouts": num_neighbors, "frontier": "new", "sampler": rule}
+    sampler = chosen_sampler(options, replace, weight_attr, "weight_attr")
+    return {"fanouts": num_neighbors, "frontier": "new", "sampler": sampler}
 
 
 def _input_nodes(graph: Graph, given: Any, node_type: str | None) -> tuple[str, npt.NDArray[np.int64]]:
