@@ -120,14 +120,29 @@ def schema(kind: str) -> dict[str, Any]:
 @lru_cache
 def _validator(kind: str) -> Any:
     from jsonschema import Draft202012Validator, validators
-    from referencing import Registry, Resource
 
-    common = Resource.from_contents(schema("common"))
-    registry: Any = Registry().with_resource("common.schema.json", common)
     # JSON schema takes 10.0 for a whole number; Python would go on with a float.
     whole = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     strict = validators.extend(Draft202012Validator, type_checker=whole)
-    return strict(schema(kind), registry=registry)
+    return strict(_without_references(schema(kind), kind))
+
+
+def _without_references(part: Any, kind: str) -> Any:
+    """A part of the schema of `kind` with every ``$ref`` replaced by what it names: validators look it up each time."""
+    if isinstance(part, list):
+        return [_without_references(entry, kind) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    plain = {key: _without_references(value, kind) for key, value in part.items() if key not in ("$ref", "$defs")}
+    if "$ref" not in part:
+        return plain
+    file, _, path = part["$ref"].partition("#/")
+    owner = file.removesuffix(".schema.json") or kind
+    target: Any = schema(owner)
+    for key in path.split("/"):
+        target = target[key]
+    target = _without_references(target, owner)
+    return {**plain, "allOf": [*plain.get("allOf", []), target]} if plain else target
 
 
 def document_problems(document: Any, kind: str | None = None, data: bytes | None = None) -> list[Problem]:
