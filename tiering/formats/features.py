@@ -16,6 +16,8 @@ from tiering.artifacts.verify import Verifier
 from tiering.errors import MissingError
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
+EDGE_FEATURES = "feat"
+"""Name of the edge data that are rows of features: shape (edges, dim), ``bfloat16`` as ``uint16``."""
 
 
 @dataclass(frozen=True)
