@@ -84,7 +84,7 @@ def _features(summary: Summary) -> None:
 
 def _layout(summary: Summary) -> None:
     rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
-    for node_type, entry in summary["node_types"].items():
+    for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
         for tier in ("gpu", "peer", "cpu", "ssd"):
             part = entry["tiers"][tier]
             first, last = map(format_count, part["ranks"])

@@ -3,7 +3,8 @@
 They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. So
 ``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types and
 ids go with their edges, and so do features; a reverse edge has those of the edge it reverses, an added self loop has
-weight 1, type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's files are not touched.
+weight 1, type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's
+files are not touched.
 """
 
 from __future__ import annotations

@@ -59,6 +59,12 @@ class FeatureTable:
         return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
 
 
+def edge_feature_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, str] | None:
+    """Dim and dtype of the rows that edge data `EDGE_FEATURES` of such an array are; ``None`` if it is no table."""
+    name = "bfloat16" if dtype == "uint16" else dtype
+    return (shape[1], name) if len(shape) == 2 and shape[1] and name in FEATURE_DTYPES else None
+
+
 class Features(Artifact):
     """Feature tables by node type; a node type without features has none."""
 
