@@ -141,7 +141,7 @@ def test_rows_in_the_fastest_tier_are_those_read_most_per_byte(tiering_cli, tmp_
     """The gpu tier ends among the rows of edges and among those of nodes: none beyond are read more per byte."""
     write_source(tmp_path / "source")
     np.save(tmp_path / "source/node_feat.npy", np.zeros((NODES, 40), np.float32))
-    tiers = ("--gpu", "30%", "--cpu", "30%")
+    tiers = ("--gpu", "70%", "--cpu", "20%")
     path = lay_out(tiering_cli, tmp_path, "--scores", tmp_path / "scores", tiers=tiers)
     with tiering.open(path) as layout:
         ends = [layout.artifact.type_layout(name).ranges["gpu"][1] for name in ("node:to:node", "node")]
@@ -155,7 +155,7 @@ def test_rows_in_the_fastest_tier_are_those_read_most_per_byte(tiering_cli, tmp_
     hull = [max(np.mean(row_reads[at:end]) for end in range(at + 1, EDGES + 1)) for at in range(EDGES)]
     falling = np.minimum.accumulate(hull) / 20  # bytes of a row
     nodes = np.sort(tiering.open(tmp_path / "scores").values())[::-1] / 160
-    budget, (edges, own) = int((EDGES * 20 + NODES * 160) * 0.3), ends
+    budget, (edges, own) = int((EDGES * 20 + NODES * 160) * 0.7), ends
     assert edges > 0 < own < NODES and budget - 160 < edges * 20 + own * 160 <= budget
     # What lies in the tier is worth at least as much per byte as what does not.
     inside, outside = min(falling[edges - 1], nodes[own - 1]), max(falling[edges], nodes[own])

@@ -271,8 +271,6 @@ class Layout(Artifact):
         if self.page_bytes & (self.page_bytes - 1):
             return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
         problems: list[Problem] = []
-        if EDGE_TABLES in self.manifest.body and EDGE_TABLES not in self.manifest.requires:
-            problems.append(Problem("manifest.json: requires", f"expected {EDGE_TABLES!r}, found none", "value"))
         pages = 0
         for node_type in self.tables:  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
@@ -327,11 +325,12 @@ class Layout(Artifact):
         if relation is None:
             message = f"the graph has no such relation, only {', '.join(map(relation_key, graph.relations))}"
             return [Problem(f"manifest.json: {where}", message, "value")]
-        expected = (graph.num_edges(relation), *(graph.edge_feature_shape(relation) or ("no", "features")))
-        actual = (entry.num_nodes, entry.dim, entry.dtype)
-        if actual == expected:
-            return []
-        return [mismatch(where, "{} edges, {} x {} as the graph has it".format(*expected), actual)]
+        shape = graph.edge_feature_shape(relation)
+        if shape is None:
+            return [Problem(f"manifest.json: {where}", "these edges have no features in the graph", "value")]
+        expected, actual = (graph.num_edges(relation), *shape), (entry.num_nodes, entry.dim, entry.dtype)
+        text = "{} edges, {} x {}"
+        return [] if actual == expected else [mismatch(where, text.format(*expected), text.format(*actual))]
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
