@@ -27,7 +27,8 @@ from tiering.sampling import list_read_entries, resolve_fanouts
 
 USUAL_FANOUT = 10
 """Entries that a read of a list draws where no scores say: the loader's own default."""
-GRAIN = Grain(blocks=1 << 16)
+GRAIN = Grain(blocks=1 << 16, chunk=1 << 16)
+"""With it the scores of a relation take some 15 MiB while they are made, and 1 MiB then."""
 
 Floats = npt.NDArray[np.float64]
 Entries = Callable[[npt.NDArray[np.int64]], Floats]
