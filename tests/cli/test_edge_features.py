@@ -300,3 +300,18 @@ def test_the_adjacency_cache_counts_rows_of_edges(tiering_cli, tmp_path):
         assert_edges_have_their_rows(layout, rows, None, positions, layout.edge_features().gather(positions))
         split = layout.artifact.split
         assert split["feature_bytes"] + split["adjacency_bytes"] <= 2048 < split["feature_bytes"] + 4 * 1024
+
+
+def test_a_chain_foresees_and_places_rows_of_edges(tiering_cli, tmp_path):
+    rows = write_source(tmp_path / "source")
+    text = '[dataset]\npath = "source"\n[layout]\ncpu = "30%"\nssd = "ssd"\npage = 512\n'
+    (tmp_path / "chain.toml").write_text(text)
+    foreseen = tiering_cli("run", tmp_path / "chain.toml", "--dry-run", "--json").ok().json
+    steps = {step["name"]: step for plan in foreseen["stages"] for step in plan["steps"]}
+    tiering_cli("run", tmp_path / "chain.toml").ok()
+    with tiering.open(tmp_path / "layout") as layout:
+        assert steps["rows of node:to:node"]["amount"] == layout.edge_features().shape[0] == len(rows)
+        assert layout.edge_feature_relations
+    (tmp_path / "chain.toml").write_text(text + 'edge_features = "none"\n')
+    foreseen = tiering_cli("run", tmp_path / "chain.toml", "--dry-run", "--json").ok().json
+    assert "rows of node:to:node" not in str(foreseen) and "rows of node" in str(foreseen)

@@ -243,8 +243,8 @@ def write_layout(reordered: Graph | Pathlike, out: Pathlike, **options: Any) -> 
     """Place the feature rows of a reordered graph in tiers; returns the layout, ready to read.
 
     Sizes come one by one, ``gpu="8GiB", cpu="64GiB", ssd=[...]``, or whole: `tiering.layout.LayoutOptions.of` says
-    which there are. ``scores`` are those that the graph was ordered by: with an adjacency cache, or to place edge features
-    by the reads of lists that they predict.
+    which there are. ``scores`` are those that the graph was ordered by: with an adjacency cache, or to place edge
+    features by the reads of lists that they predict.
     """
     import tiering
 
