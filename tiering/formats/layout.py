@@ -20,6 +20,7 @@ from tiering.artifacts.problems import Problem
 from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, mismatch, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
+from tiering.formats.row_sources import source_problems
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""
@@ -274,7 +275,7 @@ class Layout(Artifact):
         pages = 0
         for node_type in self.tables:  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            problems += self._type_problems(entry, pages) + self._source_problems(entry)
+            problems += self._type_problems(entry, pages) + source_problems(_place(entry), entry, self._listed_graph)
             pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
             problems.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
@@ -300,37 +301,6 @@ class Layout(Artifact):
                 message = f"expected {wanted}, found {(listed.dtype, listed.shape)}"
                 problems.append(Problem(sums, message, "size"))
         return problems
-
-    def _source_problems(self, entry: TypeLayout) -> list[Problem]:
-        """What disagrees with the graph about the rows of a type."""
-        where, graph = _place(entry), self._listed_graph
-        if entry.of_edges:
-            return self._edge_source_problems(entry)
-        if entry.node_type not in graph.node_types:
-            message = f"the graph has no such type, only {', '.join(graph.node_types)}"
-            return [Problem(f"manifest.json: {where}", message, "value")]
-        expected, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
-        if table is not None:
-            expected |= {"dim": table["dim"], "dtype": table["dtype"]}
-        return [
-            mismatch(f"{where}.{name}", f"{value} as the graph has it", getattr(entry, name))
-            for name, value in expected.items()
-            if getattr(entry, name) != value
-        ]
-
-    def _edge_source_problems(self, entry: TypeLayout) -> list[Problem]:
-        """What disagrees with the graph about the rows of a relation's edges."""
-        where, graph = _place(entry), self._listed_graph
-        relation = next((known for known in graph.relations if relation_key(known) == entry.node_type), None)
-        if relation is None:
-            message = f"the graph has no such relation, only {', '.join(map(relation_key, graph.relations))}"
-            return [Problem(f"manifest.json: {where}", message, "value")]
-        shape = graph.edge_feature_shape(relation)
-        if shape is None:
-            return [Problem(f"manifest.json: {where}", "these edges have no features in the graph", "value")]
-        expected, actual = (graph.num_edges(relation), *shape), (entry.num_nodes, entry.dim, entry.dtype)
-        text = "{} edges, {} x {}"
-        return [] if actual == expected else [mismatch(where, text.format(*expected), text.format(*actual))]
 
     def _structure_problems(self, threads: int) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
