@@ -32,7 +32,7 @@ def layout_command(
         ),
     ] = None,
     scores: Annotated[
-        Path | None, option("For --adjacency-cache: the scores that R was ordered by.", metavar="S")
+        Path | None, option("For --adjacency-cache and edge features: the scores that R was ordered by.", metavar="S")
     ] = None,
     access_costs: Annotated[
         Path | None,
@@ -41,6 +41,14 @@ def layout_command(
             metavar="FILE",
         ),
     ] = None,
+    edge_features: Annotated[
+        str,
+        option(
+            "Whether features of edges lie in the tiers, beside those of nodes: auto, where R has some.",
+            metavar="auto|none",
+            default=True,
+        ),
+    ] = "auto",
     split: Annotated[str | None, typer.Option(hidden=True)] = None,
     gpu_times: Annotated[Path | None, typer.Option(hidden=True)] = None,
     memory: opts.MemoryOption = "auto",
@@ -58,7 +66,9 @@ def layout_command(
     from tiering.layout import LayoutOptions
 
     old_names = {name: value for name, value in (("split", split), ("gpu_times", gpu_times)) if value is not None}
-    options = LayoutOptions.of(gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, **old_names)
+    options = LayoutOptions.of(
+        gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, edge_features, **old_names
+    )
     if dry_run:
         forecast = pipeline.predict_layout(reordered, out, options, scores=scores, threads=threads, memory=memory)
         print_forecast(forecast, json)

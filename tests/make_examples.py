@@ -8,7 +8,9 @@ writes paper.
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -35,7 +37,7 @@ def _adjacency(writer: ArtifactWriter, relation: str, indptr: list[int], indices
     writer.put(f"relations/{relation}/indices", np.array(indices, np.int32))
 
 
-def _body() -> dict[str, object]:
+def _body() -> dict[str, Any]:
     return {
         "node_types": {
             "author": {"num_nodes": 2, "num_classes": None, "splits": []},
@@ -101,8 +103,9 @@ def make_order(out: Path, graph: Graph) -> None:
         _put_order(writer, graph.digest)
 
 
-def make_reordered(out: Path, graph: Graph) -> Graph:
-    """The graph in ranks: paper 2 0 1 3 -> 0 1 2 3, author 1 0 -> 0 1."""
+def make_reordered(out: Path, graph: Graph, cites: np.ndarray | None = None) -> Graph:
+    """The graph in ranks: paper 2 0 1 3 -> 0 1 2 3, author 1 0 -> 0 1; `cites` are features of edges between papers."""
+    body = _body()
     with ArtifactWriter(out, "graph") as writer:
         _adjacency(writer, "author__writes__paper", [0, 0, 1, 2, 2], [1, 0])
         _adjacency(writer, "paper__cites__paper", [0, 0, 3, 4, 4], [0, 0, 2, 2])
@@ -113,7 +116,10 @@ def make_reordered(out: Path, graph: Graph) -> Graph:
         table = {"rows": 4, "dim": 3, "dtype": "float32", "offset": 0, "row_order": "rank"}
         features.commit({"tables": {"paper": {**table, "file": "tables/paper"}}}, _stage("reorder"))
         _put_order(writer.part("order", "order"), graph.digest)
-        writer.commit(_body(), _stage("reorder", graph=graph.digest))
+        if cites is not None:
+            writer.put("relations/paper__cites__paper/feat", cites)
+            body["relations"][1]["edge_data"] = ["feat"]
+        writer.commit(body, _stage("reorder", graph=graph.digest))
     return Graph.open(out)
 
 
@@ -141,6 +147,34 @@ def make_layout(out: Path, reordered: Graph, **more: object) -> None:
         writer.commit({**body, **more}, _stage("layout", graph=reordered.digest))
 
 
+def make_edge_layout(out: Path, graph: Graph, folder: Path) -> None:
+    """A layout whose tiers hold features of edges, too: 2 x bfloat16 for each of the four edges of paper cites paper.
+
+    Of papers one row on gpu and the rest in cpu memory; of edges one row in each tier, peers apart.
+    """
+    rows, cites = PAPER[RANK["paper"]], (np.arange(8, dtype=np.uint16) + 0x3F80).reshape(4, 2)
+    reordered = make_reordered(folder, graph, cites)
+    with ArtifactWriter(out, "layout") as writer:
+        writer.adopt(reordered, "graph")
+        writer.put("tiers/paper/gpu", rows[:1])
+        writer.put("tiers/paper/cpu", rows[1:])
+        writer.put("tiers/paper__cites__paper/gpu", cites[:1], "bfloat16")
+        writer.put("tiers/paper__cites__paper/cpu", cites[1:2], "bfloat16")
+        ssd, content = SsdRows.plan(0, 2, 4, 512), cites[2:].tobytes().ljust(512, b"\0")
+        (writer.path / "ssd-0-of-1").write_bytes(content)
+        writer.put("pages/ssd-0", np.array([xxhash.xxh3_64_intdigest(content) & 0xFFFFFFFF], np.uint32))
+        digests = file_digests(writer.path / "ssd-0-of-1")
+        writer.external["ssd-0"] = External.of(Path("ssd-0-of-1"), len(content), digests)
+        none = SsdRows.plan(0, 0, 12, 512)
+        paper = {"num_nodes": 4, "dim": 3, "dtype": "float32", "row_bytes": 12, "ssd_rows": vars(none)}
+        edges = {"num_edges": 4, "dim": 2, "dtype": "bfloat16", "row_bytes": 4, "ssd_rows": vars(ssd)}
+        paper |= {"gpu": [0, 1], "peer": [1, 1], "cpu": [1, 4], "ssd": [4, 4]}
+        edges |= {"gpu": [0, 1], "peer": [1, 1], "cpu": [1, 2], "ssd": [2, 4]}
+        tables = {"node_types": {"paper": paper}, "edge_tables": {"paper:cites:paper": edges}}
+        body = {"page_bytes": 512, "num_images": 1, "num_peers": 0, **tables}
+        writer.commit(body, _stage("layout", graph=reordered.digest), ("edge_tables",))
+
+
 def make_split_layout(out: Path, reordered: Graph) -> None:
     """The same with 120 bytes of the gpu tier split: three lists of author writes paper, two of paper cites paper."""
     adjacency = {
@@ -164,6 +198,8 @@ def make_examples(folder: Path) -> None:
     reordered = make_reordered(folder / "graph-reordered", graph)
     make_layout(folder / "layout", reordered)
     make_split_layout(folder / "layout-split", reordered)
+    with tempfile.TemporaryDirectory() as scratch:
+        make_edge_layout(folder / "layout-edges", graph, Path(scratch) / "reordered")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_a_manifest_without_any_one_field_is_refused(path):
         for key in where[:-1]:
             owner = owner[key]
         del owner[where[-1]]
-        keyed = {("body", "node_types"), ("body", "tables"), ("body", "adjacency")}
+        keyed = {("body", "node_types"), ("body", "tables"), ("body", "adjacency"), ("body", "edge_tables")}
         names_only = where[:2] in keyed and len(where) == 3
         problems = document_problems(damaged)
         assert problems or names_only, where

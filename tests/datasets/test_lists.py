@@ -60,6 +60,7 @@ def test_lists_give_the_same_graph_as_their_edges(data: st.DataObject) -> None:
             if weighted:
                 np.save(folder / "edge_weight.npy", np.arange(count) / 2)
                 np.save(folder / "edge_type.npy", np.arange(count, dtype=np.int16))
+                np.save(folder / "edge_feat.npy", np.arange(6 * count, dtype=np.float32).reshape(count, 6))
         form = "csr" if by_source else "csc"
         with open_dataset(pairs, **changes) as dataset:
             expected = files_of(build_graph(dataset, Path(name) / "a", edge_ids=edge_ids))

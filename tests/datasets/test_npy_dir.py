@@ -185,6 +185,11 @@ BAD = [
     (save("edge_weight.npy", np.zeros(5)), {}, r"one value per edge, shape \(6,\), found float64 \(5,\)"),
     (save("edge_weight.npy", np.array([1, 1, np.nan, 1, 1, 1])), {}, "found nan at edge 2"),
     (save("edge_type.npy", np.zeros(6)), {}, "expected whole numbers, found float64"),
+    (save("edge_feat.npy", np.zeros((5, 2))), {}, r"per edge, shape \(6, dim\), found float64 \(5, 2\); correct"),
+    (save("edge_feat.npy", np.zeros((6, 2, 2))), {}, r"shape \(6, dim\), found float64 \(6, 2, 2\)"),
+    (save("edge_feat.npy", np.zeros((6, 0))), {}, "edge_feat.npy: expected 1 or more values per row"),
+    (save("edge_feat.npy", np.zeros((6, 2), np.uint32)), {}, "edge_feat.npy: expected features of .*found uint32"),
+    (save("edge_feat.npy", np.asfortranarray(np.zeros((6, 2)))), {}, "edge_feat.npy: .*found Fortran order"),
     (lambda folder: None, {"num_nodes": 4}, "expected 4 nodes of type node as in --num-nodes, found 5"),
     (lambda folder: (folder / "num_nodes.txt").write_text("many"), {}, "expected the number of node nodes"),
 ]

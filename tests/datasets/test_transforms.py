@@ -59,6 +59,7 @@ def test_against_plain_python(
     weights = np.arange(len(pairs), dtype=np.float32) + 2
     np.save(folder / "edge_weight.npy", weights)
     np.save(folder / "edge_id.npy", np.arange(len(pairs)) + 2)
+    np.save(folder / "edge_feat.npy", np.stack([weights, -weights, weights / 2], 1).astype(np.float16))
     options = {"self_loops": self_loops, "reverse_edges": reverse, "deduplicate": deduplicate}
     edges = [(u, v, float(w)) for (u, v), w in zip(pairs, weights, strict=True)]
     wanted = expected(edges, 6, self_loops, reverse, deduplicate)
@@ -69,6 +70,11 @@ def test_against_plain_python(
         assert found.src.dtype == np.int32
         assert found.edge_ids is not None
         assert found.edge_ids.tolist() == [int(w) if w > 1 else -1 for _, _, w in wanted]
+        # Added loops, of weight 1, have features of 0; those of the others begin with 2.
+        rows = [[w, -w, w / 2] if w > 1 else [0.0, 0.0, 0.0] for _, _, w in wanted]
+        assert found.data["feat"].dtype == np.float16
+        assert found.data["feat"].shape == (len(wanted), 3)
+        assert found.data["feat"].tolist() == rows
         steps = [c["step"] for c in data.notes.get("changes", [])]
         assert len(steps) == (self_loops != "keep") + reverse + deduplicate
         if steps:

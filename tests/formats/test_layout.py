@@ -41,6 +41,46 @@ def test_lists_of_the_example() -> None:
     assert summary["adjacency"][CITES] == {**held, "of_columns": 4, "of_edges": 4}
 
 
+def test_edges_of_the_example(tiering_cli: Any) -> None:
+    layout = Layout.open(EXAMPLES / "layout-edges")
+    assert layout.feature_types == ["paper"] and layout.edge_feature_relations == [("paper", "cites", "paper")]
+    assert layout.edge_table() == layout.edge_table("cites") == CITES
+    entry = layout.type_layout(CITES)
+    assert (entry.num_nodes, entry.dim, entry.dtype, entry.row_bytes) == (4, 2, "bfloat16", 4)
+    with pytest.raises(MissingError, match=r"author:writes:paper have no tiered features; .*: paper:cites:paper"):
+        layout.edge_table("writes")
+    assert layout.summary()["edge_tables"][CITES]["tiers"]["ssd"] == {"ranks": [2, 4], "rows": 2, "bytes": 8}
+    assert CITES in tiering_cli("info", EXAMPLES / "layout-edges").ok().out
+    with tiering.open(EXAMPLES / "layout-edges") as opened:
+        bits = opened.edge_features(verify=True).gather_numpy(np.arange(4)).tolist()
+    assert bits == [[0x3F80, 0x3F81], [0x3F82, 0x3F83], [0x3F84, 0x3F85], [0x3F86, 0x3F87]]
+
+
+def of_edges(document: dict[str, Any], key: str, value: object) -> None:
+    document["body"]["edge_tables"][CITES][key] = value
+
+
+DAMAGED_EDGES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda d: d.update(requires=[]), "edge_tables"),
+    (lambda d: d["body"].pop("edge_tables"), "edge_tables"),
+    (lambda d: of_edges(d, "num_edges", 5), "expected 4 edges, 2 x bfloat16, found 5 edges"),
+    (lambda d: of_edges(d, "dim", 1), "expected 4 edges, 2 x bfloat16, found 4 edges, 1 x"),
+    (lambda d: of_edges(d, "cpu", [2, 2]), "to begin at rank 1"),
+    (lambda d: d["body"].update(edge_tables={}), "edge_tables"),
+    (lambda d: d["body"].update(edge_tables={WRITES: d["body"]["edge_tables"][CITES]}), "no features in the graph"),
+    (lambda d: d["body"].update(edge_tables={"a:b:c": d["body"]["edge_tables"][CITES]}), "has no such relation"),
+    (lambda d: d["body"].update(edge_tables={"cites": d["body"]["edge_tables"][CITES]}), "edge_tables"),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGED_EDGES)
+def test_edges_that_do_not_fit_the_graph_are_refused(tmp_path: Path, damage: Any, words: str) -> None:
+    shutil.copytree(EXAMPLES / "layout-edges", tmp_path / "layout")
+    edit_manifest(tmp_path / "layout", damage)
+    with pytest.raises(FormatError, match=words):
+        Layout.open(tmp_path / "layout")
+
+
 def test_without_a_split() -> None:
     layout = Layout.open(EXAMPLES / "layout")
     assert layout.split is None

@@ -88,7 +88,7 @@ def test_any_sizes_give_the_same_bytes(seed, nodes, edges, chunk, buckets, colum
         indptr, indices = made.csc()
         np.testing.assert_array_equal(indices, src[order])
         np.testing.assert_array_equal(np.diff(indptr), np.bincount(dst, minlength=nodes))
-        found = made.edge_data()
+        found = dict(made.edge_data())
         np.testing.assert_array_equal(found.pop("edge_ids"), order if own is None else own[order])
         assert set(found) == set(data)
         for name, values in found.items():

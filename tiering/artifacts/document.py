@@ -25,7 +25,7 @@ KINDS = ("graph", "features", "scores", "order", "layout")
 MAJOR = 1
 MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "layout": 2}
 """Minor version that this package writes, by kind. Each is the first whose manifests are sealed."""
-SUPPORTED_FEATURES = frozenset({"first"})
+SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})
 """Names allowed in a manifest's ``requires``; any other is refused."""
 MAX_MANIFEST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 32

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.manifest import Relation, storage_dtype
 from tiering.artifacts.regular import is_there
+from tiering.datasets.features import feature_dtype
 from tiering.datasets.options import MAX_NODES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks, first_wrong
 from tiering.errors import BudgetError, InputError
 from tiering.formats.column_ids import as_lists
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.protocols import EdgeData
 from tiering.units import format_bytes
 
@@ -22,6 +24,8 @@ SMALL_INDPTR = 64 * 1024 * 1024
 """Bytes that any machine has."""
 EDGE_FILES = {"edge_weight.npy": "weight", "edge_type.npy": "type", "edge_id.npy": "id", "edge_ids.npy": "id"}
 """Files with one value per edge -> what they hold; of two that hold ids, the first counts."""
+FEATURE_FILE = "edge_feat.npy"
+"""File with one row of features per edge."""
 
 
 def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pairs: bool = False) -> EdgeData:
@@ -36,7 +40,7 @@ def read_edge_folder(folder: Path, relation: Relation, reading: Reading, *, pair
 
 
 def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
-    """The files of `EDGE_FILES` beside the edges of a relation, mapped."""
+    """The files of `EDGE_FILES` and the `FEATURE_FILE` beside the edges of a relation, mapped."""
     for name, held in EDGE_FILES.items():
         path = folder / name
         if not is_there(path, "one value per edge") or (held == "id" and edges.edge_ids is not None):
@@ -48,6 +52,28 @@ def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
             edges.data[held] = values
     if "weight" in edges.data:
         check_weights(edges.data["weight"], str(folder / "edge_weight.npy"))
+    if is_there(path := folder / FEATURE_FILE, "one row of features per edge"):
+        edges.data[EDGE_FEATURES] = _edge_features(path, edges.num_edges, reading)
+
+
+def _edge_features(path: Path, num_edges: int, reading: Reading) -> npt.NDArray[Any]:
+    """Rows of features, shape (edges, dim), as they are stored: ``bfloat16`` as ``uint16``."""
+    array = reading.open_npy(path, "edge features of shape (edges, dim)").array()
+    described = f"{array.dtype} {array.shape}"
+    if array.ndim not in (1, 2) or array.shape[0] != num_edges:
+        raise InputError(
+            f"{path}: expected one row of features per edge, shape ({num_edges}, dim), found {described}; correct the "
+            "file, or take it out of the directory"
+        )
+    if not array.flags.c_contiguous:
+        raise InputError(
+            f"{path}: expected rows that lie together (C order), found Fortran order; save it again with "
+            "numpy.save(path, numpy.ascontiguousarray(array))"
+        )
+    if array.ndim == 2 and array.shape[1] == 0:
+        raise InputError(f"{path}: expected 1 or more values per row, found {described}; leave it out")
+    stored = storage_dtype(feature_dtype(path, array.dtype))
+    return array.reshape(num_edges, array.shape[1] if array.ndim == 2 else 1).view(stored)
 
 
 def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -40,7 +40,7 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
     rows, dim = file.shape if len(file.shape) == 2 else (file.shape[0], 1)
     if dim == 0:
         raise InputError(f"{path}: expected 1 or more values per row, found shape {file.shape}; leave it out")
-    dtype = _dtype_name(path, file.dtype)
+    dtype = feature_dtype(path, file.dtype)
     for option, wanted, has, unit in (
         ("--feature-dim", options.feature_dim.get(node_type), dim, " values per row"),
         ("--feature-dtype", options.feature_dtype.get(node_type), dtype, ""),
@@ -53,7 +53,8 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
     return FeatureTable(path, rows, dim, dtype, file.offset)
 
 
-def _dtype_name(path: Path, dtype: np.dtype[np.generic]) -> str:
+def feature_dtype(path: Path, dtype: np.dtype[np.generic]) -> str:
+    """Name of the element type of features in a numpy file, one of `FEATURE_DTYPES`; others are refused."""
     # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
     if dtype.str in ("<u2", "|V2", "<V2"):
         return "bfloat16"

@@ -2,7 +2,8 @@
 
 ``edge_index.npy`` (2, E) or (E, 2), int32 or int64; and, each if there is one: ``node_feat.npy`` (N, dim),
 ``node_label.npy`` (N,), ``train_idx.npy``, ``val_idx.npy``, ``test_idx.npy`` (ids or masks), ``edge_weight.npy``,
-``edge_type.npy``, ``edge_id.npy`` (E,), ``num_nodes.txt``. Node type ``node``, relation ``node:to:node``.
+``edge_type.npy``, ``edge_id.npy`` (E,), ``edge_feat.npy`` (E, dim), ``num_nodes.txt``. Node type ``node``, relation
+``node:to:node``.
 """
 
 from __future__ import annotations

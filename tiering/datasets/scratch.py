@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -92,15 +93,15 @@ class Scratch:
             self._folder.mkdir(parents=True, exist_ok=True)
             return tempfile.TemporaryFile(buffering=0, dir=self._folder)
 
-    def array(self, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Writable array of shape (size,): in memory if small, else a map of a file with its space reserved."""
-        dtype = np.dtype(dtype)
-        nbytes = size * dtype.itemsize
+    def array(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Writable array: in memory if small, else a map of a file with its space reserved."""
+        dtype, shape = np.dtype(dtype), (shape,) if isinstance(shape, int) else shape
+        nbytes = math.prod(shape) * dtype.itemsize
         if nbytes <= self._in_memory:
-            return np.empty(size, dtype)
+            return np.empty(shape, dtype)
         with self._file() as file, storage_errors(self._folder / "temporary file", nbytes):
             os.posix_fallocate(file.fileno(), 0, nbytes)
-            return np.memmap(file, dtype, "r+", 0, (size,))
+            return np.memmap(file, dtype, "r+", 0, shape)
 
     def growing_file(self, dtype: npt.DTypeLike) -> GrowingFile:
         """Raw file to append to."""

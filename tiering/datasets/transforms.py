@@ -2,12 +2,14 @@
 
 They run in a fixed order: remove self loops, add reverse edges, remove duplicates, add self loops. So
 ``self_loops="remove", reverse_edges=True, deduplicate=True`` gives a simple undirected graph. Edge weights, types and
-ids go with their edges; a reverse edge has those of the edge it reverses, an added self loop has weight 1, type -1
-and id -1. Cost: one pass each, new columns in memory or temporary files; the user's files are not touched.
+ids go with their edges, and so do features; a reverse edge has those of the edge it reverses, an added self loop has
+weight 1, type -1, id -1 and features of 0. Cost: one pass each, new columns in memory or temporary files; the user's
+files are not touched.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -17,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import relation_key
+from tiering.datasets import scratch
 from tiering.datasets.edges import largest_id
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import GrowingFile, changes, chunks
 from tiering.errors import InputError
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.protocols import Dataset, EdgeData
 
 Array = npt.NDArray[Any]
@@ -88,19 +92,24 @@ def _check_range(edge: EdgeData, dataset: Dataset) -> None:
 
 def _parts(column: Array, keep: Mask | None = None) -> Iterator[Array]:
     """A column in pieces, or the marked values of it."""
-    for part in chunks(column.shape[0]):
+    for part in chunks(column.shape[0], _step(column)):
         yield column[part] if keep is None else column[part][keep[part]]
 
 
+def _step(column: Array) -> int:
+    """Edges of a piece: fewer where they have rows of values, for as many values."""
+    return max(1, scratch.CHUNK // math.prod(column.shape[1:]))
+
+
 def _rewrite(edge: EdgeData, size: int, column_of: Callable[[str, Array], NewColumn], reading: Reading) -> None:
-    """Replace every column by one of `size` values, which `column_of` makes of its name and old values.
+    """Replace every column by one of `size` values or rows, which `column_of` makes of its name and old values.
 
     Columns are ``src``, ``dst``, ``edge_ids``, and ``data.NAME`` for those of `EdgeData.data`.
     """
 
     def rewritten(name: str, column: Array) -> Array:
         dtype, pieces = column_of(name, column)
-        out, at = reading.scratch.array(size, dtype), 0
+        out, at = reading.scratch.array((size, *column.shape[1:]), dtype), 0
         for piece in pieces:
             out[at : at + piece.shape[0]] = piece
             at += piece.shape[0]
@@ -160,12 +169,12 @@ def _add_loops(edge: EdgeData, num_nodes: int, reading: Reading) -> None:
         missing[src[src == edge.dst[part]]] = False
 
     def extended(name: str, column: Array) -> NewColumn:
-        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes))
+        added = (part.start + np.flatnonzero(missing[part]) for part in chunks(num_nodes, _step(column)))
         if name in ("src", "dst"):
             return column.dtype, chain(_parts(column), added)
-        weight = name == "data.weight"
-        values = (np.full(ids.size, 1 if weight else -1) for ids in added)
-        return column.dtype if weight else np.dtype(np.int64), chain(_parts(column), values)
+        value = {"data.weight": 1, f"data.{EDGE_FEATURES}": 0}.get(name, -1)
+        values = (np.full((ids.size, *column.shape[1:]), value) for ids in added)
+        return np.dtype(np.int64) if value == -1 else column.dtype, chain(_parts(column), values)
 
     _rewrite(edge, edge.num_edges + int(np.count_nonzero(missing)), extended, reading)
 

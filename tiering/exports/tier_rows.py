@@ -95,7 +95,7 @@ class TierRows:
         """SSD images as pages: page p is page p div n of image p mod n."""
         layout, images = self._layout, []
         manifest, page = layout.manifest, layout.page_bytes
-        total = sum(layout.type_layout(name).ssd_rows.num_pages for name in layout.feature_types)
+        total = sum(layout.type_layout(name).ssd_rows.num_pages for name in layout.tables)
         for image, place in enumerate(layout.image_places):
             pages = image_bytes(total, image, layout.num_images, page) // page
             array = open_raw(place, np.dtype(np.uint8), (pages, page))

@@ -95,10 +95,10 @@ def prefix_problems(body: Mapping[str, Any], graph: Graph) -> list[Problem]:
 
 def _split_problems(body: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with the sums that the division of the memory states."""
-    split = body["split"]
+    split, tables = body["split"], [*body["node_types"].values(), *body.get("edge_tables", {}).values()]
     expected = {
         "adjacency_bytes": sum(entry["bytes"] for entry in body["adjacency"].values()),
-        "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in body["node_types"].values()),
+        "feature_bytes": sum((t["gpu"][1] - t["gpu"][0]) * t["row_bytes"] for t in tables),
     }
     problems = [
         mismatch(f"body.split.{name}", nbytes, split[name], "size")

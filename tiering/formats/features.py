@@ -19,6 +19,8 @@ from tiering.errors import MissingError
 from tiering.units import format_bytes, format_count
 
 FEATURE_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64")
+EDGE_FEATURES = "feat"
+"""Name of the edge data that are rows of features: shape (edges, dim), ``bfloat16`` as ``uint16``."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,12 @@ class FeatureTable:
     def open(self) -> np.ndarray[Any, Any]:
         """Map the table read-only, shape (rows, dim); ``bfloat16`` comes as ``uint16``."""
         return open_raw(self.place, storage_dtype(self.dtype), (self.rows, self.dim), self.offset)
+
+
+def edge_feature_shape(dtype: str, shape: tuple[int, ...]) -> tuple[int, str] | None:
+    """Dim and dtype of the rows that edge data `EDGE_FEATURES` of such an array are; ``None`` if it is no table."""
+    name = "bfloat16" if dtype == "uint16" else dtype
+    return (shape[1], name) if len(shape) == 2 and shape[1] and name in FEATURE_DTYPES else None
 
 
 class Features(Artifact):

@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Relation, id_bytes, relation_key, valid_name
+from tiering.artifacts.manifest import Manifest, Relation, id_bytes, relation_key, valid_name
 from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
-from tiering.formats.features import Features, FeatureTable
+from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
 
 
 def relation_folder(relation: Relation) -> str:
     return "relations/" + "__".join(relation)
+
+
+class _MappedArrays(Mapping[str, np.ndarray[Any, Any]]):
+    """Arrays of a folder of an artifact by name, each mapped when it is looked up."""
+
+    def __init__(self, manifest: Manifest, folder: str, names: tuple[str, ...]) -> None:
+        self._manifest, self._folder, self._names = manifest, folder, names
+
+    def __getitem__(self, name: str) -> np.ndarray[Any, Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._manifest.array(f"{self._folder}/{name}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Graph(Artifact):
@@ -76,11 +97,31 @@ class Graph(Artifact):
         folder = relation_folder(self.relation(relation))
         return self.manifest.array(f"{folder}/indptr"), self.manifest.array(f"{folder}/indices")
 
-    def edge_data(self, relation: Relation | str | None = None) -> dict[str, np.ndarray[Any, Any]]:
-        """Arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``..."""
+    def edge_data(self, relation: Relation | str | None = None) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Arrays that run along `indices`: ``edge_ids`` (position in the source), ``weight``, ``type``...
+
+        Each is mapped, read-only, when it is first looked up.
+        """
         resolved = self.relation(relation)
         entry = self.manifest.body["relations"][self.relations.index(resolved)]
-        return {name: self.manifest.array(f"{relation_folder(resolved)}/{name}") for name in entry["edge_data"]}
+        return _MappedArrays(self.manifest, relation_folder(resolved), tuple(entry["edge_data"]))
+
+    def edge_feature_shape(self, relation: Relation) -> tuple[int, str] | None:
+        """Dim and dtype of the features of a relation's edges (edge data ``feat``), by the manifest alone; ``None`` for
+        none.
+        """
+        entry = self.manifest.files.get(f"{relation_folder(relation)}/{EDGE_FEATURES}")
+        return None if entry is None else edge_feature_shape(entry.dtype, entry.shape)
+
+    def edge_feature_table(self, relation: Relation) -> FeatureTable | None:
+        """The features of a relation's edges as a table, its rows by position in ``indices``; ``None`` for none."""
+        shape, name = self.edge_feature_shape(relation), f"{relation_folder(relation)}/{EDGE_FEATURES}"
+        if shape is None:
+            return None
+        held, verifier = self.manifest.place(name), self.manifest.verifier(name) if self.manifest.verify else None
+        return FeatureTable(
+            self.path / name, self.num_edges(relation), *shape, row_order="rank", held=held, verifier=verifier
+        )
 
     def labels(self, node_type: str | None = None) -> np.ndarray[Any, Any] | None:
         """Class of each node, int64 with -1 for none; ``None`` if the type has no labels."""

@@ -1,6 +1,7 @@
 """The layout artifact: which rank range lies in which tier, and where its bytes are. See ``data_specs/layout.md``.
 
-Row id = rank. A tier is a half-open range of ranks, so finding a row's tier takes at most three compares.
+Row id = rank; of edge features the position of the edge in its relation's ``indices``. A tier is a half-open range of
+row ids, so finding a row's tier takes at most three compares.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from tiering.errors import MissingError
 from tiering.formats.adjacency_prefix import AdjacencyPrefix, mismatch, prefix_entry_problems, prefix_problems
 from tiering.formats.graph import Graph
 from tiering.formats.layout_tables import layout_tables
+from tiering.formats.row_sources import source_problems
 
 TIERS = ("gpu", "peer", "cpu", "ssd")
 """Tiers from hottest to coldest; ranges follow each other in this order."""
 MEMORY_TIERS = ("gpu", "peer", "cpu")
 """Those whose rows lie in files of the layout's directory."""
+EDGE_TABLES = "edge_tables"
+"""Field of the body, and name in ``requires``, of layouts that place features of edges."""
 SECTOR_BYTES = 512
 SUM_BYTES = 4
 """Bytes of a page's checksum: the low half of XXH3-64 of its content."""
@@ -67,10 +71,12 @@ class SsdRows:
 
 @dataclass(frozen=True)
 class TypeLayout:
-    """Tiers of one node type."""
+    """Tiers of the rows of one node type, or of the edges of one relation."""
 
     node_type: str
+    """The type; of edges the relation's key, ``src:name:dst``."""
     num_nodes: int
+    """Rows: nodes of the type, or edges of the relation."""
     dim: int
     dtype: str
     """Element type; ``bfloat16`` is stored as ``uint16``."""
@@ -78,6 +84,16 @@ class TypeLayout:
     """Half-open rank range per tier; they cover 0..num_nodes without a gap, in the order of `TIERS`."""
     ssd_rows: SsdRows
     """Geometry of the ssd tier."""
+
+    @property
+    def of_edges(self) -> bool:
+        """Whether the rows are those of edges."""
+        return ":" in self.node_type
+
+    @property
+    def label(self) -> str:
+        """Whose rows they are, for messages."""
+        return f"edges of {self.node_type}" if self.of_edges else f"node type {self.node_type!r}"
 
     @property
     def row_bytes(self) -> int:
@@ -103,7 +119,7 @@ class TypeLayout:
     def to_json(self) -> dict[str, Any]:
         """Form in the manifest."""
         return {
-            "num_nodes": self.num_nodes,
+            "num_edges" if self.of_edges else "num_nodes": self.num_nodes,
             "dim": self.dim,
             "dtype": self.dtype,
             "row_bytes": self.row_bytes,
@@ -113,9 +129,14 @@ class TypeLayout:
 
 
 def tier_file(node_type: str, tier: str, peer: int = 0, num_peers: int = 1) -> str:
-    """Path of a memory tier's file inside the artifact."""
+    """Path of a memory tier's file inside the artifact; of edges by the key of their relation."""
     name = f"peer-{peer}-of-{num_peers}" if tier == "peer" else tier
-    return f"tiers/{node_type}/{name}"
+    return f"{tier_folder(node_type)}/{name}"
+
+
+def tier_folder(node_type: str) -> str:
+    """Where the memory tiers of a node type, or of the edges of a relation, lie inside the artifact."""
+    return f"tiers/{node_type.replace(':', '__')}"
 
 
 def peer_rows(rows: int, peer: int, num_peers: int) -> int:
@@ -136,6 +157,11 @@ def page_sums(image: int) -> str:
 def image_bytes(pages: int, image: int, num_images: int, page_bytes: int) -> int:
     """Size of an image when `pages` logical pages are striped: page p -> image p mod N, offset (p div N) * page."""
     return max(0, -(-(pages - image) // num_images)) * page_bytes
+
+
+def _place(entry: TypeLayout) -> str:
+    """Where the body speaks of a table, for messages."""
+    return f"body.{EDGE_TABLES if entry.of_edges else 'node_types'}.{entry.node_type}"
 
 
 class Layout(Artifact):
@@ -169,17 +195,46 @@ class Layout(Artifact):
         """Node types whose features are tiered."""
         return list(self.manifest.body["node_types"])
 
+    @property
+    def edge_feature_relations(self) -> list[Relation]:
+        """Relations whose edges have features in the tiers."""
+        keys = self.manifest.body.get(EDGE_TABLES, {})
+        return [relation for relation in self.graph.relations if relation_key(relation) in keys]
+
+    def edge_table(self, relation: Relation | str | None = None) -> str:
+        """Name of the table of a relation's edge features, its key; `MissingError` if none of them are in the tiers.
+
+        `relation`: as in `Graph.relation`; may be left out where one has some.
+        """
+        known = self.edge_feature_relations
+        resolved = known[0] if relation is None and len(known) == 1 else self.graph.relation(relation)
+        if resolved not in known:
+            keys = ", ".join(map(relation_key, known)) or "none"
+            raise MissingError(
+                f"{self.path}: edges of {relation_key(resolved)} have no tiered features; relations that have: {keys}"
+            )
+        return relation_key(resolved)
+
+    @property
+    def tables(self) -> list[str]:
+        """All tables of rows, in the order of their pages: node types, then keys of relations, by name."""
+        return [*sorted(self.feature_types), *sorted(self.manifest.body.get(EDGE_TABLES, {}))]
+
     def type_layout(self, node_type: str) -> TypeLayout:
-        """Tiers of one node type; `MissingError` if it has no features."""
-        types = self.manifest.body["node_types"]
-        if node_type not in types:
-            known = ", ".join(types) or "none"
+        """Tiers of one node type, or by its key of the edges of a relation; `MissingError` if it has no features."""
+        entry = self._table_entry(node_type)
+        if entry is None:
+            known = ", ".join(self.feature_types) or "none"
             raise MissingError(f"{self.path}: node type {node_type!r} has no tiered features; types that have: {known}")
-        entry = types[node_type]
         ranges = {tier: (int(entry[tier][0]), int(entry[tier][1])) for tier in TIERS}
-        return TypeLayout(
-            node_type, entry["num_nodes"], entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"])
-        )
+        rows = entry["num_edges" if ":" in node_type else "num_nodes"]
+        return TypeLayout(node_type, rows, entry["dim"], entry["dtype"], ranges, SsdRows(**entry["ssd_rows"]))
+
+    def _table_entry(self, name: str) -> dict[str, Any] | None:
+        """What the body says of a table."""
+        body = self.manifest.body
+        entry: dict[str, Any] | None = (body.get(EDGE_TABLES, {}) if ":" in name else body["node_types"]).get(name)
+        return entry
 
     @property
     def split(self) -> Mapping[str, Any] | None:
@@ -200,7 +255,7 @@ class Layout(Artifact):
     def verify_tiers(self, node_type: str) -> None:
         """Read the files of a type's memory tiers, and raise `FormatError` if one is not what was written."""
         for name in self.manifest.files:
-            if name.startswith(f"tiers/{node_type}/"):
+            if name.startswith(f"{tier_folder(node_type)}/"):
                 self.manifest.verifier(name).finish()
 
     @property
@@ -220,9 +275,9 @@ class Layout(Artifact):
             return [Problem("manifest.json: body.page_bytes", f"{self.page_bytes} is no power of two", "value")]
         problems: list[Problem] = []
         pages = 0
-        for node_type in sorted(self.feature_types):  # the order in which their pages follow each other
+        for node_type in self.tables:  # the order in which their pages follow each other
             entry = self.type_layout(node_type)
-            problems += self._type_problems(entry, pages) + self._source_problems(entry)
+            problems += self._type_problems(entry, pages) + source_problems(_place(entry), entry, self._listed_graph)
             pages += entry.ssd_rows.num_pages
         if pages and not self.num_images:
             problems.append(Problem("manifest.json: body.num_images", "there are ssd rows but no images", "value"))
@@ -249,21 +304,6 @@ class Layout(Artifact):
                 problems.append(Problem(sums, message, "size"))
         return problems
 
-    def _source_problems(self, entry: TypeLayout) -> list[Problem]:
-        """What disagrees with the graph about the rows of a type."""
-        where, graph = f"body.node_types.{entry.node_type}", self._listed_graph
-        if entry.node_type not in graph.node_types:
-            message = f"the graph has no such type, only {', '.join(graph.node_types)}"
-            return [Problem(f"manifest.json: {where}", message, "value")]
-        expected, table = {"num_nodes": graph.num_nodes(entry.node_type)}, graph.listed_table(entry.node_type)
-        if table is not None:
-            expected |= {"dim": table["dim"], "dtype": table["dtype"]}
-        return [
-            mismatch(f"{where}.{name}", f"{value} as the graph has it", getattr(entry, name))
-            for name, value in expected.items()
-            if getattr(entry, name) != value
-        ]
-
     def _structure_problems(self, threads: int) -> list[Problem]:
         if self.split is None or self._listed_graph.problems("header"):
             return []
@@ -275,9 +315,8 @@ class Layout(Artifact):
         return cast("Graph", self._nested["graph"])
 
     def _type_problems(self, entry: TypeLayout, first_page: int) -> list[Problem]:
-        where = f"body.node_types.{entry.node_type}"
-        problems: list[Problem] = []
-        listed_bytes = self.manifest.body["node_types"][entry.node_type]["row_bytes"]
+        where, problems = _place(entry), list[Problem]()
+        listed_bytes = (self._table_entry(entry.node_type) or {})["row_bytes"]
         if listed_bytes != entry.row_bytes:
             expected = f"{entry.row_bytes} ({entry.dim} x {entry.dtype})"
             problems.append(mismatch(f"{where}.row_bytes", expected, listed_bytes))
@@ -310,29 +349,32 @@ class Layout(Artifact):
 
     def summary(self) -> dict[str, Any]:
         """Rows and bytes per tier and type, adjacency lists on the GPU, images, the graph's summary."""
-        types = {}
-        for node_type in self.feature_types:
-            entry = self.type_layout(node_type)
-            types[node_type] = {
-                "rows": entry.num_nodes,
-                "row_bytes": entry.row_bytes,
-                "dtype": entry.dtype,
-                "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
-                "ssd_stride": entry.ssd_rows.stride,
-                "ssd_padding_bytes": entry.ssd_rows.num_pages * self.page_bytes - entry.rows("ssd") * entry.row_bytes,
-            }
+        of_edges = {name: self._table_summary(name) for name in self.tables if ":" in name}
         return {
             **super().summary(),
             "page_bytes": self.page_bytes,
             "num_peers": self.num_peers,
             "images": [str(path) for path in self.images],
-            "node_types": types,
+            "node_types": {name: self._table_summary(name) for name in self.feature_types},
+            **({EDGE_TABLES: of_edges} if of_edges else {}),
             **({} if self.split is None else {"adjacency": self._adjacency_summary(), "split": dict(self.split)}),
             "graph": self.graph.summary(),
         }
 
     def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
         return [*layout_tables(summary), *self.graph._describe_content(summary["graph"])]
+
+    def _table_summary(self, name: str) -> dict[str, Any]:
+        """Rows and bytes of a table per tier."""
+        entry = self.type_layout(name)
+        return {
+            "rows": entry.num_nodes,
+            "row_bytes": entry.row_bytes,
+            "dtype": entry.dtype,
+            "tiers": {tier: entry.tier_summary(tier) for tier in TIERS},
+            "ssd_stride": entry.ssd_rows.stride,
+            "ssd_padding_bytes": entry.ssd_rows.num_pages * self.page_bytes - entry.rows("ssd") * entry.row_bytes,
+        }
 
     def _adjacency_summary(self) -> dict[str, dict[str, int | bool]]:
         """What the gpu tier holds of each relation's lists, beside what there is."""

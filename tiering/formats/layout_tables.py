@@ -14,7 +14,7 @@ Summary = Mapping[str, Any]
 def layout_tables(summary: Summary) -> list[Part]:
     """Tiers of each node type, how the memory of a GPU was divided, where the images are."""
     rows, fields = [], {f"ssd image {k}": image for k, image in enumerate(summary["images"])}
-    for node_type, entry in summary["node_types"].items():
+    for node_type, entry in {**summary["node_types"], **summary.get("edge_tables", {})}.items():
         for tier, part in entry["tiers"].items():
             first, last = map(format_count, part["ranks"])
             sizes = (format_count(part["rows"]), format_share(part["rows"], entry["rows"]), format_bytes(part["bytes"]))

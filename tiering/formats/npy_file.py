@@ -34,6 +34,7 @@ _STEMS = {
     "edge_weight",
     "edge_type",
     "edge_id",
+    "edge_feat",
     "node_feat",
     "node_label",
     "node_labels",

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
+from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_key
 from tiering.artifacts.reader import uncached_bytes
-from tiering.formats.features import FeatureTable
+from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 
@@ -44,6 +44,8 @@ class EdgeShape:
     num_edges: int
     values: dict[str, int] = field(default_factory=dict)
     """Bytes of one edge's value of each array that runs along the edges."""
+    features: tuple[int, str] | None = None
+    """Dim and dtype of the edges' features; ``None`` for none."""
     uncached: float = 0.0
     """Share of the entries that the page cache does not hold; 0 after they were written through it."""
 
@@ -72,6 +74,18 @@ class GraphShape:
     @property
     def tables(self) -> dict[str, FeatureTable]:
         return {name: node.table for name, node in self.nodes.items() if node.table is not None}
+
+    @property
+    def edge_tables(self) -> dict[str, FeatureTable]:
+        """Features of edges by the key of their relation, where a graph at `path` has them."""
+        return {
+            relation_key(edges.relation): FeatureTable(
+                self.path / relation_folder(edges.relation) / EDGE_FEATURES, edges.num_edges, *edges.features,
+                row_order="rank",
+            )
+            for edges in self.edges
+            if edges.features is not None
+        }  # fmt: skip
 
     def feature_table(self, node_type: str) -> FeatureTable | None:
         return self.nodes[node_type].table
@@ -150,7 +164,8 @@ class GraphShape:
             values = {f: _item(entry) for f, entry in files.items() if f not in ("indptr", "indices")}
             indices = graph.csc(relation)[1]
             uncached = uncached_bytes(indices) / max(1, indices.nbytes)
-            edges.append(EdgeShape(relation, graph.num_edges(relation), values, uncached))
+            features = graph.edge_feature_shape(relation)
+            edges.append(EdgeShape(relation, graph.num_edges(relation), values, features, uncached))
         return cls(nodes, tuple(edges), graph.path, graph.digest)
 
 
@@ -180,7 +195,9 @@ def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:
     values = {name: value_bytes(array) for name, array in edges.data.items()}
     if edge_ids or edges.edge_ids is not None:
         values["edge_ids"] = 8
-    return EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())))
+    rows = edges.data.get(EDGE_FEATURES)
+    features = None if rows is None else edge_feature_shape(rows.dtype.name, rows.shape)
+    return EdgeShape(edges.relation, edges.num_edges, dict(sorted(values.items())), features)
 
 
 def value_bytes(values: np.ndarray[Any, Any]) -> int:

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from tiering.artifacts.reader import chunks
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.graph.plan import COPIED_ENTRIES, RelationPlan
+from tiering.formats.shape import value_bytes
+from tiering.graph.plan import RelationPlan, copied_entries
 from tiering.progress import progress
 
 AnyArray = npt.NDArray[Any]
+COPIED_IDS = copied_entries(8)
 
 
 def write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan) -> None:
@@ -26,7 +28,7 @@ def write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan) ->
     with progress(csc.num_edges, "copy", "edge", scale=True) as bar:
         _write(writer, f"{folder}/indptr", relation.lists.indptr, np.dtype(np.int64))
         with writer.file(f"{folder}/indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)) as file:
-            for first, end, (ids,) in chunks([edges.src], COPIED_ENTRIES):
+            for first, end, (ids,) in chunks([edges.src], COPIED_IDS):
                 _check(ids, first, csc.num_src)
                 file.append(ids.astype(f"int{8 * csc.id_bytes}", copy=False))
                 bar.update(end - first)
@@ -41,13 +43,13 @@ def write_copied(writer: ArtifactWriter, folder: str, relation: RelationPlan) ->
 
 def _write(writer: ArtifactWriter, name: str, values: AnyArray, dtype: np.dtype[Any]) -> None:
     with writer.file(name, dtype.name, values.shape) as file:
-        for _, _, (part,) in chunks([values], COPIED_ENTRIES):
+        for _, _, (part,) in chunks([values], copied_entries(max(8, value_bytes(values)))):
             file.append(part.astype(dtype, copy=False))
 
 
 def _numbers(count: int) -> Iterator[npt.NDArray[np.int64]]:
-    for first in range(0, count, COPIED_ENTRIES):
-        yield np.arange(first, min(count, first + COPIED_ENTRIES))
+    for first in range(0, count, COPIED_IDS):
+        yield np.arange(first, min(count, first + COPIED_IDS))
 
 
 def _check(ids: AnyArray, first: int, count: int) -> None:

@@ -29,8 +29,8 @@ LINE = 64
 RUN_PADDING = 12288
 """Bytes that a run takes in a buffer beyond itself: direct reads begin and end at pages."""
 
-COPIED_ENTRIES = 1 << 20
-"""Entries copied together, where lists come by destination already."""
+COPIED_BYTES = 8 << 20
+"""Bytes copied together, where lists come by destination already: some 2^20 entries, or fewer that are wide."""
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,14 @@ def lists_by_destination(edges: EdgeData) -> bool:
 
 def copy_memory(edges: EdgeData, csc: CscSizes) -> int:
     """Bytes at the peak of a copy: two chunks that are read, one that is converted, pieces of the file; the rest."""
-    item = max((8, *(value_bytes(array) for array in edges.data.values())))
-    return (
-        3 * item * min(csc.num_edges + csc.num_dst + 1, COPIED_ENTRIES)
-        + max(map(appending_memory, csc.written))
-        + (4 << 20)
-    )
+    items = (8, *(value_bytes(array) for array in edges.data.values()))
+    chunk = max(item * min(csc.num_edges + csc.num_dst + 1, copied_entries(item)) for item in items)
+    return 3 * chunk + max(map(appending_memory, csc.written)) + (4 << 20)
+
+
+def copied_entries(item: int) -> int:
+    """Entries of so many bytes that are copied together."""
+    return max(1, COPIED_BYTES // item)
 
 
 @dataclass(frozen=True)

@@ -126,8 +126,8 @@ def divide_gpu(
     """
     if options.cache is None:
         raise InputError(
-            "scores: matter only where memory is shared with adjacency lists; give --adjacency-cache auto too, or "
-            "leave them out"
+            "scores: matter only where memory is shared with adjacency lists, or edge features are placed; give "
+            "--adjacency-cache auto too, or leave them out"
         )
     if scores is None:
         raise InputError(

@@ -29,6 +29,7 @@ class LayoutKeywords(TypedDict, total=False):
     page: str | int
     adjacency_cache: str | int | None
     access_costs: Pathlike | None
+    edge_features: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class LayoutOptions:
     """What accesses cost; matters with a cache."""
     recorded: Mapping[str, Any]
     """The options as the manifest records them."""
+    edge_features: bool = True
+    """Whether features of edges are placed in the tiers, where the graph has some."""
 
     @classmethod
     def given(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
@@ -65,6 +68,7 @@ class LayoutOptions:
         page: str | int = "4KiB",
         adjacency_cache: str | int | None = None,
         access_costs: Pathlike | None = None,
+        edge_features: str = "auto",
         **old_names: Any,
     ) -> LayoutOptions:
         """Parse options as a user gives them.
@@ -87,6 +91,9 @@ class LayoutOptions:
         access_costs
             With `adjacency_cache`: file of measured costs (`tiering.layout.access_costs.read_access_costs`); assumed
             ones without.
+        edge_features
+            ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers beside those of nodes, where
+            the graph has some. ``none``: they are not; loaders look them up in the graph's own files.
         **old_names
             `OLD_NAMES` of options; a line on standard error names the new one.
 
@@ -99,7 +106,9 @@ class LayoutOptions:
         """
         if old_names:
             new = {"adjacency_cache": adjacency_cache, "access_costs": access_costs}
-            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new))
+            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new), edge_features=edge_features)
+        if edge_features not in ("auto", "none"):
+            raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
         folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
         if cache is None and access_costs is not None:
             raise InputError(
@@ -114,7 +123,9 @@ class LayoutOptions:
             # Keys of provenance keep their first names: artifacts of versions before count as made with these options.
             # The figures themselves are recorded, so that another file of the same name is noticed.
             recorded |= {"split": cache.text, "gpu_times": costs.to_json()}
-        return cls(capacities, page_bytes, folders, cache, costs, recorded)
+        if edge_features == "none":
+            recorded["edge_features"] = edge_features
+        return cls(capacities, page_bytes, folders, cache, costs, recorded, edge_features == "auto")
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:

@@ -17,10 +17,11 @@ from tiering.errors import InputError
 from tiering.formats.feature_rows import CHUNK_BYTES
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph
-from tiering.formats.layout import MEMORY_TIERS, SUM_BYTES, SsdRows, TypeLayout, image_bytes
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, SUM_BYTES, SsdRows, TypeLayout, image_bytes
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
-from tiering.layout.adjacency_cache import CacheSplit, divide_gpu, split_memory
+from tiering.layout.adjacency_cache import CacheSplit, check_ordered_by, divide_gpu, split_memory
+from tiering.layout.edge_rows import edge_feature_tables, edge_tables_to_place
 from tiering.layout.options import LayoutOptions
 from tiering.layout.tiers import Capacities, Table, plan_tiers
 from tiering.memory import Budget
@@ -33,10 +34,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """Tiers of all node types with features."""
+    """Tiers of all node types with features, and of relations whose edges have some."""
 
     tables: Mapping[str, FeatureTable]
-    """Where their rows are read, by node type."""
+    """Where their rows are read, by node type, then by the key of a relation."""
     entries: dict[str, TypeLayout]
     """Where they go."""
     page_bytes: int
@@ -65,11 +66,13 @@ class LayoutPlan:
 
     def to_body(self) -> dict[str, Any]:
         """Fields of a layout's body."""
+        of_edges = {name: entry.to_json() for name, entry in self.entries.items() if entry.of_edges}
         return {
             "page_bytes": self.page_bytes,
             "num_images": len(self.folders),
             "num_peers": self.num_peers,
-            "node_types": {name: entry.to_json() for name, entry in self.entries.items()},
+            "node_types": {name: entry.to_json() for name, entry in self.entries.items() if not entry.of_edges},
+            **({EDGE_TABLES: of_edges} if of_edges else {}),
             **({} if self.split is None else self.split.to_body()),
         }
 
@@ -145,11 +148,21 @@ def plan_layout(
     scores: Scores | None,
     budget: Budget,
 ) -> LayoutPlan:
-    """Plan a layout of a reordered graph; `scores`: where GPUs hold adjacency lists too, those it was ordered by."""
+    """Plan a layout of a reordered graph.
+
+    `tables` are those of its nodes. `scores`: those that it was ordered by, where GPUs hold adjacency lists too, or
+    edge features are to be placed by the reads that these predict.
+    """
     order, capacities = order_of(graph), options.capacities
     rows = [
         Table(name, table.rows, table.row_bytes, order.score(name), order.first(name)) for name, table in tables.items()
     ]
+    if options.edge_features and (of_edges := edge_feature_tables(graph)):
+        if scores is not None:
+            check_ordered_by(graph, order, scores)
+        tables, rows = {**tables, **of_edges}, rows + edge_tables_to_place(graph, order, of_edges, scores)
+        if options.cache is None:
+            return _place_rows(graph.path, rows, tables, capacities, options)
     if options.cache is None and scores is None:
         return _place_rows(graph.path, rows, tables, capacities, options)
     split = divide_gpu(graph, order, rows, options, scores, budget.expecting(_expected_memory(tables, options)))
@@ -172,7 +185,7 @@ def order_of(graph: Graph) -> Order:
 def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options: LayoutOptions) -> LayoutPlan:
     """Plan a layout of a graph that does not exist yet: all scores count as equal.
 
-    So rows get all of the GPU's memory, as far as other tiers keep some.
+    `tables` are those of nodes, then of edges. So rows get all of the GPU's memory, as far as other tiers keep some.
     """
     capacities, notes = options.capacities, []
     if options.cache is not None and capacities.gpu is not None:
@@ -184,7 +197,7 @@ def plan_future_layout(where: Path, tables: Mapping[str, FeatureTable], options:
         capacities = replace(capacities, gpu=Size(capacities.gpu.text, bytes=nbytes) if kept else None)
         notes.append("adjacency cache: what it gets of the GPU's memory depends on scores; counted as none")
     if len(tables) > 1:
-        notes.append("rows of several types: how they share the tiers depends on scores")
+        notes.append("rows of several types or relations: how they share the tiers depends on scores")
     rows = []
     for name, table in tables.items():
         rows.append(Table(name, table.rows, table.row_bytes, np.broadcast_to(0.0, table.rows)))
@@ -205,7 +218,7 @@ def _place_rows(
     capacities: Capacities,
     options: LayoutOptions,
 ) -> LayoutPlan:
-    """Ranges and SSD pages of every node type with features, as `plan_tiers` decides.
+    """Ranges and SSD pages of every table of rows, as `plan_tiers` decides.
 
     `where` is the graph, for messages. `capacities` are those of rows: the gpu tier has what adjacency lists leave.
     """

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tiering.formats.adjacency_prefix import ListBytes
 from tiering.formats.layout import ssd_stride
 from tiering.layout.access_costs import SSD_READ_BYTES, AccessCosts
-from tiering.layout.tiers import Capacities, Table
+from tiering.layout.tiers import Capacities, RowScores, Table
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -127,9 +127,9 @@ class RowBenefit:
         step = grain.step(sum(table.rows for table in tables))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 4]
         for table in tables:
-            (sums,) = _block_sums(table.rows, step, grain, partial(_scores, table))
+            (sums,) = block_sums(table.rows, step, grain, partial(_scores, table))
             seconds, ssd = costs.feature(table.row_bytes), lower.ssd_seconds(table.row_bytes, costs)
-            sizes = np.diff(_block_ends(table.rows, step), prepend=0) * table.row_bytes
+            sizes = np.diff(block_ends(table.rows, step), prepend=0) * table.row_bytes
             keys = table.scores[::step] / table.row_bytes
             keys[: -(-table.first // step)] = np.inf
             parts.append((keys, sizes, sums * seconds, sums * ssd))
@@ -166,10 +166,10 @@ class ListBenefit:
         step = grain.step(sum(lists.columns for lists in relations))
         parts: list[tuple[npt.NDArray[Any], ...]] = [(np.zeros(0, np.int64),) * 6]
         for index, lists in enumerate(relations):
-            ends = _block_ends(lists.columns, step)
-            seconds, reads = _block_sums(lists.columns, step, grain, partial(lists.benefit, costs))
+            ends = block_ends(lists.columns, step)
+            seconds, reads = block_sums(lists.columns, step, grain, partial(lists.benefit, costs))
             sizes = np.diff(lists.size.taken(ends, lists.indptr[ends]), prepend=0)
-            rates = _falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
+            rates = falling_rates(seconds, sizes) if len(relations) > 1 else np.zeros(ends.size)
             parts.append((rates, sizes, seconds, reads, np.full(ends.size, index), ends))
         sizes, seconds, reads, relation, ends = _by_falling_key(parts)
         return cls(_up_to(sizes), _up_to(seconds), _up_to(reads), relation, ends)
@@ -179,7 +179,7 @@ class ListBenefit:
         return int(self.end[:point][self.relation[:point] == relation].max(initial=0))
 
 
-def prefix_sums(values: npt.NDArray[Any], ends: Sequence[int]) -> list[float]:
+def prefix_sums(values: RowScores, ends: Sequence[int]) -> list[float]:
     """Sums of the first ``ends[i]`` values, front to back, chunk by chunk."""
     sums, total, begin, chunk = {}, 0.0, 0, Grain().chunk
     for end in sorted(set(ends)):
@@ -200,8 +200,8 @@ def _by_falling_key(parts: Sequence[tuple[npt.NDArray[Any], ...]]) -> list[npt.N
     return [column[line] for column in columns]
 
 
-def _falling_rates(values: Floats, sizes: Ints) -> Floats:
-    """For each block the most per byte that it and blocks behind it bring together: not increasing.
+def falling_rates(values: Floats, sizes: Ints) -> Floats:
+    """For each block (of a size above 0) the most per byte that it and blocks behind it bring together: not rising.
 
     Neighbours whose rates would rise are pooled until none does (the upper concave hull); cost O(blocks).
     """
@@ -217,7 +217,8 @@ def _falling_rates(values: Floats, sizes: Ints) -> Floats:
     return np.repeat(np.minimum.accumulate(rates), [count for *_, count in pooled])
 
 
-def _block_ends(count: int, step: int) -> Ints:
+def block_ends(count: int, step: int) -> Ints:
+    """Ends of blocks of `step`, the last of which may be shorter."""
     return np.minimum(np.arange(step, count + step, step, dtype=np.int64), count)
 
 
@@ -228,7 +229,7 @@ def _up_to(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return sums
 
 
-def _block_sums(count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
+def block_sums(count: int, step: int, grain: Grain, read: Callable[[int, int], tuple[Floats, ...]]) -> Floats:
     """Sums over blocks of `step` of each of the arrays that `read` returns for a range: shape (arrays, blocks)."""
     sums = []
     chunk = max(1, grain.chunk // step) * step

@@ -1,8 +1,9 @@
 """Decide which ranks lie in which tier. Pure: sizes and scores in, ranges out; nothing is read or written.
 
-Rows of all node types stand in one line, by score per byte, hottest first; equal ones by type, then by rank. Rows that
-the user puts first stand before all others. The gpu tier takes the front of the line as far as its size goes, then
-peer, then cpu; the rest is ssd's. Within a type the line runs along the ranks, so each tier is a range of ranks.
+Rows of all node types, and those of edges, stand in one line, by score per byte, hottest first; equal ones by table,
+then by rank. Rows that the user puts first stand before all others. The gpu tier takes the front of the line as far as
+its size goes, then peer, then cpu; the rest is ssd's. Within a table the line runs along the ranks, so each tier is a
+range of ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,15 +25,22 @@ MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
 
 
+class RowScores(Protocol):
+    """Scores of rows: an array, or what is looked at like one."""
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Table:
-    """Rows of one node type that are to be placed."""
+    """Rows of one node type, or of the edges of one relation, that are to be placed."""
 
     node_type: str
+    """The type; of edges the relation's key, ``src:name:dst``."""
     rows: int
     row_bytes: int
-    scores: np.ndarray[Any, Any]
-    """float64, shape (rows,), by rank: not negative, and not increasing from rank `first` on."""
+    scores: RowScores
+    """float64, shape (rows,), by rank or position: not negative, and not increasing from rank `first` on."""
     first: int = 0
     """Rows that the user puts before all others, whatever their scores."""
 

@@ -18,7 +18,7 @@ from tiering.artifacts.storage import require_space
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.formats.feature_rows import checked_tables, table_states
 from tiering.formats.graph import Graph
-from tiering.formats.layout import MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
+from tiering.formats.layout import EDGE_TABLES, MEMORY_TIERS, Layout, TypeLayout, page_sums, tier_file
 from tiering.formats.order import Order
 from tiering.formats.refusals import graph_errors
 from tiering.formats.scores import Scores
@@ -45,7 +45,7 @@ def write_layout(
     memory: str | int | Budget | None = None,
     force: bool = False,
 ) -> Layout:
-    """Place the feature rows of a reordered graph in tiers.
+    """Place the feature rows of a reordered graph, of nodes and of edges, in tiers.
 
     Parameters
     ----------
@@ -56,7 +56,8 @@ def write_layout(
     options
         Sizes of tiers and the rest.
     scores
-        With an adjacency cache: those that the graph was ordered by, of a method that knows the sampler.
+        Those that the graph was ordered by, of a method that knows the sampler: with an adjacency cache, or to place
+        edge features by the reads of lists that they predict.
     threads
         Worker threads; the result is the same bytes for any number.
     memory
@@ -103,7 +104,7 @@ def write_layout(
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)
-        writer.commit(body, provenance)
+        writer.commit(body, provenance, (EDGE_TABLES,) if EDGE_TABLES in body else ())
     return Layout.open(writer.out)
 
 

@@ -13,8 +13,11 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import InputError
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.gpu.device import Device
+from tiering.loader.gpu.rows import GpuRows
+from tiering.loader.options import Gatherable
 from tiering.loader.tensors import as_int64, has_bit
 
 if TYPE_CHECKING:
@@ -94,16 +97,43 @@ class NodeAttributes:
 class EdgeAttributes:
     """Data that runs along the edges of one relation, by position in its ``indices``.
 
-    `names` are those of `edge_data` that are wanted; a relation that lacks one goes without.
+    `names` are those of `edge_data` that are wanted; a relation that lacks one goes without. Features that lie in the
+    tiers come from `features`, all else from the graph's own files.
     """
 
-    def __init__(self, graph: Graph, relation: Relation, device: Device | None, names: Collection[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        relation: Relation,
+        device: Device | None,
+        names: Collection[str],
+        features: Gatherable | None = None,
+    ) -> None:
         data = graph.edge_data(relation)
-        self._tables = {name: Lookup(data[name], device, mapped=True) for name in names if name in data}
+        self._names, self._features = [name for name in names if name in data], features
+        looked_up = [name for name in self._names if name != EDGE_FEATURES or features is None]
+        self._tables = {name: Lookup(_as_stored(name, data[name]), device, mapped=True) for name in looked_up}
+        self._bfloat16 = EDGE_FEATURES in looked_up and data[EDGE_FEATURES].dtype == np.uint16
 
     def __call__(self, positions: torch.Tensor) -> dict[str, torch.Tensor]:
         """By name: the data of each edge."""
-        return {name: table(positions) for name, table in self._tables.items()}
+        return {name: self._of(name, positions) for name in self._names}
+
+    def _of(self, name: str, positions: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if name in self._tables:
+            values = self._tables[name](positions)
+            return values.view(torch.bfloat16) if name == EDGE_FEATURES and self._bfloat16 else values
+        assert self._features is not None
+        if isinstance(self._features, GpuRows):
+            return self._features.gather(positions, checked=False)  # the sampler's own positions are in range
+        return self._features.gather(positions)
+
+
+def _as_stored(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Edge data as torch takes it: the bits of ``bfloat16`` as ``int16``."""
+    return values.view(np.int16) if name == EDGE_FEATURES and values.dtype == np.uint16 else values
 
 
 def edge_names(graph: Graph, names: Collection[str] | None, ids: bool | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from tiering.loader.gpu.device import Device
 
 
+EdgeRows: TypeAlias = Mapping[Relation, Gatherable]
+"""Features of edges by relation, their rows by position in ``indices``."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Edges of one message-passing layer. Its destinations are the first of its sources, type by type."""
@@ -44,6 +48,8 @@ class Block:
     importance of ``ladies`` (they sum to 1 per destination); empty for samplers that give none."""
     positions: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
     """Per relation: int64, shape (edges,), see `Batch.positions`; empty unless asked for."""
+    edge_features: dict[Relation, torch.Tensor] = field(default_factory=dict, repr=False)
+    """Per relation that has some: shape (edges, dim), see `Batch.edge_features`; empty unless asked for."""
 
     @property
     def num_edges(self) -> int:
@@ -97,6 +103,9 @@ class Batch:
     positions: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
     """``positions[h][relation]``: int64, shape (edges,), where the edges of ``hops[h][relation]`` stand in the
     relation's ``indices``; empty unless asked for (``edge_positions``)."""
+    edge_features: list[dict[Relation, torch.Tensor]] = field(default_factory=list, repr=False)
+    """``edge_features[h][relation]``: shape (edges, dim): row i belongs to edge i of ``hops[h][relation]``; relations
+    without features are absent; empty unless asked for (``edge_features``)."""
     input_id: torch.Tensor | None = field(default=None, repr=False)
     """int64: place of each seed in its split, or the ids given; of link batches that of each link."""
     links: BatchLinks | None = field(default=None, repr=False)
@@ -119,7 +128,8 @@ class Batch:
 
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor of the batch."""
-        edges = [tensor for hop in (*self.hops, *self.weights, *self.positions) for tensor in hop.values()]
+        by_hop = (*self.hops, *self.weights, *self.positions, *self.edge_features)
+        edges = [tensor for hop in by_hop for tensor in hop.values()]
         links = [] if self.links is None else self.links.tensors()
         seeds = [tensor for tensor in (self.y, self.input_id) if tensor is not None]
         return [*self.nodes.values(), *edges, *self.features.values(), *seeds, *links]
@@ -155,7 +165,8 @@ class Batch:
         for hop in reversed(range(len(self.hops))):
             hops = slice(hop if self.frontier == "all" else 0, hop + 1)
             edges, weights, positions = (_joined(all_[hops]) for all_ in (self.hops, self.weights, self.positions))
-            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights, positions))
+            rows = _joined(self.edge_features[hops], 0)
+            blocks.append(Block(edges, self.num_nodes[hop + 1], self.num_nodes[hop], weights, positions, rows))
         return blocks
 
 
@@ -176,13 +187,30 @@ class AdapterFor(Protocol):
     def edge_positions(self) -> bool:
         """Whether it needs to know where edges stand."""
 
-    def __call__(self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None) -> Adapter:
-        """For batches of this sampler, made for these targets, on a GPU or (``None``) the host."""
+    @property
+    def edge_features(self) -> bool:
+        """Whether it takes edges' features from the tiers."""
+
+    def __call__(
+        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
+    ) -> Adapter:
+        """For batches of this sampler, made for these targets, on a GPU or (``None``) the host; `edge_rows` are empty
+        unless it takes them.
+        """
 
 
-def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]]) -> dict[Relation, torch.Tensor]:
-    """Tensors of some hops by relation, one after the other along their last axis."""
-    return {relation: joined([hop[relation] for hop in hops], -1) for relation in hops[0]} if hops else {}
+def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
+    """Tensors of some hops by relation, one after the other along their last axis, or another."""
+    return {relation: joined([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
+
+
+def rows_of_edges(
+    batch: Batch, tables: EdgeRows, gather: Callable[[Gatherable, torch.Tensor], torch.Tensor]
+) -> list[dict[Relation, torch.Tensor]]:
+    """`Batch.edge_features`, from tables whose rows `gather` takes by position; none without tables."""
+    if not tables:
+        return []
+    return [{r: gather(tables[r], places) for r, places in hop.items() if r in tables} for hop in batch.positions]
 
 
 def sampled_batch(
@@ -273,8 +301,10 @@ class HostBatches:
     """Whether batches say where their edges stand."""
     adapter: Adapter | None = None
     """Makes of each batch what the consumer gets."""
+    edge_rows: EdgeRows = field(default_factory=dict)
+    """Where `Batch.edge_features` come from."""
     outputs: OutputPool = field(default_factory=OutputPool)
-    """Memory for features."""
+    """Memory for features of nodes."""
 
     @contextmanager
     def stages(self, plan: Plan, epoch: int, order: Sequence[int]) -> Iterator[list[Stage]]:
@@ -313,7 +343,8 @@ class HostBatches:
         batch, y = sampled_batch(sampled, self.seed_type, self.sampler.frontier), None
         if self.labels is not None:
             y = torch.from_numpy(np.asarray(self.labels[sampled.seeds[self.seed_type]]))
-        return replace(batch, features=rows, y=y)
+        of_edges = rows_of_edges(batch, self.edge_rows, lambda source, positions: source.gather(positions))
+        return replace(batch, features=rows, y=y, edge_features=of_edges)
 
     def _empty(self, source: Gatherable, count: int) -> Any:
         """A tensor for so many rows; ``None`` where the source makes its own."""

@@ -47,7 +47,8 @@ class ForFrameworks:
         replace, weight_attr
             Draw neighbours with replacement; in proportion to the edge data ``weight``.
         edge_attrs
-            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``.
+            Edge data to take along; all by default. ``weight`` is called ``edge_weight``, ``type`` ``edge_type``,
+            features (``feat``, from the tiers where the layout places them) ``edge_attr``.
         return_edge_id
             Whether edges have ``e_id``, their positions in the source; by default where ``import --edge-ids`` kept
             them.
@@ -194,7 +195,7 @@ class ForFrameworks:
         feature_name, label_name
             Names in ``blocks[0].srcdata`` and ``blocks[-1].dstdata``; ``dgl.NID`` are ids of the source.
         edge_attrs, return_edge_id, transform
-            As of `pyg_loader`; edges' ids are ``dgl.EID``.
+            As of `pyg_loader`; edges' ids are ``dgl.EID``, edge data keeps its names, such as ``feat``.
         features, batch_size, shuffle, device, memory, ...
             As of `TieredLayout.loader`.
 

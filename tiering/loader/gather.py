@@ -33,7 +33,7 @@ class FeatureRows:
 
     def __init__(self, where: str, entry: TypeLayout, reader: native.SsdReader | None = None) -> None:
         self._where, self._entry, self._closed = where, entry, False
-        self._what = f"{where}: node type {entry.node_type!r}"
+        self._what = f"{where}: {entry.label}"
         self.reader = reader
         """Open SSD images; ``None`` where the ssd tier is empty."""
         self._counters = Counters()
@@ -45,7 +45,7 @@ class FeatureRows:
 
     @property
     def node_type(self) -> str:
-        """Node type whose rows these are."""
+        """Node type whose rows these are; of edges the key of their relation."""
         return self._entry.node_type
 
     @property

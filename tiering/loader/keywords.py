@@ -38,6 +38,7 @@ class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
     prefetch: int
     in_order: bool
     edge_positions: bool
+    edge_features: bool
     sample_on: str
     progress: bool
     peer_adjacency_cache: int | str

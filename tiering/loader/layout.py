@@ -14,6 +14,7 @@ import numpy as np
 from tiering.artifacts.manifest import Manifest, Relation
 from tiering.artifacts.problems import Problem
 from tiering.description import Described, Part
+from tiering.errors import MissingError
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
 from tiering.loader.frameworks import ForFrameworks
@@ -79,6 +80,11 @@ class TieredLayout(ForFrameworks, Described):
         return self.artifact.feature_types
 
     @property
+    def edge_feature_relations(self) -> list[Relation]:
+        """Relations whose edges have features in the tiers."""
+        return self.artifact.edge_feature_relations
+
+    @property
     def relations(self) -> list[Relation]:
         """(source type, name, destination type) of each relation."""
         return self.graph.relations
@@ -127,8 +133,9 @@ class TieredLayout(ForFrameworks, Described):
         promoted: bool = False,
         group: PeerGroup | None = None,
     ) -> TieredFeatures | GpuFeatures:
-        """`features` by groups of options; `promoted`: rows of the ssd tier are read into host memory, too; `group`:
-        processes that hold what lies in host memory together (on a GPU: those that `where` says).
+        """`features`, or by the key of a relation `edge_features`, by groups of options; `promoted`: rows of the ssd
+        tier are read into host memory, too; `group`: processes that hold what lies in host memory together (on a GPU:
+        those that `where` says).
         """
         index = where.index
         key: tuple[Any, ...] = (node_type, reading, promoted, group)
@@ -172,8 +179,31 @@ class TieredLayout(ForFrameworks, Described):
         """
         if node_type is None:
             node_type = self.feature_types[0] if len(self.feature_types) == 1 else "(say which)"
+        if ":" in node_type:
+            raise MissingError(f"{self.path}: {node_type!r} is no node type; features of edges are `edge_features`")
         reading, where = grouped("features", (ReadOptions, DeviceOptions), options)
         return self.open_table(node_type, reading, where)
+
+    def edge_features(
+        self, relation: Relation | str | None = None, **options: Unpack[RowKeywords]
+    ) -> TieredFeatures | GpuFeatures:
+        """Tiered rows of a relation's edge features: the same kind of table as `features` gives, of which the ids are
+        positions in the relation's ``indices`` (`csc`), as batches tell them (`Batch.positions`).
+
+        Parameters
+        ----------
+        relation
+            As in `tiering.formats.graph.Graph.relation`; may be left out where the edges of one have features.
+        engine, depth, direct, threads, verify, device, max_sms, peers
+            As of `features`.
+
+        Raises
+        ------
+        MissingError, CapabilityError, BudgetError
+            As of `features`; if no features of these edges are in the tiers.
+        """
+        reading, where = grouped("edge_features", (ReadOptions, DeviceOptions), options)
+        return self.open_table(self.artifact.edge_table(relation), reading, where)
 
     def loader(
         self, split: str | None = "train", *, features: Any = "tiers", **options: Unpack[LoaderKeywords]
@@ -201,7 +231,7 @@ class TieredLayout(ForFrameworks, Described):
             streams of their own, ahead of training.
         memory, window, ssd_model
             Memory for rows of the ssd tier, and how far to look ahead; see `tiering.loader.options.MemoryOptions`.
-        workers, prefetch, in_order, progress, edge_positions, sample_on, peer_adjacency_cache
+        workers, prefetch, in_order, progress, edge_positions, edge_features, sample_on, peer_adjacency_cache
             How batches are made in the background; see `tiering.loader.options.PipelineOptions`.
 
         Raises

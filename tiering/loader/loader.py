@@ -14,12 +14,12 @@ import numpy as np
 
 from tiering import cuda
 from tiering.artifacts.artifact import Artifact
-from tiering.artifacts.manifest import Relation
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.background import run_stages
-from tiering.loader.batches import AdapterFor, HostBatches
+from tiering.loader.batches import AdapterFor, EdgeRows, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
@@ -90,11 +90,12 @@ class Loader(Described):
         """This process among those that train together."""
         self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them. (Lightning takes who has a `sampler` for torch's loader.)"""
-        self._edge_positions = bool(
-            options.pipeline.edge_positions or (adapter_for is not None and adapter_for.edge_positions)
-        )
+        adapted, pipeline = adapter_for is not None and adapter_for.edge_positions, options.pipeline
+        self._edge_positions = bool(pipeline.edge_positions or pipeline.edge_features or adapted)
         self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
+        self.edge_features = self._find_edge_features()
+        """Where features of edges come from, by relation; empty where none are asked for."""
         self.lookahead: Lookahead | None = None
         """Reads rows of the ssd tier ahead of the batches; ``None`` where all rows lie in memory."""
         self.features = self._find_features()
@@ -182,13 +183,15 @@ class Loader(Described):
         self._times.reset()
         if self.lookahead is not None and self.lookahead.buffer is not None:
             self.lookahead.buffer.reset_counters()
-        for source in self.features.values():
+        for source in (*self.features.values(), *self.edge_features.values()):
             if isinstance(source, FeatureRows):
                 source.reset_counters()
 
     def counters(self) -> dict[str, dict[str, Any]]:
-        """Counters of every node type's table, JSON types only."""
-        return {t: s.counters.as_dict() for t, s in self.features.items() if isinstance(s, FeatureRows)}
+        """Counters of every node type's table, and by key of every relation's, JSON types only."""
+        of_edges = {relation_key(relation): source for relation, source in self.edge_features.items()}
+        tables = {**self.features, **of_edges}
+        return {t: s.counters.as_dict() for t, s in tables.items() if isinstance(s, FeatureRows)}
 
     def stats(self) -> LoaderStats:
         """Where rows came from and which stage training waited for, since the loader was made or `reset_counters`.
@@ -223,6 +226,24 @@ class Loader(Described):
         if not cold or self.options.memory.memory == "tiers":
             return found
         return {**found, **self._above_ssd({t: cast("FeatureRows", found[t]) for t in cold}, group)}
+
+    def _find_edge_features(self) -> EdgeRows:
+        """The tables of edges' features, if batches or the adapter take them."""
+        artifact, make, asked = self.layout.artifact, self._adapter_for, self.options.pipeline.edge_features
+        relations = artifact.edge_feature_relations
+        if asked and not relations:
+            raise InputError(
+                f"edge_features: no edges have features in the tiers of {artifact.path}; import a graph with "
+                "edge_feat.npy and lay it out with --edge-features auto, or leave edge_features out"
+            )
+        if not asked and (make is None or not make.edge_features):
+            return {}
+        where = self.options.device
+        group = host_group(where.peers, self.rank)
+        return {
+            relation: self.layout.open_table(relation_key(relation), self.options.reading, where, group=group)
+            for relation in relations
+        }
 
     def _above_ssd(self, cold: dict[str, FeatureRows], group: PeerGroup | None) -> dict[str, Gatherable]:
         """Tables that take the place of those given, with all rows in memory, where there is room for those of the ssd
@@ -287,11 +308,15 @@ class Loader(Described):
         """Who makes the batches: the host, or a GPU."""
         where, pipeline, make = self.options.device, self.options.pipeline, self._adapter_for
         device = None if where.index is None else gpu_device.open_device(where.index)
-        adapter = None if make is None else make(self.layout.artifact.graph, self.node_sampler, self.targets, device)
+        rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
+        if make is None:
+            adapter = None
+        else:
+            adapter = make(self.layout.artifact.graph, self.node_sampler, self.targets, device, rows)
         common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
         if device is None:
-            return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter)
-        return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter)
+            return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
+        return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
 
     def describe(self) -> list[Part]:
         """What it makes batches of and how, and what it did so far."""

@@ -118,6 +118,9 @@ class PipelineOptions:
     by a GPU, come in order all the same."""
     edge_positions: bool = False
     """Whether batches say where each of their edges stands in its relation's ``indices``: 8 bytes per edge."""
+    edge_features: bool = False
+    """Whether batches have the features of their edges (`Batch.edge_features`), of relations that have some in the
+    tiers; each batch reads those of the ssd tier by itself."""
     sample_on: str = "auto"
     """Who samples for a GPU: ``gpu`` (`NeighborSampler`'s rules), ``cpu``, or ``auto``: the GPU if it can. Batches are
     the same."""

@@ -51,7 +51,7 @@ def load_ssd_rows(
         finally:
             buffer.cancel()
 
-    what = f"{layout.path}: rows of node type {entry.node_type!r} of the ssd tier"
+    what = f"{layout.path}: rows of {entry.label} of the ssd tier"
     return made_rows(what, _promoted_key(layout, entry, reading), rows * entry.row_bytes, fill, group)
 
 

@@ -21,6 +21,8 @@ def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
         return tensors[0]
     if tensors[0].is_cuda:
         return torch.cat(list(tensors), dim=axis)
+    if tensors[0].dtype == torch.bfloat16:  # NumPy knows its bits alone
+        return joined([tensor.view(torch.int16) for tensor in tensors], axis).view(torch.bfloat16)
     return torch.from_numpy(np.concatenate([tensor.numpy() for tensor in tensors], axis))
 
 

@@ -73,9 +73,9 @@ def run_config(
     path
         Configuration: sections ``dataset`` (path, format, options of the source), ``score`` (method, from, train, seed,
         options of `tiering.scores.score_graph`), ``reorder``, ``layout`` (gpu, peer, cpu, ssd, page, adjacency_cache,
-        access_costs; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside the file),
-        ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``, ``reordered``
-        and ``layout`` in the output directory.
+        access_costs, edge_features; an adjacency cache gets the chain's own scores), ``output`` (dir; default: beside
+        the file), ``run`` (memory). Paths in it are relative to the file. The artifacts are ``graph``, ``scores``,
+        ``reordered`` and ``layout`` in the output directory.
     memory
         What every stage stays within, such as ``8GiB``, ``50%`` or ``auto``. Default: what the configuration says.
     force

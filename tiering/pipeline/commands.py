@@ -353,7 +353,8 @@ def write_layout(
         Sizes one by one, ``gpu="8GiB", cpu="64GiB", ssd=["/nvme0", "/nvme1"]``, or whole:
         `tiering.layout.LayoutOptions.of` says which there are.
     scores
-        With an adjacency cache: the scores that the graph was ordered by.
+        Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
+        lists that they predict.
     out, threads, memory, force, verify
         As in every stage; see `tiering.pipeline.commands`.
 

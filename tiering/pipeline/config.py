@@ -20,7 +20,10 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "dataset": None,
     "score": None,
     "reorder": ("first", "features"),
-    "layout": ("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "split", "gpu_times"),
+    "layout": (
+        *("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "edge_features"),
+        *("split", "gpu_times"),
+    ),
     "output": ("dir",),
     "run": ("memory",),
 }

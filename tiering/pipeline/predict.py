@@ -155,6 +155,7 @@ def predict_layout(
             copied = shape.graph_bytes() + shape.order_bytes()
     else:
         tables, budget = graph.tables, parse_memory(memory)
+        tables |= dict(sorted(graph.edge_tables.items())) if asked.edge_features else {}
         plan = plan_future_layout(graph.path, tables, asked)
     stage = plan.stage(target, budget, copied)
     return Forecast((replace(stage, threads=parse_threads(threads)),))

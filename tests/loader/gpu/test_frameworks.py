@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
+
+import tiering
+from tiering import pipeline
 
 OPTIONS = {"batch_size": 32, "seed": 7}
 
@@ -76,6 +80,41 @@ def test_positions_of_native_batches(gpu, kit, build):
                 _, indices = layout.csc(relation)
                 src = expected.nodes[relation[0]][expected.hops[hop][relation][0]]
                 assert torch.equal(torch.from_numpy(indices[positions.numpy()].astype("int64")), src)
+
+
+def edge_layout(folder, num_edges=400):
+    """A graph with rows of bfloat16 along its edges, some of them in every tier."""
+    random = np.random.default_rng(2)
+    (folder / "source").mkdir()
+    np.save(folder / "source/edge_index.npy", (90 * random.random((2, num_edges)) ** 2).astype(np.int64))
+    np.save(folder / "source/node_feat.npy", random.standard_normal((90, 4), dtype=np.float32))
+    np.save(folder / "source/train_idx.npy", random.permutation(90)[:64])
+    np.save(folder / "source/edge_feat.npy", random.integers(0, 1 << 16, (num_edges, 300)).astype(np.uint16))
+    graph = pipeline.import_graph(folder / "source", folder / "graph", edge_ids=True)
+    scores = pipeline.score(graph, folder / "scores", "degree")
+    reordered = pipeline.reorder(graph, scores, folder / "reordered")
+    tiers = {"gpu": "20%", "peer": "1x10%", "cpu": "20%", "ssd": [folder / "ssd"]}
+    pipeline.layout(reordered, folder / "layout", **tiers)
+    return tiering.open(folder / "layout"), np.load(folder / "source/edge_feat.npy")
+
+
+@pytest.mark.parametrize("sample_on", ["gpu", "cpu"])
+def test_features_of_edges(gpu, tmp_path, sample_on):
+    layout, rows = edge_layout(tmp_path)
+    with layout:
+        table = layout.edge_features(device="cuda")
+        assert min(table.placement()[tier]["rows"] for tier in ("gpu", "peer", "cpu", "ssd")) > 0
+        ids = layout.graph.edge_data()["edge_ids"]
+        positions = np.random.default_rng(0).permutation(len(ids))
+        found = table.gather(torch.from_numpy(positions))
+        np.testing.assert_array_equal(found.view(torch.uint16).numpy(), rows[ids[positions]])
+        for batch in layout.pyg_loader(num_neighbors=[4, 3], device="cuda", sample_on=sample_on, **OPTIONS):
+            np.testing.assert_array_equal(batch.edge_attr.view(torch.uint16).numpy(), rows[batch.e_id.numpy()])
+        asked = {"fanouts": [4, 3], "edge_features": True, **OPTIONS}
+        there = layout.loader(device="cuda", sample_on=sample_on, **asked)
+        for ours, theirs in zip(there, layout.loader(**asked), strict=True):
+            for hops in zip(ours.edge_features, theirs.edge_features, strict=True):
+                assert_equal(*hops)
 
 
 def test_rows_read_ahead(gpu, kit, build):

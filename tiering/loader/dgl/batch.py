@@ -9,9 +9,10 @@ from typing import Any
 import dgl
 import torch
 
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
-from tiering.loader.batches import Batch, Block
+from tiering.loader.batches import Batch, Block, EdgeRows
 from tiering.loader.gpu.device import Device
 from tiering.loader.targets import Targets
 from tiering.sampling import Sampler
@@ -38,21 +39,34 @@ class DglBatches:
         """Whether it has to be known where edges stand."""
         return bool(self.edge_names)
 
-    def __call__(self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None) -> DglAdapter:
+    @property
+    def edge_features(self) -> bool:
+        """Whether edges' features are among what is taken along."""
+        return EDGE_FEATURES in self.edge_names
+
+    def __call__(
+        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
+    ) -> DglAdapter:
         """The adapter of a loader."""
-        return DglAdapter(self, graph, sampler, targets, device)
+        return DglAdapter(self, graph, sampler, targets, device, edge_rows)
 
 
 class DglAdapter:
     """Makes input nodes, output nodes and blocks of each batch; ids are those of the source."""
 
     def __init__(
-        self, holds: DglBatches, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None
+        self,
+        holds: DglBatches,
+        graph: Graph,
+        sampler: Sampler,
+        targets: Targets,
+        device: Device | None,
+        edge_rows: EdgeRows,
     ) -> None:
         self._holds, self._seed_type = holds, targets.node_type
         self._nodes = {t: NodeAttributes(graph, t, device, splits=False) for t in graph.node_types}
         self._edges = {
-            r: EdgeAttributes(graph, r, device, holds.edge_names) if r in graph.relations else None
+            r: EdgeAttributes(graph, r, device, holds.edge_names, edge_rows.get(r)) if r in graph.relations else None
             for r in sampler.edge_relations
         }
         self._homogeneous = len(self._nodes) == len(self._edges) == 1

@@ -19,7 +19,15 @@ from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
-from tiering.loader.batches import Adapter, Batch, about_targets, sampled_batch, sampling_stage
+from tiering.loader.batches import (
+    Adapter,
+    Batch,
+    EdgeRows,
+    about_targets,
+    rows_of_edges,
+    sampled_batch,
+    sampling_stage,
+)
 from tiering.loader.gpu.adjacency import load_adjacency
 from tiering.loader.gpu.device import Device, check_process, pinned
 from tiering.loader.gpu.gather import GpuFeatures
@@ -211,7 +219,9 @@ class GpuBatches:
         lookahead: Lookahead | None = None,
         edge_positions: bool = False,
         adapter: Adapter | None = None,
+        edge_rows: EdgeRows | None = None,
     ) -> None:
+        self._edge_rows = edge_rows or {}
         self.device, self.sampler, self.lookahead = device, sampler, lookahead
         self._edge_positions, self._adapter = edge_positions, adapter
         self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
@@ -279,7 +289,9 @@ class GpuBatches:
                 for t, rows in ahead.items():
                     cast("GpuFeatures", self._features[t]).gather_part(rows, features[t].data_ptr(), stream.handle)
             y = self._labels_of(seeds, batch.num_nodes[0][self._seed_type])
-            batch = about_targets(plan, replace(batch, features=features, y=y), self.device.upload)
+            of_edges = rows_of_edges(batch, self._edge_rows, lambda source, ids: self._rows(source, ids, None))
+            batch = replace(batch, features=features, y=y, edge_features=of_edges)
+            batch = about_targets(plan, batch, self.device.upload)
             made = batch if self._adapter is None else self._adapter.adapt(batch)
         complete = cuda.Event(self.device.index)
         complete.record(stream.handle)

@@ -52,7 +52,7 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
     allocated. Cost: each byte is read once, past the page cache, at the speed of the slower of disk and link.
     """
     tiers = MemoryTiers()
-    what = f"{layout.path}: node type {entry.node_type!r}"
+    what = f"{layout.path}: {entry.label}"
     if nbytes := entry.rows("gpu") * entry.row_bytes:
         memory = device_file(layout.tier_path(entry.node_type, "gpu"), nbytes, device.index, f"{what}: gpu tier")
         tiers.owners.append(memory)

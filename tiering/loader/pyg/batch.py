@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tiering.artifacts.manifest import Relation
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.graph import Graph
 from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
-from tiering.loader.batches import Batch
+from tiering.loader.batches import Batch, EdgeRows
 from tiering.loader.gpu.device import Device
 from tiering.loader.targets import LinkTargets, Targets
 from tiering.loader.tensors import joined
@@ -21,7 +22,7 @@ from tiering.sampling import Sampler
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type"}
+_NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_FEATURES: "edge_attr"}
 """What PyG calls edge data."""
 
 
@@ -43,9 +44,16 @@ class PygBatches:
         """Whether it has to be known where edges stand."""
         return bool(self.edge_names)
 
-    def __call__(self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None) -> PygAdapter:
+    @property
+    def edge_features(self) -> bool:
+        """Whether edges' features are among what is taken along."""
+        return EDGE_FEATURES in self.edge_names
+
+    def __call__(
+        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
+    ) -> PygAdapter:
         """The adapter of a loader."""
-        return PygAdapter(self, graph, sampler, targets, device)
+        return PygAdapter(self, graph, sampler, targets, device, edge_rows)
 
 
 class PygAdapter:
@@ -55,16 +63,22 @@ class PygAdapter:
     """
 
     def __init__(
-        self, holds: PygBatches, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None
+        self,
+        holds: PygBatches,
+        graph: Graph,
+        sampler: Sampler,
+        targets: Targets,
+        device: Device | None,
+        edge_rows: EdgeRows,
     ) -> None:
         self._holds, self._seed_type = holds, targets.node_type
         self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
         self._nodes = {t: NodeAttributes(graph, t, device, holds.masks) for t in graph.node_types}
         # With random walks relations are metapaths, whose edges stand nowhere.
-        self._edges: dict[Relation, EdgeAttributes | None] = {
-            r: EdgeAttributes(graph, r, device, holds.edge_names) if holds.edge_names and r in graph.relations else None
-            for r in sampler.edge_relations
-        }
+        self._edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(sampler.edge_relations)
+        for r in graph.relations if holds.edge_names else []:
+            if r in self._edges:
+                self._edges[r] = EdgeAttributes(graph, r, device, holds.edge_names, edge_rows.get(r))
         self._homogeneous = len(self._nodes) == len(self._edges) == 1
 
     def adapt(self, batch: Batch) -> Data | HeteroData:
