@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import peaks
 import pytest
-from fresh_process import in_fresh_process
+from fresh_process import in_warm_process
 
 from tiering import native, pipeline
 from tiering.artifacts.external_directories import OWNER
@@ -97,7 +97,7 @@ def test_memory_and_what_is_left(large, tmp_path, name, budget):
 
     Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
     """
-    taken, bound, over, left = in_fresh_process(memory_of_a_stage, name, large, tmp_path / "out", budget)
+    taken, bound, over, left = in_warm_process(memory_of_a_stage, name, large, tmp_path / "out", budget)
     assert taken <= bound, f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
     assert bound <= max(2.5 * taken, taken + 200 * MIB), f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
     assert over <= 16 * MIB
