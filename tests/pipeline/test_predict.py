@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import peaks
 import pytest
 from fresh_process import in_warm_process
+from warm_processes import interpret
 
 from tiering import native, pipeline
 from tiering.artifacts.external_directories import OWNER
@@ -146,7 +145,8 @@ after = counted()
 found = {{k: after[k] - before[k] for k in ("read_bytes", "write_bytes")}}
 print(json.dumps({{**found, "read": plan.disk_read, "written": plan.disk_written, "scratch": plan.disk_scratch}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = interpret(code)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["scratch"] == 0 and found["written"] >= 4 * MIB
     if found["write_bytes"] == 0:
