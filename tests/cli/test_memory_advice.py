@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_processes import interpret
 
 pytestmark = pytest.mark.slow
 
@@ -38,9 +38,7 @@ COMMANDS = {
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, *command.split()], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return interpret(SCRIPT, *command.split(), cwd=folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toy_datasets import chain, toy_dataset
+from warm_processes import interpret
 
 from tiering import pipeline
 from tiering.artifacts.journal import JOURNAL, Journal
@@ -34,9 +33,8 @@ print(json.dumps(sorted(path for path in opened if path.startswith(sys.argv[1] +
 
 
 def opened_by(folder: Path, *argv: object) -> set[str]:
-    process = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(folder), *map(str, argv)], capture_output=True, text=True, check=True
-    )
+    process = interpret(WATCHED, folder, *argv)
+    assert process.returncode == 0, process.stderr
     return set(json.loads(process.stdout.splitlines()[-1]))
 
 

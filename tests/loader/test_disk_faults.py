@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))  # under pytest's
 import calls
 from epochs import nothing_left, rows, same, small_batches, truth
 from tight_memory import tight_loader, wide_graph
+from warm_processes import interpret
 
 import tiering
 from tiering.errors import StorageError
@@ -202,7 +203,7 @@ def test_an_interpreter_that_ends_by_an_error_of_the_disk(layout):
     assert done.returncode == 1, done.stderr
     assert "extraction failed: StorageError: " in last and last.endswith("Input/output error")
     assert "terminate" not in done.stderr
-    after = in_process(layout, "print(read(tight(), 1))")
+    after = interpret(textwrap.dedent(BEGIN) + "print(read(tight(), 1))", SUPPORT, SUPPORT.parent.parent, layout.path)
     assert (after.returncode, after.stdout) == (0, "True\n"), after.stderr
 
 

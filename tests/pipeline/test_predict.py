@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peaks
 import pytest
-from fresh_process import in_fresh_process
+from fresh_process import in_warm_process
+from warm_processes import interpret
 
 from tiering import native, pipeline
 from tiering.artifacts.external_directories import OWNER
@@ -97,7 +96,7 @@ def test_memory_and_what_is_left(large, tmp_path, name, budget):
 
     Formulas count what could be needed for any graph of these sizes: every column has edges, every chunk is whole.
     """
-    taken, bound, over, left = in_fresh_process(memory_of_a_stage, name, large, tmp_path / "out", budget)
+    taken, bound, over, left = in_warm_process(memory_of_a_stage, name, large, tmp_path / "out", budget)
     assert taken <= bound, f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
     assert bound <= max(2.5 * taken, taken + 200 * MIB), f"{taken / MIB:.0f} MiB taken, {bound / MIB:.0f} predicted"
     assert over <= 16 * MIB
@@ -146,7 +145,8 @@ after = counted()
 found = {{k: after[k] - before[k] for k in ("read_bytes", "write_bytes")}}
 print(json.dumps({{**found, "read": plan.disk_read, "written": plan.disk_written, "scratch": plan.disk_scratch}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = interpret(code)
+    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["scratch"] == 0 and found["written"] >= 4 * MIB
     if found["write_bytes"] == 0:

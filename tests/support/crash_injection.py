@@ -109,13 +109,13 @@ def _serve() -> None:
     from tiering.cli.commands import commands
     from tiering.cli.main import main
 
-    _warm(main)
+    load_what_commands_load(main)
     commands()  # making them is four fifths of a short trial
     for line in sys.stdin:
         print(json.dumps(_trial(json.loads(line))), flush=True)
 
 
-def _warm(main: Callable[[list[str]], int]) -> None:
+def load_what_commands_load(main: Callable[[list[str]], int]) -> None:
     """Load what commands load when they run: a child tells which modules; all processes after it have them."""
     read, write = os.pipe()
     if os.fork() == 0:
