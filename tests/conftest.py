@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import signal
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +31,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def pytest_collection_finish() -> None:
-    """What imports made stays: the collections that tests of memory ask for need not look at it again."""
+LOADED_LATER = ("dgl", "matplotlib.pyplot", "torch.distributed", "jsonschema", "tqdm", "rich.table", "rich.progress")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What imports made stays: collections need not look at it again. Many tests load the same in the end."""
+    if len(session.items) > 1000:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in LOADED_LATER:
+                with suppress(ImportError):
+                    importlib.import_module(name)
+            from tiering.cli.commands import commands
+
+            commands()
     gc.collect()
     gc.freeze()
 
