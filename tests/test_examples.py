@@ -71,12 +71,16 @@ def test_same_accuracy_as_in_memory(layouts, capsys, monkeypatch, example, graph
 def test_several_processes(layouts):
     example = EXAMPLES / "ddp_graphsage.py"
     assert len(example.read_text().splitlines()) < 60
-    both = Path(__file__).parent / "support" / "run_with_both.py"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(both)]
-    done = subprocess.run(
-        [*launch, str(example), str(layouts["one"]), "--epochs", "2"], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 6 and lines[:3] == lines[3:]
-    assert 0.5 < last_figure(lines) <= 1
+
+    def lines(features: str) -> list[str]:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        done = subprocess.run(
+            [*launch, str(example), str(layouts["one"]), "--epochs", "2", "--features", features],
+            capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    tiers = lines("tiers")
+    assert len(tiers) == 3 and tiers == lines("memory")
+    assert 0.5 < last_figure(tiers) <= 1

@@ -265,10 +265,10 @@ def test_a_sampler_that_fails(one_loader, layout, options, failing, monkeypatch)
     plain = one_loader.node_sampler.sample
     list(one_loader.epoch(0))
 
-    def sample(seeds: Any, *, epoch: int, batch: int) -> Any:
+    def sample(seeds: Any, *, epoch: int, batch: int, **more: Any) -> Any:
         if batch == failing:
             raise LookupError("no such node")
-        return plain(seeds, epoch=epoch, batch=batch)
+        return plain(seeds, epoch=epoch, batch=batch, **more)
 
     found: list[np.ndarray] = []
     with nothing_left(one_loader), monkeypatch.context() as patch:
