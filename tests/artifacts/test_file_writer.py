@@ -44,7 +44,7 @@ def test_any_order(tmp_path, content, direct, monkeypatch):
             file.digests()
         file.write(0, piece(content, 0))
         checksum = file.digests()
-    np.testing.assert_array_equal(np.fromfile(tmp_path / "file", np.uint8), content)
+    assert np.array_equal(np.fromfile(tmp_path / "file", np.uint8), content)
     assert checksum == file_digests(tmp_path / "file")
 
 
@@ -98,7 +98,7 @@ def test_blocks_of_an_earlier_run_are_there(tmp_path, content):
         file.write(1, piece(content, 1))
         file.write(3, piece(content, 3))
         assert file.digests() == file_digests(folder / "file")
-    np.testing.assert_array_equal(np.fromfile(folder / "file", np.uint8), content)
+    assert np.array_equal(np.fromfile(folder / "file", np.uint8), content)
     with FileWriter(folder / "other", SIZE, again, "data") as file:
         assert file.missing() == [0, 1, 2, 3]
     (folder / "file").unlink()
@@ -128,7 +128,7 @@ def test_in_an_artifact(tmp_path, content):
     assert write(tmp_path / "S", None) == [2, 3]
     scores = Scores.open(tmp_path / "S")
     assert scores.manifest.files["nodes/node/feature"].checksum == checksum_file(tmp_path / "S/nodes/node/feature")
-    np.testing.assert_array_equal(scores.values().view(np.uint8), values.view(np.uint8))
+    assert np.array_equal(scores.values().view(np.uint8), values.view(np.uint8))
     assert [path.name for path in tmp_path.iterdir()] == ["S"]
 
 
