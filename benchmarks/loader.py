@@ -31,9 +31,12 @@ _CHUNK = 1 << 18
 
 
 def table_of(layout: TieredLayout) -> Path:
-    """The rows of the layout's only feature table by rank in one file, written where the first image lies."""
-    (node_type,) = layout.feature_types
-    path = layout.artifact.images[0].parent / "rows-by-rank.bin"
+    """The rows of the layout's only feature table by rank in one file, written where the first image lies, or
+    beside a layout without any.
+    """
+    (node_type,), images, path = layout.feature_types, layout.artifact.images, layout.artifact.path
+    path = (images[0].parent if images else path.parent / f"{path.name}.rows") / "rows-by-rank.bin"
+    path.parent.mkdir(exist_ok=True)
     table = cast(TieredFeatures, layout.features(node_type))
     if not path.exists() or path.stat().st_size != len(table) * table.row_bytes:
         with path.open("wb") as file:

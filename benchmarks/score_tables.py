@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.pages import describe_machine, markdown, put
 from tiering import native, pipeline
-from tiering.datasets.synthetic import generate
+from tiering.datasets.generated.synthetic import generate
 from tiering.evaluation import ORACLE, evaluate
 from tiering.formats.graph import Graph
 from tiering.layout import parse_capacities

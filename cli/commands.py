@@ -9,7 +9,21 @@ import typer
 
 from tiering.version import __version__
 
-from . import check, doctor, evaluate, export, info, layout, reorder, run_config, score, source, trace, transpose
+from . import (
+    check,
+    datasets,
+    doctor,
+    evaluate,
+    export,
+    info,
+    layout,
+    reorder,
+    run_config,
+    score,
+    source,
+    trace,
+    transpose,
+)
 from .options import GRAPHS, INSPECT, TIERS
 
 # typer carries click inside itself in new releases and depends on it in old ones: the root of the usage errors is
@@ -57,6 +71,7 @@ app.command("layout", rich_help_panel=TIERS)(layout.layout_command)
 app.command("export", rich_help_panel=TIERS)(export.export_command)
 app.command("run", rich_help_panel=TIERS)(run_config.run_command)
 app.command("check", rich_help_panel=INSPECT)(check.check_command)
+app.command("datasets", rich_help_panel=INSPECT)(datasets.datasets_command)
 app.command("info", rich_help_panel=INSPECT)(info.info_command)
 app.command("doctor", rich_help_panel=INSPECT)(doctor.doctor_command)
 app.command("trace", rich_help_panel=INSPECT)(trace.trace_command)

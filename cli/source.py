@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tiering.errors import InputError
 from tiering.units import format_bytes, format_count
 
 from . import options as opts
@@ -26,8 +27,17 @@ def import_command(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="Dataset: a directory or file.", show_default=False)],
     out: opts.OutOption,
     format_: Annotated[
-        str, _size("auto, npy, csc, csr, igb, edgelist or parquet.", "--format", metavar="NAME")
+        str,
+        _size(
+            "auto, npy, csc, csr, igb, edgelist, mtx, parquet, ogb, reddit, wikikg, webgraph, pyg, dgl or graphbolt.",
+            "--format",
+            metavar="NAME",
+        ),
     ] = "auto",
+    spec: Annotated[
+        str | None,
+        option("Which published dataset it is: checked first (see tiering datasets).", metavar="NAME|FILE.toml"),
+    ] = None,
     num_nodes: Annotated[str | None, _shape("Number of nodes (per type).", metavar="N|TYPE=N,..")] = None,
     feature_dim: Annotated[
         str | None, _shape("Values per row of a headerless feature file.", metavar="D|TYPE=D,..")
@@ -37,6 +47,9 @@ def import_command(
     ] = None,
     label: Annotated[str | None, _shape("Which of IGB's label files.", metavar="19|2K")] = None,
     num_labelled: Annotated[int | None, _shape("Only the first N nodes have labels.", metavar="N")] = None,
+    mean_features: Annotated[
+        str | None, _shape("Features of a type: the mean of its neighbours'.", metavar="TYPE=RELATION,..")
+    ] = None,
     relations: Annotated[str | None, _shape("Import only these relations.", metavar="SRC:NAME:DST,..")] = None,
     split: Annotated[str | None, _shape("Make splits train, val, test of these shares.", metavar="A,B,C")] = None,
     split_seed: Annotated[int | None, _shape("Seed of --split.", metavar="N")] = None,
@@ -45,6 +58,7 @@ def import_command(
     weight_column: Annotated[str | None, _table("Column of edge weights.", metavar="NAME|INDEX")] = None,
     delimiter: Annotated[str | None, _table("Delimiter of text.", metavar="CHAR")] = None,
     header: Annotated[bool | None, _table("Header line?", "--header/--no-header")] = None,
+    string_ids: Annotated[bool, _table("Ids in text are names.", "--string-ids")] = False,
     compact_ids: Annotated[bool, _table("Make sparse ids dense.", "--compact-ids")] = False,
     self_loops: Annotated[str, _change("Self loops.", metavar="keep|remove|add")] = "keep",
     reverse_edges: Annotated[bool, _change("Add each edge reversed.", "--reverse-edges")] = False,
@@ -75,6 +89,7 @@ def import_command(
 
 
 def generate_command(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Directory to create.", show_default=False)],
     nodes: Annotated[int, _size("Nodes, over all types.", metavar="N")] = 100_000,
     edges: Annotated[int, _size("Edges, over all relations.", metavar="E")] = 1_000_000,
@@ -86,12 +101,23 @@ def generate_command(
     featureless: Annotated[
         list[str] | None, option("A type without features (with --hetero); repeatable.", metavar="TYPE")
     ] = None,
+    like: Annotated[
+        str | None, option("The tree of a published dataset instead (tiering datasets).", metavar="NAME")
+    ] = None,
+    scale: Annotated[float, _size("Share of its size.", metavar="S")] = 0.001,
     force: opts.ForceOption = False,
     json: opts.JsonOption = False,
 ) -> None:
-    """Generate a dataset in IGB's format: power-law communities, labels that a GNN finds and an MLP does not."""
-    from tiering.datasets.synthetic import generate
+    """Generate a dataset: power-law communities, labels that a GNN finds and an MLP does not.
 
+    In IGB's format, or with --like in that of a published dataset, with all its traps.
+    """
+    if like is not None:
+        _replicate(context, like, out, scale, seed, force, json)
+        return
+    from tiering.datasets.generated.synthetic import generate
+
+    _refuse(context, ("scale",), "is for --like")
     made = generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype,
         featureless=featureless or (), force=force,
@@ -100,6 +126,32 @@ def generate_command(
         print_json(made)
         return
     print_line(f"{made['path']}: {format_bytes(made['bytes'])} in IGB's format")
+    _print_counts(made)
+    print_line(f"next: tiering import {out} --out GRAPH")
+
+
+def _replicate(context: typer.Context, like: str, out: Path, scale: float, seed: int, force: bool, json: bool) -> None:
+    from tiering import pipeline
+
+    own = ("nodes", "edges", "dim", "classes", "hetero", "dtype", "featureless")
+    _refuse(context, own, f"follows from --like {like}: give --scale")
+    made = pipeline.replicate_dataset(like, out, scale=scale, seed=seed, force=force)
+    if json:
+        print_json(made)
+        return
+    print_line(f"{made['path']}: {format_bytes(made['bytes'])} like {like}, {scale:g} of its size")
+    _print_counts(made)
+    print_line(f"next: tiering import {out} --spec {like} --out GRAPH")
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
+    """Refuse options that were given and would be ignored."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InputError(f"--{name}: {why}; leave it out")
+
+
+def _print_counts(made: dict[str, Any]) -> None:
     print_table("Nodes", ("type", "nodes"), [(t, format_count(n)) for t, n in made["num_nodes"].items()])
     print_table("Edges", ("relation", "edges"), [(r, format_count(n)) for r, n in made["num_edges"].items()])
-    print_line(f"next: tiering import {out} --out GRAPH")

@@ -97,6 +97,16 @@ def _put_order(writer: ArtifactWriter, graph_digest: str) -> None:
     writer.commit({"graph_digest": graph_digest, "node_types": list(RANK)}, _stage("reorder", graph=graph_digest))
 
 
+def make_names(out: Path) -> None:
+    """Names of the authors, of one byte and of several."""
+    names = ["Ada", "\u00c9mile"]
+    with ArtifactWriter(out, "names") as writer:
+        encoded = [name.encode() for name in names]
+        writer.put("nodes/author/offsets", np.cumsum([0, *map(len, encoded)], dtype=np.int64))
+        writer.put("nodes/author/bytes", np.frombuffer(b"".join(encoded), np.uint8))
+        writer.commit({"node_types": ["author"]}, _stage("import"))
+
+
 def make_order(out: Path, graph: Graph) -> None:
     """Order by the scores."""
     with ArtifactWriter(out, "order") as writer:
@@ -195,6 +205,7 @@ def make_examples(folder: Path) -> None:
     make_features(folder / "features")
     make_scores(folder / "scores", graph)
     make_order(folder / "order", graph)
+    make_names(folder / "names")
     reordered = make_reordered(folder / "graph-reordered", graph)
     make_layout(folder / "layout", reordered)
     make_split_layout(folder / "layout-split", reordered)

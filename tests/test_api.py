@@ -61,8 +61,8 @@ def test_keywords_that_editors_know_are_those_that_are_taken() -> None:
     from dataclasses import fields
     from inspect import Parameter, signature
 
+    from tiering.datasets.generated.synthetic import generate
     from tiering.datasets.options import ImportKeywords, ImportOptions
-    from tiering.datasets.synthetic import generate
     from tiering.evaluation.run import EvaluationKeywords, evaluate
     from tiering.layout.options import LayoutKeywords, LayoutOptions
     from tiering.loader import keywords, options

@@ -117,6 +117,16 @@ def test_the_page_on_dgl_runs(workplace, tiering_cli, capfd):
     assert re.search(r"loss \d\.\d\d; ", capfd.readouterr().out)
 
 
+@pytest.mark.slow
+def test_the_page_on_datasets_runs(workplace, tiering_cli):
+    for _, *arguments in commands(README.parent / "docs" / "datasets.md"):
+        done = tiering_cli(*arguments)
+        if arguments[:2] == ["import", "igbh"] and "--dry-run" not in arguments:
+            done.refused("igbh: no such file or directory")  # no download here
+        else:
+            done.ok()
+
+
 def test_make_targets_exist():
     makefile = (README.parent / "Makefile").read_text()
     targets = {arguments[0] for program, *arguments in commands() if program == "make"}
@@ -127,7 +137,7 @@ def test_make_targets_exist():
 
 PAGES = sorted(
     str(page.relative_to(README.parent))
-    for pattern in ("*.md", "docs/*.md", "docs/internals/*.md", "data_specs/*.md")
+    for pattern in ("*.md", "docs/*.md", "docs/internals/*.md", "docs/api/*.md", "data_specs/*.md")
     for page in README.parent.glob(pattern)
 )
 

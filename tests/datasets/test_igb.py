@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from tiering.datasets import detect, open_dataset
-from tiering.datasets import igb as igb_module
-from tiering.datasets.igb import parse_relation
+from tiering.datasets.readers import igb as igb_module
+from tiering.datasets.readers.igb import parse_relation
+from tiering.datasets.sources import sources
 from tiering.errors import InputError, MissingError
 
 
@@ -109,9 +111,11 @@ def test_splits_are_made_for_the_labelled_type(igb_dir: Path) -> None:
 @pytest.fixture
 def headerless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """IGB "full" in miniature: 10 papers x 1024 and labels without header; 7 labelled, 6 of them truly in 2K."""
-    monkeypatch.setitem(igb_module.COUNTS, "full", {"paper": 10, "author": 4})
-    monkeypatch.setitem(igb_module.FULL_LABELS, "19", (7,))
-    monkeypatch.setitem(igb_module.FULL_LABELS, "2K", (6, 7))
+    prefixes = {"paper/node_label_19.npy": (7,), "paper/node_label_2K.npy": (6, 7)}
+    full = sources()["igbh-full"]
+    files = tuple(replace(file, prefixes=prefixes.get(file.path, ())) for file in full.files)
+    small = replace(full, nodes={"paper": 10, "author": 4}, files=files)
+    monkeypatch.setattr(igb_module, "sources", lambda: {**sources(), "igbh-full": small})
     tree = tmp_path / "full" / "processed"
     for name in ("paper", "author", "paper__cites__paper", "paper__written_by__author"):
         (tree / name).mkdir(parents=True)

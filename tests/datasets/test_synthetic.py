@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiering.datasets import generate, open_dataset, synthetic
-from tiering.datasets.communities import EDGE_BLOCK, Shuffle
+from tiering.datasets import generate, open_dataset
+from tiering.datasets.generated import synthetic
+from tiering.datasets.generated.communities import EDGE_BLOCK, Shuffle
 from tiering.errors import ExistsError, InputError, StorageError
 
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tiering.datasets import detect, edge_list, open_dataset
+import tiering.datasets.text as text_blocks
+from tiering.datasets import detect, open_dataset
 from tiering.datasets.tables import TableSink
 from tiering.errors import InputError, MissingError
 
@@ -53,7 +54,7 @@ def test_text_round_trip(
     folder = tmp_path_factory.mktemp("text")
     path = folder / ("edges.txt.gz" if zipped else "edges.txt")
     path.write_bytes(gzip.compress(text) if zipped else text)
-    monkeypatch.setattr(edge_list, "BLOCK_BYTES", block)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", block)
     assert detect(path) == "edgelist"
     with open_dataset(path, work_dir=folder, num_nodes=13) as data:
         edges = data.edges[0]
@@ -169,7 +170,7 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("", {}, "expected edges, found none"),
         ("# only\n# comments\n", {}, "expected edges, found none"),
         ("src,dst\n", {}, "expected edges, found none"),
-        ("0 1\n# c\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; map names"),
+        ("0 1\n# c\n2 x\n", {}, "line 3: expected a whole number as destination id, found 'x'; .*--string-ids"),
         ("0 1\n1.5 2\n", {}, "line 2: expected a whole number as source id, found '1.5'"),
         ("0,1\n1,\n", {}, "line 2: expected a whole number as destination id, found ''"),
         ("0 1\n1 2 3\n", {}, "line 2: expected 2 fields, found 3: '1 2 3'"),
@@ -184,7 +185,6 @@ def test_sparse_ids(tmp_path: Path) -> None:
         ("0,1\n", {"weight_column": 2}, "weight-column 2: no such column; there are: 0, 1"),
         ("0,1,w\n", {"weight_column": 2}, "line 1: expected a weight, found 'w'"),
         ("0,1,-3\n", {"weight_column": 2}, "weights of 0 or more, found -3.0 at edge 0"),
-        ("%%MatrixMarket matrix\n1 1 1\n", {}, "Matrix Market"),
         ("0\0 1\n", {}, "expected text, found binary data"),
         (
             "0 1\n",
@@ -245,10 +245,13 @@ def test_parquet_weights_and_single_file(tmp_path: Path) -> None:
             "column src: expected a number in each row, found null at edge 1",
         ),
         (
-            {"src": ["a", "b"], "dst": ["b", "a"]},
-            "column src: expected ids as whole numbers, found (large_)?string; map",
+            {"src": ["a", "b"], "dst": [1, 2]},
+            "column dst: expected ids as names, as those of src .*string.*, found int64; convert",
         ),
-        ({"src": [0.0, 1.0], "dst": [1, 1]}, "column src: expected ids as whole numbers, found double"),
+        (
+            {"src": [0.0, 1.0], "dst": [1, 1]},
+            "column src: expected ids as whole numbers, or names in both columns, found double",
+        ),
         ({"src": [0, -1], "dst": [1, 1]}, "edge 1: source id -1 is negative"),
         ({"src": pa.array([2**63], pa.uint64()), "dst": [1]}, r"expected ids below 2\^63, found 9223372036854775808"),
         ({"src": [0]}, "expected two or more columns"),
@@ -277,21 +280,21 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("x")
     with pytest.raises(InputError, match=r"looked for SRC__NAME__DST.*\*\.parquet.*found: notes.md"):
         detect(tmp_path)
-    with pytest.raises(InputError, match=r"looked for parquet .* and text .*; name the --format"):
+    with pytest.raises(InputError, match=r"looked for .* parquet .* and text .*; name the --format"):
         detect(tmp_path / "notes.md")
     np.save(tmp_path / "edge_index.txt.npy", np.zeros(3))
     with pytest.raises(InputError, match="give the directory that holds it"):
         detect(tmp_path / "edge_index.txt.npy")
     with pytest.raises(MissingError, match="expected a parquet file of edges, found nothing"):
         open_dataset(tmp_path, "parquet")
-    with pytest.raises(InputError, match="format: expected auto, npy, csc, csr, igb, edgelist, parquet, found 'ogb'"):
-        open_dataset(tmp_path, "ogb")
+    with pytest.raises(InputError, match=r"format: expected auto, npy, csc, .*parquet, .*found 'nothing'"):
+        open_dataset(tmp_path, "nothing")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"colour": 1}, "option colour: unknown; sources take num_nodes"),
+        ({"colour": 1}, "option colour: unknown; sources take spec, num_nodes"),
         ({"num_nodes": "x"}, "num-nodes: expected a whole number of 0 or more, found 'x'"),
         ({"num_nodes": -1}, "num-nodes: expected a whole number of 0 or more"),
         ({"num_nodes": "a=,"}, "expected TYPE=VALUE"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph
 
-from tiering.datasets.synthetic import generate
+from tiering.datasets.generated.synthetic import generate
 from tiering.evaluation.counting import BUCKETS, JudgedEpochs, OwnJudge
 from tiering.formats.graph import Graph
 from tiering.formats.train_set import resolve_train

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from judged_graphs import import_graph, star_graph, two_types
 
-from tiering.datasets.synthetic import generate
+from tiering.datasets.generated.synthetic import generate
 from tiering.errors import CapabilityError, InputError
 from tiering.evaluation import Evaluation, evaluate
 from tiering.scores import score_graph

@@ -13,7 +13,7 @@ from judged_graphs import import_graph, two_types
 
 import tiering
 from tiering import pipeline
-from tiering.datasets.synthetic import generate
+from tiering.datasets.generated.synthetic import generate
 from tiering.errors import InputError
 from tiering.evaluation import evaluate
 from tiering.evaluation.traffic import SsdReads, SsdUnits, span_reads

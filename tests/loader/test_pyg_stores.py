@@ -148,7 +148,7 @@ def test_both_ids_mean_the_same_batches(kit, build, make):
         ("hetero_graph", "fork", True),
         ("hetero_graph", "fork", False),
         pytest.param("hetero_graph", "spawn", True, marks=pytest.mark.slow),
-        pytest.param("small_graph", "spawn", False, marks=pytest.mark.slow),
+        pytest.param("small_graph", "spawn", False, marks=pytest.mark.long),
     ],
 )
 def test_workers_make_the_same_batches(kit, build, make, context, filter_per_worker, capfd):

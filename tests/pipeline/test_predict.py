@@ -15,7 +15,7 @@ from warm_processes import interpret
 
 from tiering import native, pipeline
 from tiering.artifacts.external_directories import OWNER
-from tiering.datasets.synthetic import generate
+from tiering.datasets.generated.synthetic import generate
 from tiering.errors import BudgetError, InputError
 from tiering.memory import own_memory
 from tiering.reorder.rows import RowSizes

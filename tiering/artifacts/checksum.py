@@ -104,6 +104,14 @@ def file_state(path: Path, sampled: str | None = None) -> str:
     return f"{sampled or sampled_digest(path)} of {when}.{nanoseconds:09}Z"
 
 
+def digest_parts(parts: Iterable[bytes | memoryview]) -> str:
+    """`digest_bytes` of the parts one after the other, which need not be in memory together."""
+    state = xxhash.xxh3_128()
+    for part in parts:
+        state.update(part)
+    return "xxh3-128:" + state.hexdigest()
+
+
 def digest_bytes(data: bytes | memoryview) -> str:
     """Digest of a buffer, such as a manifest."""
     return "xxh3-128:" + xxhash.xxh3_128(data).hexdigest()

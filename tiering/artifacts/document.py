@@ -21,9 +21,9 @@ from tiering.artifacts.storage import storage_errors
 from tiering.errors import FormatError, MissingError
 
 MANIFEST = "manifest.json"
-KINDS = ("graph", "features", "scores", "order", "layout")
+KINDS = ("graph", "features", "scores", "order", "names", "layout")
 MAJOR = 1
-MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "layout": 2}
+MINORS = {"graph": 1, "features": 1, "scores": 2, "order": 1, "names": 0, "layout": 2}
 """Minor version that this package writes, by kind. Each is the first whose manifests are sealed."""
 SUPPORTED_FEATURES = frozenset({"first", "edge_tables"})
 """Names allowed in a manifest's ``requires``; any other is refused."""
@@ -167,6 +167,12 @@ def document_problems(document: Any, kind: str | None = None, data: bytes | None
         for error in islice(_validator(actual).iter_errors(document), _MOST_PROBLEMS)
     ]
     return problems or _entry_problems(document)
+
+
+def schema_problems(document: Any, name: str) -> list[str]:
+    """What is wrong with a document by the schema of that name: where, and what."""
+    errors = islice(_validator(name).iter_errors(document), _MOST_PROBLEMS)
+    return [f"{_place(error)}: {_short(error.message)}" for error in errors]
 
 
 def _place(error: Any) -> str:

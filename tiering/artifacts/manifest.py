@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +176,6 @@ class Manifest:
                 )
             self.verifiers[name] = Verifier(path, place, nbytes, whole, blocks)
         return self.verifiers[name]
-
-    def referred(self) -> dict[str, External]:
-        """The external files, with the digests of their blocks, for another artifact to refer to."""
-        blocks = self._recorded_blocks()
-        return {name: replace(file, blocks=blocks.get(name)) for name, file in self.external.items()}
 
     def checksums(self) -> bytes:
         """Content of the file `CHECKSUMS`: digests of the blocks of every file, then of every external one."""

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tiering.artifacts.regular import entries, is_folder, is_there
-from tiering.datasets import edge_list, igb, lists, npy, parquet
+from tiering.datasets.in_hand import format_of, open_in_hand
 from tiering.datasets.options import FORMAT_OPTIONS, ImportOptions, given_options, option_name
 from tiering.datasets.reader import Reader, Reading
+from tiering.datasets.readers import (
+    dgl_file,
+    edge_list,
+    igb,
+    lists,
+    matrix_market,
+    npy,
+    ogb,
+    parquet,
+    pyg,
+    reddit,
+    webgraph,
+    wikikg,
+)
+from tiering.datasets.readers.graphbolt import dataset as graphbolt
 from tiering.datasets.scratch import Scratch
+from tiering.datasets.sources import (
+    Source,
+    check_samples,
+    check_tree,
+    find_source,
+    locate,
+    own_specification,
+    recognise,
+)
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -23,10 +48,18 @@ READERS: dict[str, Reader] = {
     "csr": lists.CSR_READER,
     "igb": igb.READER,
     "edgelist": edge_list.READER,
+    "mtx": matrix_market.READER,
     "parquet": parquet.READER,
+    "ogb": ogb.READER,
+    "reddit": reddit.READER,
+    "wikikg": wikikg.READER,
+    "webgraph": webgraph.READER,
+    "pyg": pyg.READER,
+    "dgl": dgl_file.READER,
+    "graphbolt": graphbolt.READER,
 }
 """Format -> reader, in the order in which messages name them."""
-BY_SIGN = ("igb", "npy", "parquet", "edgelist")
+BY_SIGN = ("igb", "npy", "ogb", "reddit", "wikikg", "graphbolt", "pyg", "dgl", "parquet", "webgraph", "mtx", "edgelist")
 """The order in which signs are looked for: a tree may hold what looks like other formats, and text looks like any."""
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
@@ -55,7 +88,8 @@ def detect(path: str | os.PathLike[str]) -> str:
         )
     refuse_archive(path)
     hint = "give the directory that holds it" if read_start(path, 6) == b"\x93NUMPY" else "name the --format"
-    raise InputError(f"{path}: no dataset recognised in this file; looked for {' and '.join(looked_for)}; {hint}")
+    wanted = f"{', '.join(looked_for[:-1])} and {looked_for[-1]}"
+    raise InputError(f"{path}: no dataset recognised in this file; looked for {wanted}; {hint}")
 
 
 def _is_directory(path: Path) -> bool:
@@ -70,7 +104,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def open_dataset(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Any,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
     memory: str | int | Budget | None = None,
@@ -81,9 +115,10 @@ def open_dataset(
     Parameters
     ----------
     path
-        File or directory.
+        File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
     format
-        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``.
+        ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
+        ``ogb``, ``reddit``, ``wikikg``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options
@@ -99,32 +134,100 @@ def open_dataset(
     MissingError, InputError
         If something is not there; if an option or a file is wrong.
     """
-    parsed, given = ImportOptions.parse(options), given_options(options)
+    parsed, given, source_spec = ImportOptions.parse(options), given_options(options), None
+    if not isinstance(path, (str, os.PathLike)):
+        chosen = format_of(path)
+        if format not in ("auto", chosen):
+            raise InputError(f"--format: expected auto or {chosen} for a {type(path).__name__}, found {format!r}")
+        if parsed.spec not in (None, "none"):
+            raise InputError("--spec: has no meaning for a graph in hand; leave it out")
+        _refuse_options(given, chosen)
+        reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
+        reading.notes.update(format=chosen, source=f"{type(path).__module__}.{type(path).__qualname__}", options=given)
+        return _opened(reading, lambda: open_in_hand(path, reading), type(path).__name__)
     _is_directory(Path(path))
+    if parsed.spec not in (None, "none"):
+        source_spec, own = find_source(str(parsed.spec)), own_specification(Path(path))
+        source_spec = own if own is not None and own.name == source_spec.name else source_spec
+        path = _checked_root(source_spec, Path(path))
+        parsed = ImportOptions.parse({**source_spec.options, **given})
+        format = source_spec.format if format == "auto" else format  # noqa: A001
+    guess = recognise(Path(path)) if parsed.spec is None else None
+    if guess is not None and format == "auto":
+        path = _root_of(guess, Path(path))
     chosen = detect(path) if format == "auto" else format
     if chosen not in READERS:
         raise InputError(f"--format: expected auto, {', '.join(READERS)}, found {chosen!r}")
     source = Path(path).absolute()
     if ".." in source.parts:  # shorter in messages and records; otherwise symbolic links keep their names
         source = source.resolve()
+    _refuse_options(given, chosen)
+    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)), source_spec)
+    reading.notes.update(format=chosen, source=str(source), options=given)
+
+    def opened() -> Dataset:
+        if source_spec is not None:
+            reading.notes["spec"] = source_spec.name
+            check_samples(source_spec, source, reading.warn)
+        elif guess is not None:
+            _say(guess, source, reading)
+        return READERS[chosen].open(source, reading)
+
+    return _opened(reading, opened, str(source))
+
+
+def _refuse_options(given: dict[str, Any], chosen: str) -> None:
+    """Refuse options that the format would ignore."""
     for name in given:
-        if name in FORMAT_OPTIONS - READERS[chosen].takes:  # it would be ignored
+        if name in FORMAT_OPTIONS - READERS[chosen].takes:
             others = ", ".join(other for other, reader in READERS.items() if name in reader.takes)
             raise InputError(f"{option_name(name)}: has no meaning for format {chosen}; it is for {others}")
-    reading = Reading(chosen, parsed, Scratch(parsed.work_dir, parse_memory(memory)))
-    reading.notes.update(format=chosen, source=str(source), options=given)
+
+
+def _opened(reading: Reading, read: Callable[[], Dataset], source: str) -> Dataset:
+    """What `read` gives, changed as the options want; temporary files go if anything fails."""
     try:
-        dataset = READERS[chosen].open(source, reading)
+        dataset = read()
         transform(dataset, reading)
         for name in ("num_nodes", "feature_dim", "feature_dtype"):
-            for node_type in getattr(parsed, name).by_type:
+            for node_type in getattr(reading.options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
                     raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
-        if parsed.split is not None and "splits" not in reading.notes:
+        if reading.options.split is not None and "splits" not in reading.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
         reading.scratch.close()
         raise
     dataset.on_close(reading.scratch.close)
     return dataset
+
+
+def _checked_root(source: Source, path: Path) -> Path:
+    """Where the files of a published dataset lie; refused if they are not what its specification says."""
+    root = locate(source, path)
+    if root is None:
+        expected = ", ".join(file.path for file in source.files if not file.optional)
+        raise MissingError(
+            f"{path}: expected {source.name}, found none of its places {', '.join(repr(r) for r in source.roots)} with "
+            f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
+        )
+    check_tree(source, root)
+    return path if path.is_file() else root
+
+
+def _root_of(source: Source, path: Path) -> Path:
+    """The path itself where the reader finds the files below it, else where they lie."""
+    sign = READERS[source.format].directory if source.format in READERS else None
+    root = locate(source, path)
+    return path if root is None or path.is_file() or sign is None or sign.recognises(path) else root
+
+
+def _say(source: Source, path: Path, reading: Reading) -> None:
+    """Record which published dataset this is by its files."""
+    known = f"{len(source.defects)} things are known of it" if source.defects else "nothing is known against it"
+    reading.notes["recognised"] = source.name
+    reading.warn(
+        f"{path}: its files and their sizes are those of {source.name}; {known} (`tiering datasets {source.name}`); "
+        f"with --spec {source.name} they are checked first"
+    )

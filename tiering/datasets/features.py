@@ -53,7 +53,7 @@ def _with_header(path: Path, node_type: str, reading: Reading) -> FeatureTable:
     return FeatureTable(path, rows, dim, dtype, file.offset)
 
 
-def feature_dtype(path: Path, dtype: np.dtype[np.generic]) -> str:
+def feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
     """Name of the element type of features in a numpy file, one of `FEATURE_DTYPES`; others are refused."""
     # bfloat16 has no numpy dtype: it comes as uint16, or as 2 raw bytes from the ml_dtypes package.
     if dtype.str in ("<u2", "|V2", "<V2"):

@@ -28,18 +28,26 @@ def read_labels(
     (padding), unless option ``num_labelled`` says otherwise.
     """
     reading.used(path)
+    if file is None:
+        said = reading.options.num_labelled
+        values = _open_headerless(path, (num_nodes, *prefixes, *([] if said is None else [said])))
+    else:
+        values = file.column("iufb", "labels as whole numbers")
+    return make_labels(values, str(path), num_nodes, reading, prefixes)
+
+
+def make_labels(
+    values: npt.NDArray[Any], where: str, num_nodes: int, reading: Reading, prefixes: tuple[int, ...] = ()
+) -> tuple[npt.NDArray[np.int64], int]:
+    """The same from a column of values: one per node, or for the first of the nodes."""
     labelled = reading.options.num_labelled
     if labelled is not None:
         prefixes = (*prefixes, labelled)
     elif prefixes:
         labelled = prefixes[0]
-    if file is None:
-        values = _open_headerless(path, (num_nodes, *prefixes))
-    else:
-        values = file.column("iufb", "labels as whole numbers")
     if values.shape[0] not in (num_nodes, *prefixes):
         raise InputError(
-            f"{path}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
+            f"{where}: expected {num_nodes} labels, one per node, found {values.shape[0]}; correct the file, or, if "
             "only the first nodes have labels, say so with --num-labelled"
         )
     used = values.shape[0] if labelled is None else min(labelled, values.shape[0])
@@ -48,7 +56,7 @@ def read_labels(
     row = first_wrong(values[:used], lambda block: _is_wrong(_without_nan(block)))
     if row is not None:
         raise InputError(
-            f"{path}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
+            f"{where}: expected labels 0, 1, 2... (NaN or -1 for none), found {values[row]} at row {row}; correct it, "
             "or write -1 there"
         )
     labels = reading.scratch.array(num_nodes, np.int64)

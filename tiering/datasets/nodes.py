@@ -63,7 +63,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> Nod
     counts += listed_counts(files.node_type, edges)
     if not counts and rows is not None:
         counts = [(str(labels), rows)]
-    num_nodes = _num_nodes(files.node_type, counts, edges, reading)
+    num_nodes = agreed_count(files.node_type, counts, edges, reading)
     nodes = NodeData(num_nodes, features)
     if labels is not None:
         prefixes = files.label_prefixes.get(num_nodes, ())
@@ -106,7 +106,7 @@ def _features(
     return describe_features(path, files.node_type, reading, known, files.usual_dim)
 
 
-def _num_nodes(node_type: str, counts: list[tuple[str, int]], edges: list[EdgeData], reading: Reading) -> int:
+def agreed_count(node_type: str, counts: list[tuple[str, int]], edges: list[EdgeData], reading: Reading) -> int:
     """The number of nodes that all of `counts` (origin, number) say, or the largest id + 1; there is memory for it."""
     for origin, number in counts[1:]:
         if number != counts[0][1]:

@@ -17,9 +17,9 @@ MAX_NODES = 1 << 48
 """More than any machine holds 8 bytes each of."""
 
 COLUMN_OPTIONS = frozenset({"src_column", "dst_column", "weight_column", "compact_ids"})
-TEXT_OPTIONS = frozenset({"delimiter", "header"})
+TEXT_OPTIONS = frozenset({"delimiter", "header", "string_ids"})
 RAW_OPTIONS = frozenset({"feature_dim", "feature_dtype", "num_labelled"})
-TREE_OPTIONS = frozenset({"label", "relations"})
+TREE_OPTIONS = frozenset({"label", "relations", "mean_features"})
 FORMAT_OPTIONS = COLUMN_OPTIONS | TEXT_OPTIONS | RAW_OPTIONS | TREE_OPTIONS
 """Those that only some formats take; the others mean something for all."""
 
@@ -112,10 +112,12 @@ _PARSERS: dict[str, Parser[Any]] = {
     "feature_dtype": _per_type(_one_of(*FEATURE_DTYPES)),
     "label": lambda value, what: _one_of("19", "2K")(str(value).upper(), what),
     "num_labelled": _count,
+    "mean_features": _per_type(lambda value, what: str(value)),
     "relations": lambda value, what: tuple(value.split(",") if isinstance(value, str) else value),
     "split": split_shares,
     "split_seed": _count,
     "self_loops": _one_of("keep", "remove", "add"),
+    "spec": lambda value, what: str(value),
     **dict.fromkeys(("src_column", "dst_column", "weight_column", "delimiter"), lambda value, what: str(value)),
 }
 """Option -> what turns a loose value into the one wanted; the others are taken as they are."""
@@ -126,6 +128,9 @@ _NOTHING_SAID: PerType[Any] = PerType()
 class ImportOptions:
     """Everything that an import may be told about its dataset. `parse` builds it from loose values."""
 
+    spec: str | None = None
+    """Which published dataset it is, by name or by the TOML file of a specification: files are held against that, and
+    its options count where none is given. ``none``: it is none of them."""
     num_nodes: PerType[int] = _NOTHING_SAID
     """Number of nodes (per type); checked against the files, needed where no file tells."""
     feature_dim: PerType[int] = _NOTHING_SAID
@@ -136,6 +141,9 @@ class ImportOptions:
     """``19`` or ``2K``: which of IGB's label files."""
     num_labelled: int | None = None
     """Only the first so many nodes have labels; the rest is padding or missing (IGB full)."""
+    mean_features: PerType[str] = _NOTHING_SAID
+    """Types without features that get the mean of their neighbours' rows, and along which relation, in this order:
+    ``author=writes,institution=affiliated_with`` in MAG240M."""
     relations: tuple[str, ...] = ()
     """Import only these relations (directory names or ``src:name:dst``); empty is all."""
     split: tuple[float, float, float] | None = None
@@ -152,6 +160,8 @@ class ImportOptions:
     """Delimiter of text; ``None`` finds out."""
     header: bool | None = None
     """Whether text has a header line; ``None`` finds out."""
+    string_ids: bool = False
+    """Ids in text are names, numbered in ascending order."""
     compact_ids: bool = False
     """Make sparse ids dense: 0..n-1 in ascending order of the ids that occur."""
     self_loops: str = "keep"
@@ -178,11 +188,13 @@ class ImportOptions:
 class ImportKeywords(TypedDict, total=False):
     """Fields of `ImportOptions` as users give them, for editors; ``None`` is the default of each."""
 
+    spec: str | None
     num_nodes: int | str | Mapping[str, int] | None
     feature_dim: int | str | Mapping[str, int] | None
     feature_dtype: str | Mapping[str, str] | None
     label: str | None
     num_labelled: int | None
+    mean_features: str | Mapping[str, str] | None
     relations: str | Sequence[str] | None
     split: str | tuple[float, float, float] | None
     split_seed: int | None
@@ -191,6 +203,7 @@ class ImportKeywords(TypedDict, total=False):
     weight_column: str | int | None
     delimiter: str | None
     header: bool | None
+    string_ids: bool
     compact_ids: bool
     self_loops: str | None
     reverse_edges: bool

@@ -9,6 +9,7 @@ from typing import Any
 
 from tiering.datasets.options import ImportOptions
 from tiering.datasets.scratch import Scratch
+from tiering.datasets.sources.source import Source
 from tiering.formats.npy_file import NpyFile, open_npy, refuse_archives
 from tiering.formats.protocols import Dataset, EdgeData, Fingerprint, NodeData, fingerprint
 
@@ -24,6 +25,8 @@ class Reading:
     format: str
     options: ImportOptions
     scratch: Scratch
+    published: Source | None = None
+    """The published dataset that it is said to be."""
     notes: dict[str, Any] = field(default_factory=dict)
     """See `Dataset.notes`: ``inferred``, ``warnings``, ``ignored_files``, ``changes``, ``splits``..."""
     files: dict[str, Fingerprint] = field(default_factory=dict)
@@ -73,7 +76,7 @@ class Sign:
 
 @dataclass(frozen=True)
 class Reader:
-    """One format. A new one is a module beside this with its `Reader`, and a line in `tiering.datasets.detect`."""
+    """One format. A new one is a module in ``readers`` with its `Reader`, and a line in `tiering.datasets.detect`."""
 
     open: Callable[[Path, Reading], Dataset]
     """Describes the dataset at a path; raises `InputError` or `MissingError` where it is not as the format wants.

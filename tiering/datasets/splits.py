@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ from tiering.artifacts.regular import is_there
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
+from tiering.formats.torch_file import TorchTensor, read_torch
 
 Ids = npt.NDArray[np.int64]
 
@@ -20,6 +22,9 @@ SPLIT_FILES = {
     "test": ("test_idx.npy", "test_mask.npy"),
 }
 """Split -> file names it may have, the first found counts."""
+OGB_SPLITS = {"train": "train", "valid": "val", "test": "test"}
+"""OGB's name of a split -> ours."""
+SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
 
 
 def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids]:
@@ -39,25 +44,30 @@ def read_splits(folder: Path, num_nodes: int, reading: Reading) -> dict[str, Ids
 
 def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
     file = reading.open_npy(path, "node ids or a mask")
-    values = file.column("biu", "node ids as whole numbers or a boolean mask")
-    if values.dtype.kind == "b":
-        if values.shape[0] != num_nodes:
-            raise InputError(
-                f"{path}: expected a mask of {num_nodes} values, one per node, found {file.described}; "
-                "correct it, or write node ids instead"
-            )
-        return np.flatnonzero(values).astype(np.int64)
-    if "mask" in path.name:
+    values = file.column("biu", SPLIT_WORDS)
+    if values.dtype.kind != "b" and "mask" in path.name:
         raise InputError(
             f"{path}: expected a boolean mask, found {file.described}; convert with array.astype(bool), or name a "
             f"file of node ids {path.name.replace('mask', 'idx')}"
         )
+    return split_ids(values, str(path), num_nodes)
+
+
+def split_ids(values: npt.NDArray[Any], where: str, num_nodes: int) -> Ids:
+    """Ids of a split from a column of unique ids, or from a mask."""
+    if values.dtype.kind == "b":
+        if values.shape[0] != num_nodes:
+            raise InputError(
+                f"{where}: expected a mask of {num_nodes} values, one per node, found {values.dtype} {values.shape}; "
+                "correct it, or write node ids instead"
+            )
+        return np.flatnonzero(values).astype(np.int64)
     # Unsigned 64-bit values above 2^63 turn negative here and are caught as out of range.
     ids: Ids = np.array(values, dtype=np.int64)
     position = first_wrong(ids, lambda block: (block < 0) | (block >= num_nodes))
     if position is not None:
         raise InputError(
-            f"{path}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}; "
+            f"{where}: expected node ids in 0..{num_nodes - 1}, found {values[position]} at position {position}; "
             "correct the file, or check that it belongs to this graph"
         )
     seen = np.zeros(num_nodes, bool)
@@ -65,8 +75,33 @@ def _read_split(path: Path, num_nodes: int, reading: Reading) -> Ids:
     if np.count_nonzero(seen) != ids.size:
         ordered = np.sort(ids)
         twice = int(ordered[1:][ordered[1:] == ordered[:-1]][0])
-        raise InputError(f"{path}: expected each node id once, found {twice} more than once; remove the repeats")
+        raise InputError(f"{where}: expected each node id once, found {twice} more than once; remove the repeats")
     return ids
+
+
+def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
+    """Splits from a ``split_dict.pt``, under our names; of several for testing, the whole one."""
+    found = read_torch(path, "splits")
+    if not isinstance(found, dict) or not found:
+        raise InputError(f"{path}: expected a dictionary of splits, found {type(found).__name__}; get the file again")
+    names = {**OGB_SPLITS, "val": "val", "test-whole": "test", "test-dev": "test", "test-challenge": "test"}
+    splits: dict[str, npt.NDArray[np.int64]] = {}
+    for theirs in ("train", "valid", "val", "test", "test-whole", "test-dev", "test-challenge"):
+        values = found.get(theirs)
+        if values is None or (names[theirs] in splits and theirs != "test-challenge"):
+            continue
+        array = values.array() if isinstance(values, TorchTensor) else np.asarray(values)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InputError(f"{path}: {theirs}: expected node ids, found {array.dtype} {array.shape}; get it again")
+        ids = split_ids(array, f"{path}: {theirs}", count)
+        if theirs == "test-challenge" and "test" in splits:
+            if "test" in found or "test-whole" in found:
+                continue
+            ids = split_ids(np.concatenate((splits["test"], ids)), f"{path}: test-dev and test-challenge", count)
+        splits[names[theirs]] = ids
+    if splits.get("train", np.empty(0)).size == 0:
+        raise InputError(f"{path}: expected a train set, found {', '.join(map(str, found))}; get the file again")
+    return {name: splits[name] for name in SPLIT_FILES if name in splits}
 
 
 def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:

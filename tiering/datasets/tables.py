@@ -35,7 +35,7 @@ def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -
     wanted = {"src": options.src_column, "dst": options.dst_column, "weight": options.weight_column}
     chosen = {"src": 0, "dst": 1}
     if wanted["src"] is None or wanted["dst"] is None:
-        pair = next((pair for pair in _NAMES if pair[0] in names and pair[1] in names), None)
+        pair = named_ends(names)
         if pair is not None:
             chosen = {end: _named(name, names, where) for end, name in zip(chosen, pair, strict=True)}
     if "weight" in names and wanted["weight"] is None:
@@ -49,6 +49,12 @@ def choose_columns(columns: Sequence[str], options: ImportOptions, where: str) -
             "name them with --src-column, --dst-column and --weight-column"
         )
     return chosen
+
+
+def named_ends(columns: Sequence[str]) -> tuple[str, str] | None:
+    """What the columns of sources and destinations are called, if they have names that such columns have."""
+    names = [name.strip().lower() for name in columns]
+    return next((pair for pair in _NAMES if pair[0] in names and pair[1] in names), None)
 
 
 def _position(wanted: str, columns: Sequence[str], end: str, where: str) -> int:
@@ -103,14 +109,34 @@ class TableSink:
         except StorageError as error:
             raise StorageError(error.errno, f"{where}: after {self.rows()} edges: {error}") from error
 
-    def finish(self, path: Path, reading: Reading) -> Dataset:
-        """Count the nodes, make ids dense if asked to, and describe the result."""
-        arrays = {name: column.finish() for name, column in self._columns.items()}
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns, mapped; nothing can be appended afterwards."""
+        return {name: column.finish() for name, column in self._columns.items()}
+
+    def finish(self, path: Path, reading: Reading, stated: int | None = None) -> Dataset:
+        """Count the nodes, of which the file may have `stated` the number, make ids dense if asked to, and describe the
+        result.
+        """
+        arrays = self.arrays()
         edges = EdgeData(RELATION, arrays.pop("src"), arrays.pop("dst"), where=str(path), data=arrays)
-        nodes = _compacted(edges, reading) if reading.options.compact_ids else _counted(edges, self._largest, reading)
+        if stated is not None:
+            nodes = _stated(edges, stated, reading)
+        elif reading.options.compact_ids:
+            nodes = _compacted(edges, reading)
+        else:
+            nodes = _counted(edges, self._largest, reading)
         reading.notes["node_types"] = [NODE]
         nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
         return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
+
+
+def _stated(edges: EdgeData, count: int, reading: Reading) -> NodeData:
+    """As many nodes as the file says."""
+    asked = reading.options.num_nodes.get(NODE)
+    if asked is not None and asked != count:
+        raise InputError(f"{edges.where}: --num-nodes says {asked}, the file {count}; leave --num-nodes out")
+    require_room(NODE, count, f"{edges.where}: says that there are {count} nodes", [edges], reading)
+    return NodeData(count)
 
 
 def _counted(edges: EdgeData, largest: LargestId, reading: Reading) -> NodeData:

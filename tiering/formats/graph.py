@@ -13,6 +13,7 @@ from tiering.artifacts.problems import Problem
 from tiering.description import Part, Table
 from tiering.errors import MissingError
 from tiering.formats.features import EDGE_FEATURES, Features, FeatureTable, edge_feature_shape
+from tiering.formats.names import Names, NodeNames
 from tiering.formats.order import Order
 from tiering.units import format_bytes, format_count
 
@@ -46,7 +47,7 @@ class Graph(Artifact):
     """A heterogeneous graph, reordered or not; a homogeneous one has one node type and one relation."""
 
     kind = "graph"
-    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"features": Features, "order": Order}
+    part_types: ClassVar[Mapping[str, type[Artifact]]] = {"features": Features, "order": Order, "names": Names}
 
     @property
     def node_types(self) -> list[str]:
@@ -191,6 +192,18 @@ class Graph(Artifact):
         """Node of this graph for each original id; only for reordered graphs."""
         return self._ordered().old_to_new(node_type)
 
+    def names(self, node_type: str | None = None) -> NodeNames | None:
+        """Names of the nodes of a type by this graph's ids, and back; ``None`` if the source had numbers.
+
+        ``graph.names().of([0, 7])`` are names, ``graph.names().find(["Q42"])`` the ids of names.
+        """
+        node_type = self._only(node_type)
+        self._node(node_type)
+        names = cast("Names | None", self.part("names"))
+        if names is None or node_type not in names.node_types:
+            return None
+        return NodeNames(names.table(node_type), self.order, node_type)
+
     def node_keys(self, node_type: str) -> np.ndarray[Any, Any] | None:
         """Original ids as keys of the sampler's random numbers; ``None`` where ids are the original ones."""
         return None if self.order is None else self.order.new_to_old(node_type)
@@ -220,6 +233,7 @@ class Graph(Artifact):
         nodes = self.manifest.body["node_types"]
         problems, seen = [] if "features" not in self._nested else self._table_problems(), set()
         problems += [] if "order" not in self._nested else self._order_problems()
+        problems += [] if "names" not in self._nested else self._name_problems()
         for name in nodes:
             if not valid_name(name):
                 problems.append(Problem(f"manifest.json: body.node_types.{name}", "is no name of a type", "value"))
@@ -267,6 +281,17 @@ class Graph(Artifact):
             if entry is not None and entry.shape != (count,):
                 message = f"expected shape {(count,)}, found {entry.shape}"
                 problems.append(Problem(f"order/nodes/{name}/new_to_old", message, "size"))
+        return problems
+
+    def _name_problems(self) -> list[Problem]:
+        """Names of other nodes than these."""
+        names, problems = self._nested["names"].manifest, []
+        for name in names.body["node_types"]:
+            entry, nodes = names.files.get(f"nodes/{name}/offsets"), self.manifest.body["node_types"]
+            expected = (nodes[name]["num_nodes"] + 1,) if name in nodes else None
+            if entry is not None and entry.shape != expected:
+                message = f"expected shape {expected}, one more than nodes, found {entry.shape}"
+                problems.append(Problem(f"names/nodes/{name}/offsets", message, "size"))
         return problems
 
     def _shape_problems(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from tiering.artifacts.checksum import sampled_digest
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import MissingError
 from tiering.formats.features import FeatureTable
+from tiering.formats.names import NameTable
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,61 @@ def fingerprint(path: str | os.PathLike[str]) -> Fingerprint:
     return Fingerprint(path.stat().st_size, sampled_digest(path))
 
 
+@dataclass(frozen=True)
+class FeatureStream:
+    """Feature rows that lie in no file which can be referred to: the user's is compressed, or they are computed.
+
+    An import writes them into the graph artifact, each once, front to back.
+    """
+
+    rows: int
+    dim: int
+    dtype: str
+    """One of `tiering.formats.features.FEATURE_DTYPES`; ``bfloat16`` comes as ``uint16``."""
+    pieces: Callable[[int, GraphSoFar], Iterator[tuple[int, npt.NDArray[Any]]]]
+    """From a row on, which a run that goes on has not written yet: the first row of each piece, and the piece.
+
+    Pieces follow each other up to the last row; the first may begin before the row asked for. The graph is there as
+    far as it is written: its adjacency, and the features of the types in `needs`.
+    """
+    how: str = "streamed"
+    """In words, for dry runs."""
+    memory: int = 0
+    """Bytes that the pieces take at the peak."""
+    read: int = 0
+    """Bytes that are read for all pieces."""
+    needs: tuple[str, ...] = ()
+    """Node types whose features must be there before."""
+
+    def table(self, folder: Path, node_type: str) -> FeatureTable:
+        """Where the rows lie in the features artifact at `folder`, once they are written."""
+        return FeatureTable(folder / "tables" / node_type, self.rows, self.dim, self.dtype)
+
+
+class GraphSoFar(Protocol):
+    """What is written of a graph when features are streamed into it."""
+
+    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        """``indptr`` and ``indices`` of a relation, by destination."""
+
+    def rows(self, node_type: str) -> npt.NDArray[Any]:
+        """The feature table of a type, mapped; ``bfloat16`` as ``uint16``."""
+
+
 @dataclass
 class NodeData:
     """The nodes of one type: ids 0..num_nodes-1."""
 
     num_nodes: int
-    features: FeatureTable | None = None
+    features: FeatureTable | FeatureStream | None = None
     labels: npt.NDArray[np.int64] | None = None
     """Shape (num_nodes,), -1 = no label."""
     num_classes: int | None = None
     """Largest label + 1, or ``None`` without labels."""
     splits: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     """``train``, ``val``, ``test`` (those that exist) -> unique node ids in the order of the file."""
+    names: NameTable | None = None
+    """What the nodes are called, where the source has names in the place of ids."""
     extra: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     """Further arrays of shape (num_nodes,); ``original_id`` when sparse ids were made dense."""
 
@@ -89,7 +133,7 @@ class Dataset:
 
     name: str
     format: str
-    """``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``."""
+    """One of `tiering.datasets.detect.READERS`, such as ``npy``."""
     nodes: dict[str, NodeData]
     edges: list[EdgeData]
     notes: dict[str, Any] = field(default_factory=dict)

@@ -12,10 +12,11 @@ from tiering.errors import FormatError
 from tiering.formats.features import Features
 from tiering.formats.graph import Graph
 from tiering.formats.layout import Layout
+from tiering.formats.names import Names
 from tiering.formats.order import Order
 from tiering.formats.scores import Scores
 
-TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores, Order, Layout)}
+TYPES: dict[str, type[Artifact]] = {t.kind: t for t in (Graph, Features, Scores, Order, Names, Layout)}
 
 
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:

@@ -13,7 +13,7 @@ from tiering.artifacts.manifest import FileEntry, Relation, id_bytes, relation_k
 from tiering.artifacts.reader import uncached_bytes
 from tiering.formats.features import EDGE_FEATURES, FeatureTable, edge_feature_shape
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.protocols import Dataset, EdgeData, NodeData
+from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class GraphShape:
         return list(self.nodes[node_type].splits)
 
     def split(self, name: str, node_type: str) -> npt.NDArray[np.int64]:
-        """As many ids as the split has."""
-        return np.arange(self.nodes[node_type].splits[name])
+        """As many entries as the split has; they take no memory."""
+        return np.broadcast_to(np.int64(0), self.nodes[node_type].splits[name])
 
     def num_classes(self, node_type: str) -> int | None:
         """Whether there are labels: 1 or ``None``."""
@@ -142,10 +142,10 @@ class GraphShape:
         return replace(self, nodes=nodes, path=path)
 
     @classmethod
-    def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False) -> GraphShape:
-        """Sizes of the graph that an import of `dataset` makes."""
-        nodes = {name: _node_shape(data) for name, data in sorted(dataset.nodes.items())}
-        return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges))
+    def of_dataset(cls, dataset: Dataset, *, edge_ids: bool = False, path: Path = Path()) -> GraphShape:
+        """Sizes of the graph that an import of `dataset` makes at `path`."""
+        nodes = {name: _node_shape(name, data, path) for name, data in sorted(dataset.nodes.items())}
+        return cls(nodes, tuple(_edge_shape(edges, edge_ids) for edges in dataset.edges), path)
 
     @classmethod
     def of(cls, graph: SizedGraph, *, tables: bool = True) -> GraphShape:
@@ -184,11 +184,13 @@ def _inside(graph: Graph, folder: str) -> dict[str, FileEntry]:
     return {name.removeprefix(folder): entry for name, entry in files if name.startswith(folder)}
 
 
-def _node_shape(data: NodeData) -> NodeShape:
+def _node_shape(name: str, data: NodeData, path: Path) -> NodeShape:
     arrays = {} if data.labels is None else {"label": 8 * data.num_nodes}
     arrays |= {f"split-{name}": 8 * int(ids.shape[0]) for name, ids in data.splits.items()}
     arrays |= {name: values.nbytes for name, values in data.extra.items()}
-    return NodeShape(data.num_nodes, arrays, data.features)
+    features = data.features
+    table = features.table(path / "features", name) if isinstance(features, FeatureStream) else features
+    return NodeShape(data.num_nodes, arrays, table)
 
 
 def _edge_shape(edges: EdgeData, edge_ids: bool) -> EdgeShape:

@@ -11,13 +11,15 @@ import numpy as np
 
 from tiering.artifacts.regular import is_there
 from tiering.errors import InputError, MissingError
-from tiering.formats.shape import SizedGraph
+from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.units import parse_size
 
 IdArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Train: TypeAlias = "str | os.PathLike[str] | np.ndarray[Any, Any] | list[int] | Mapping[str, Any] | None"
 """What a caller may give: see `resolve_train`."""
 
+_STEP = 1 << 18
+"""Ids that are compared at a time."""
 HOW_TO = (
     "give one with --train: a split of the graph, a .npy file of node ids, or a share of the nodes such as 1% "
     "(TYPE=SPLIT, TYPE=FILE or TYPE=SHARE where several node types could be meant)"
@@ -34,11 +36,17 @@ def resolve_train(graph: SizedGraph, train: Train = None, seed: int = 0) -> dict
     ``sorted(numpy.random.default_rng(seed).choice(N, size, replace=False))`` with ``size = max(1, int(N * share))``.
     """
     given = _by_type(graph, train, seed)
+    if isinstance(graph, GraphShape) and (train is None or (isinstance(train, str) and train in _split_names(graph))):
+        return {node_type: ids for node_type, (ids, _) in given.items() if ids.size}
     checked = {node_type: _checked(graph, node_type, ids, where) for node_type, (ids, where) in given.items()}
     nodes = {node_type: ids for node_type, ids in checked.items() if ids.size}
     if not nodes:
         raise InputError(f"{graph.path}: the training set is empty; {HOW_TO}")
     return nodes
+
+
+def _split_names(graph: SizedGraph) -> set[str]:
+    return {name for node_type in graph.node_types for name in graph.splits(node_type)}
 
 
 def _by_type(graph: SizedGraph, train: Train, seed: int) -> dict[str, tuple[np.ndarray[Any, Any], str]]:
@@ -110,6 +118,16 @@ def _load(path: Path) -> np.ndarray[Any, Any]:
     return ids
 
 
+def _once_each(ids: IdArray, count: int) -> bool:
+    """Whether none of the ids below `count` comes twice; ascending ones take no memory."""
+    starts = range(0, ids.size, _STEP)
+    if all(np.all(np.diff(ids[start : start + _STEP + 1]) > 0) for start in starts):
+        return True
+    seen = np.zeros(count, bool)
+    seen[ids] = True
+    return int(np.count_nonzero(seen)) == ids.size
+
+
 def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where: str) -> IdArray:
     count = graph.num_nodes(node_type)
     where = f"{graph.path}: {where}"
@@ -118,14 +136,14 @@ def _checked(graph: SizedGraph, node_type: str, ids: np.ndarray[Any, Any], where
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise InputError(f"{where}: expected whole numbers of shape (n,), found {ids.dtype} of shape {ids.shape}")
     ids = ids.astype(np.int64, copy=False)
-    outside = np.flatnonzero((ids < 0) | (ids >= count))
-    if outside.size:
+    if ids.min() < 0 or ids.max() >= count:
+        outside = np.flatnonzero((ids < 0) | (ids >= count))
         raise InputError(
             f"{where}: expected ids 0..{count - 1}, found {ids[outside[0]]} at position {outside[0]} "
             f"({outside.size} out of range); repair the list"
         )
-    unique, times = np.unique(ids, return_counts=True)
-    if unique.size != ids.size:
+    if not _once_each(ids, count):
+        unique, times = np.unique(ids, return_counts=True)
         twice = unique[times > 1]
         raise InputError(f"{where}: expected each id once, found {twice.size} repeated, such as {twice[0]}")
     return np.ascontiguousarray(ids)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,18 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import file_digests, file_state
-from tiering.artifacts.manifest import External, relation_key, valid_name
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.manifest import External, Relation, relation_key, valid_name
+from tiering.artifacts.storage import open_raw, storage_errors
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
 from tiering.formats.column_ids import as_lists
 from tiering.formats.feature_rows import take
 from tiering.formats.features import FeatureTable
 from tiering.formats.graph import Graph, relation_folder
-from tiering.formats.protocols import Dataset, EdgeData, NodeData, fingerprint
+from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData, fingerprint
 from tiering.graph.bucket_sort import write_by_buckets
 from tiering.graph.copy_lists import write_copied
-from tiering.graph.plan import SIZES, RelationPlan, SortSizes, plan_import
+from tiering.graph.plan import SIZES, ImportPlan, RelationPlan, SortSizes, plan_import
 from tiering.memory import Budget, parse_memory
 from tiering.progress import progress
 from tiering.units import parse_threads
@@ -52,7 +53,8 @@ def build_graph(
     """Write `dataset` as a graph artifact, and open it.
 
     Duplicate edges, self loops and isolated nodes stay as the dataset has them. Inside a column the edges keep the
-    order of the input. Features are referred to, not copied. The result is the same bytes for any number of threads,
+    order of the input. Features are referred to, not copied, unless
+    they come as a stream. The result is the same bytes for any number of threads,
     memory and sizes.
 
     Parameters
@@ -104,7 +106,8 @@ def build_graph(
                     relations.append(write_relation(writer, relation, workers, convert))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
-        _write_features(writer, dataset, workers if checksum_features else 0)
+        _write_features(writer, dataset, plan, workers if checksum_features else 0)
+        _write_names(writer, dataset)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
         writer.commit(body, provenance)
     return Graph.open(writer.out)
@@ -154,6 +157,8 @@ def _check_nodes(dataset: Dataset, node_type: str, data: NodeData) -> None:
     rows = {name: int(values.shape[0]) for name, values in arrays.items()}
     if data.features is not None:
         rows = {"features": data.features.rows, **rows}
+    if data.names is not None:
+        rows["names"] = len(data.names)
     for name, has in rows.items():
         if has != count:
             raise InputError(
@@ -244,20 +249,81 @@ def _write_nodes(writer: ArtifactWriter, node_type: str, data: NodeData) -> dict
     return {"num_nodes": data.num_nodes, "num_classes": classes, "splits": list(data.splits)}
 
 
-def _write_features(writer: ArtifactWriter, dataset: Dataset, checksum_threads: int) -> None:
+@dataclass(frozen=True)
+class _Written:
+    """A graph whose adjacency is written, and whose features are being."""
+
+    writer: ArtifactWriter
+    plan: ImportPlan
+    tables: dict[str, FeatureTable] = field(default_factory=dict)
+    """By node type, of those that are there."""
+
+    def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        sizes = next(planned.csc for planned in self.plan.relations if planned.edges.relation == relation)
+        folder, ids = self.writer.path / relation_folder(relation), f"int{8 * sizes.id_bytes}"
+        indptr = open_raw(folder / "indptr", np.dtype(np.int64), (sizes.num_dst + 1,))
+        return indptr, open_raw(folder / "indices", np.dtype(ids), (sizes.num_edges,))
+
+    def rows(self, node_type: str) -> npt.NDArray[Any]:
+        return self.tables[node_type].open()
+
+
+def _write_features(writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, checksum_threads: int) -> None:
     """Refer to the feature files from a nested artifact, each with a digest that notices when it changes.
 
-    With `checksum_threads` above 0 the files are read whole.
+    With `checksum_threads` above 0 the files are read whole. Rows that come as a stream are written into the artifact.
     """
-    tables = {t: data.features for t, data in sorted(dataset.nodes.items()) if data.features is not None}
-    if not tables:
+    given = {t: data.features for t, data in sorted(dataset.nodes.items()) if data.features is not None}
+    if not given:
         return
     part = writer.part("features", "features")
-    entries = {}
+    entries: dict[str, Any] = {}
+    graph = _Written(writer, plan)
+    while given:
+        node_type = next(t for t, f in given.items() if not (isinstance(f, FeatureStream) and {*f.needs} & {*given}))
+        features = given.pop(node_type)
+        if isinstance(features, FeatureStream):
+            where = {"offset": 0, "file": f"tables/{node_type}"}
+            table = _write_stream(part, node_type, features, graph)
+        else:
+            where = {"offset": features.offset, "external": f"features-{node_type}"}
+            table = features
+            part.external[f"features-{node_type}"] = _external(dataset, table, checksum_threads)
+        graph.tables[node_type] = table
+        entries[node_type] = table.entry(row_order="original", **where)
+    part.external = dict(sorted(part.external.items()))
+    part.commit({"tables": dict(sorted(entries.items()))}, {"stage": "import"})
+
+
+def _write_stream(part: ArtifactWriter, node_type: str, stream: FeatureStream, graph: _Written) -> FeatureTable:
+    """Write rows that come as a stream; a run that was stopped goes on from the last finished 64 MiB."""
+    name, table = f"tables/{node_type}", stream.table(part.path, node_type)
+    if part.has(name):
+        return table
+    with (
+        part.file(name, stream.dtype, (stream.rows, stream.dim)) as file,
+        progress(table.bytes, f"features of {node_type}", "B", scale=True) as bar,
+    ):
+        done = file.done
+        bar.update(done)
+        for first, rows in stream.pieces(done // table.row_bytes, graph) if done < table.bytes else ():
+            begin = first * table.row_bytes
+            file.append(rows, begin)
+            bar.update(max(0, begin + rows.nbytes - done))
+            done = max(done, begin + rows.nbytes)
+    return table
+
+
+def _write_names(writer: ArtifactWriter, dataset: Dataset) -> None:
+    """Names of nodes as a nested artifact."""
+    tables = {name: data.names for name, data in sorted(dataset.nodes.items()) if data.names is not None}
+    if not tables:
+        return
+    part = writer.part("names", "names")
     for node_type, table in tables.items():
-        part.external[f"features-{node_type}"] = _external(dataset, table, checksum_threads)
-        entries[node_type] = table.entry(offset=table.offset, row_order="original", external=f"features-{node_type}")
-    part.commit({"tables": entries}, {"stage": "import"})
+        part.put(f"nodes/{node_type}/offsets", table.offsets)
+        part.put(f"nodes/{node_type}/bytes", table.data)
+    part.commit({"node_types": list(tables)}, {"stage": "import"})
 
 
 def _external(dataset: Dataset, table: FeatureTable, checksum_threads: int) -> External:

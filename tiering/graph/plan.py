@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tiering.artifacts.reader import buffer_bytes, bytes_on_disk, uncached_bytes
 from tiering.errors import InternalError
 from tiering.formats.column_ids import ColumnIds, as_lists
 from tiering.formats.graph import relation_folder
-from tiering.formats.protocols import Dataset, EdgeData
+from tiering.formats.protocols import Dataset, EdgeData, FeatureStream
 from tiering.formats.shape import GraphShape, value_bytes
 from tiering.memory import Budget
 from tiering.plan import StagePlan, Step, held_memory
@@ -295,12 +295,18 @@ class ImportPlan:
     def stage(self, out: Path) -> StagePlan:
         """The steps, for an artifact at `out`."""
         steps = [step for relation in self.relations for step in relation.steps()]
-        left = {out: self.shape.graph_bytes()}
-        return StagePlan("import", out, (*steps, self._nodes()), left, held_memory(self.budget))
+        features = list(self._features())
+        left = {out: self.shape.graph_bytes() + sum(step.disk_written for step in features) + self._name_bytes()}
+        return StagePlan("import", out, (*steps, self._nodes(), *features), left, held_memory(self.budget))
+
+    def _name_bytes(self) -> int:
+        """Of the names of nodes."""
+        tables = [data.names for data in self.dataset.nodes.values() if data.names is not None]
+        return sum(table.offsets.nbytes + table.data.nbytes for table in tables)
 
     def _nodes(self) -> Step:
-        """Labels, splits and other arrays of the nodes; the manifests."""
-        written = sum(map(self.shape.node_bytes, self.shape.node_types))
+        """Labels, splits, names and other arrays of the nodes; the manifests."""
+        written = sum(map(self.shape.node_bytes, self.shape.node_types)) + self._name_bytes()
         arrays = [
             values
             for data in self.dataset.nodes.values()
@@ -311,17 +317,47 @@ class ImportPlan:
         copied = max((8 * v.size for v in arrays if v.dtype.itemsize != 8 or not v.flags.c_contiguous), default=0)
         return Step("nodes", "in memory", copied, read, written, 0, self.shape.num_nodes(), "node")
 
+    def _features(self) -> Iterator[Step]:
+        """Feature rows that lie in no file to refer to."""
+        for node_type, data in self.dataset.nodes.items():
+            stream, table = data.features, self.shape.feature_table(node_type)
+            if isinstance(stream, FeatureStream) and table is not None:
+                memory = stream.memory + appending_memory(table.bytes)
+                yield Step(
+                    f"features of {node_type}", stream.how, memory, stream.read, table.bytes, 0, table.rows, "row"
+                )
 
-def plan_import(dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES) -> ImportPlan:
-    """Plan an import; raises `BudgetError` if a relation needs more memory than there is."""
-    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids)
+
+def plan_import(
+    dataset: Dataset, budget: Budget, *, edge_ids: bool = False, sizes: SortSizes = SIZES, out: Path | None = None
+) -> ImportPlan:
+    """Plan an import, to `out`; raises `BudgetError` if a relation needs more memory than there is."""
+    shape = GraphShape.of_dataset(dataset, edge_ids=edge_ids, path=out or Path())
+    relations = _relations(dataset, shape)
+    budget = budget.expecting(max((minimum_memory(csc, sizes) for _, csc in relations), default=0))
+    plans = tuple(plan_relation(csc, edges, budget, sizes) for edges, csc in relations)
+    for name, node in dataset.nodes.items():
+        if isinstance(node.features, FeatureStream):
+            needed = node.features.memory + appending_memory(shape.tables[name].bytes)
+            budget.require(needed, f"features of {name}: rows on their way, and a file being written,")
+    pairs = zip(shape.edges, plans, strict=True)
+    made = tuple(replace(sized, uncached=float(plan.buckets is not None)) for sized, plan in pairs)
+    return ImportPlan(dataset, replace(shape, edges=made), plans, budget)
+
+
+def least_memory(dataset: Dataset, *, sizes: SortSizes = SIZES) -> int:
+    """Bytes of memory below which the dataset cannot be imported: room for the offsets of a relation's lists, and for
+    its conversion.
+    """
+    relations = _relations(dataset, GraphShape.of_dataset(dataset))
+    return max((max(minimum_memory(csc, sizes), 8 * (csc.num_dst + 1)) for _, csc in relations), default=0)
+
+
+def _relations(dataset: Dataset, shape: GraphShape) -> list[tuple[EdgeData, CscSizes]]:
+    """The edges of each relation, and what decides the memory of their conversion."""
     relations = []
     for edges, sized in zip(dataset.edges, shape.edges, strict=True):
         source, _, destination = edges.relation
         csc = CscSizes.of(edges, shape.num_nodes(source), shape.num_nodes(destination), sized.values)
         relations.append((edges, csc))
-    budget = budget.expecting(max((minimum_memory(csc, sizes) for _, csc in relations), default=0))
-    plans = tuple(plan_relation(csc, edges, budget, sizes) for edges, csc in relations)
-    pairs = zip(shape.edges, plans, strict=True)
-    made = tuple(replace(sized, uncached=float(plan.buckets is not None)) for sized, plan in pairs)
-    return ImportPlan(dataset, GraphShape(shape.nodes, made), plans, budget)
+    return relations

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.errors import InputError, MissingError
-from tiering.formats.graph import Graph
 from tiering.loader.background import Stage
 from tiering.loader.gather import HostRows
 from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.output_pool import OutputPool
 from tiering.loader.sampled_ahead import AnySampled, SampledAhead
-from tiering.loader.targets import Plan, Targets
+from tiering.loader.targets import Plan
 from tiering.loader.tensors import joined
 from tiering.sampling import FrontierRule, LinkPlan, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
 
-    from tiering.loader.gpu.device import Device
+    from tiering.loader.adapters import Adapter
 
 
 EdgeRows: TypeAlias = Mapping[Relation, Gatherable]
@@ -90,7 +90,8 @@ class Batch:
     num_nodes: list[dict[str, int]]
     """``num_nodes[h][type]``: nodes known after h hops; hops + 1 entries."""
     hops: list[dict[Relation, torch.Tensor]] = field(repr=False)
-    """``hops[h][relation]``: int64, shape (2, edges) drawn at hop h: row 0 sources, row 1 destinations, local ids."""
+    """``hops[h][relation]``: int64, shape (2, edges) drawn at hop h: row 0 sources, row 1 destinations, local ids. The
+    rows are contiguous; the two together may not be."""
     features: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
     """Per node type that has features: row i belongs to ``nodes[type][i]``."""
     y: torch.Tensor | None = field(default=None, repr=False)
@@ -170,35 +171,6 @@ class Batch:
         return blocks
 
 
-class Adapter(Protocol):
-    """Turns batches into those of another library, in the background, where the batch lies and on its stream."""
-
-    def adapt(self, batch: Batch) -> Any:
-        """The other library's batch."""
-
-    def tensors(self, adapted: Any) -> list[torch.Tensor]:
-        """Every tensor of it."""
-
-
-class AdapterFor(Protocol):
-    """Makes the adapter of a loader."""
-
-    @property
-    def edge_positions(self) -> bool:
-        """Whether it needs to know where edges stand."""
-
-    @property
-    def edge_features(self) -> bool:
-        """Whether it takes edges' features from the tiers."""
-
-    def __call__(
-        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
-    ) -> Adapter:
-        """For batches of this sampler, made for these targets, on a GPU or (``None``) the host; `edge_rows` are empty
-        unless it takes them.
-        """
-
-
 def _joined(hops: Sequence[Mapping[Relation, torch.Tensor]], axis: int = -1) -> dict[Relation, torch.Tensor]:
     """Tensors of some hops by relation, one after the other along their last axis, or another."""
     return {relation: joined([hop[relation] for hop in hops], axis) for relation in hops[0]} if hops else {}
@@ -221,17 +193,24 @@ def sampled_batch(
 ) -> Batch:
     """The sampler's arrays as tensors, without features: local ids become int64, as torch's index operations want.
 
-    `put` takes each tensor to where the batch is to be.
+    `put` takes each tensor to where the batch is to be. The edges of all hops lie one after the other, so that what
+    wants them together copies nothing.
     """
     import torch
 
     def tensor(array: npt.NDArray[Any]) -> torch.Tensor:
         return put(torch.from_numpy(array))
 
-    def edges(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32]) -> torch.Tensor:
-        both = np.empty((2, src.size), np.int64)
-        both[0], both[1] = src, dst
-        return tensor(both)
+    hops: list[dict[Relation, torch.Tensor]] = [{} for _ in sampled.hops]
+    for relation in sampled.hops[0] if sampled.hops else ():
+        drawn = [hop[relation] for hop in sampled.hops]
+        ends = [0, *accumulate(len(edges) for edges in drawn)]
+        both = np.empty((2, ends[-1]), np.int64)
+        for edges, (first, last) in zip(drawn, pairwise(ends), strict=True):
+            both[0, first:last], both[1, first:last] = edges.src, edges.dst
+        together = tensor(both)
+        for hop, (first, last) in zip(hops, pairwise(ends), strict=True):
+            hop[relation] = together[:, first:last]
 
     return Batch(
         epoch=sampled.epoch,
@@ -239,7 +218,7 @@ def sampled_batch(
         seed_type=seed_type,
         nodes={node_type: tensor(ids) for node_type, ids in sampled.nodes.items()},
         num_nodes=sampled.num_nodes,
-        hops=[{r: edges(e.src, e.dst) for r, e in hop.items()} for hop in sampled.hops],
+        hops=hops,
         frontier=frontier,
         weights=[{r: tensor(e.weights) for r, e in hop.items() if e.weights is not None} for hop in sampled.hops],
         positions=[{r: tensor(e.positions) for r, e in hop.items() if e.positions is not None} for hop in sampled.hops],

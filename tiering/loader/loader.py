@@ -18,8 +18,9 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
 from tiering.errors import CapabilityError, FormatError, InputError
 from tiering.formats.layout import Layout
+from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.background import run_stages
-from tiering.loader.batches import AdapterFor, EdgeRows, HostBatches
+from tiering.loader.batches import EdgeRows, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
@@ -70,14 +71,14 @@ class Loader(Described):
 
     ``for batch in loader`` runs the next epoch (0, 1, ...); ``loader.epoch(e)`` runs epoch e. A batch is a pure
     function of the layout, the arguments and ``(seed, epoch, index)``: neither the number of workers nor where
-    features come from changes it. Made by `TieredLayout.loader`, which describes the options. With `adapter_for`,
+    features come from changes it. Made by `TieredLayout.loader`, which describes the options. With `adapted`,
     what comes is what its adapter makes of each batch in the background.
     """
 
-    def __init__(self, layout: OpenLayout, options: LoaderOptions, adapter_for: AdapterFor | None = None) -> None:
+    def __init__(self, layout: OpenLayout, options: LoaderOptions, adapted: AdaptedBatches | None = None) -> None:
         require_torch()
         import_module("torch")  # now, not in the first batch; its memory counts where a budget is measured
-        self.layout, self.options, self._adapter_for = layout, options, adapter_for
+        self.layout, self.options, self._adapted = layout, options, adapted
         graph, verify = layout.artifact.graph, options.reading.verify
         if verify:
             graph.verify_reads()
@@ -90,8 +91,10 @@ class Loader(Described):
         """This process among those that train together."""
         self.sampling, self.node_sampler = options.sampling, make_sampler(graph, options.sampling)
         """How batches are sampled, and what samples them. (Lightning takes who has a `sampler` for torch's loader.)"""
-        adapted, pipeline = adapter_for is not None and adapter_for.edge_positions, options.pipeline
-        self._edge_positions = bool(pipeline.edge_positions or pipeline.edge_features or adapted)
+        pipeline = options.pipeline
+        self._edge_positions = bool(
+            pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
+        )
         self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.edge_features = self._find_edge_features()
@@ -119,7 +122,7 @@ class Loader(Described):
                 "a loader whose batches arrive on a GPU cannot be pickled, because that GPU's memory belongs to one "
                 "process; pickle the layout, and make the loader in the other process"
             )
-        return _make_again, (self.layout, self.options, self._adapter_for, self._next_epoch)
+        return _make_again, (self.layout, self.options, self._adapted, self._next_epoch)
 
     @property
     def node_type(self) -> str:
@@ -229,7 +232,7 @@ class Loader(Described):
 
     def _find_edge_features(self) -> EdgeRows:
         """The tables of edges' features, if batches or the adapter take them."""
-        artifact, make, asked = self.layout.artifact, self._adapter_for, self.options.pipeline.edge_features
+        artifact, make, asked = self.layout.artifact, self._adapted, self.options.pipeline.edge_features
         relations = artifact.edge_feature_relations
         if asked and not relations:
             raise InputError(
@@ -306,13 +309,11 @@ class Loader(Described):
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""
-        where, pipeline, make = self.options.device, self.options.pipeline, self._adapter_for
+        where, pipeline, make = self.options.device, self.options.pipeline, self._adapted
         device = None if where.index is None else gpu_device.open_device(where.index)
         rows, own = self.edge_features, self.edge_features if pipeline.edge_features else {}
-        if make is None:
-            adapter = None
-        else:
-            adapter = make(self.layout.artifact.graph, self.node_sampler, self.targets, device, rows)
+        source = BatchSource(self.layout.artifact.graph, self.node_sampler, self.targets, device, rows)
+        adapter = None if make is None else make.adapter(source)
         common = self.features, labels, self.node_type, int(pipeline.workers), self.lookahead
         if device is None:
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
@@ -354,8 +355,8 @@ class Loader(Described):
         )
 
 
-def _make_again(layout: OpenLayout, options: LoaderOptions, adapter_for: AdapterFor | None, next_epoch: int) -> Loader:
-    loader = Loader(layout, options, adapter_for)
+def _make_again(layout: OpenLayout, options: LoaderOptions, adapted: AdaptedBatches | None, next_epoch: int) -> Loader:
+    loader = Loader(layout, options, adapted)
     loader._next_epoch = next_epoch
     return loader
 

@@ -5,6 +5,7 @@ sampling and training need, on a GPU by torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,16 +15,29 @@ if TYPE_CHECKING:
 
 
 def joined(tensors: Sequence[torch.Tensor], axis: int = 0) -> torch.Tensor:
-    """The tensors one after the other."""
+    """The tensors one after the other along `axis`; not copied where they lie so in one memory."""
     import torch
 
     if len(tensors) == 1:
         return tensors[0]
+    if _lie_in_a_row(tensors, axis):
+        shape = list(tensors[0].shape)
+        shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
+        return tensors[0].as_strided(shape, tensors[0].stride(), tensors[0].storage_offset())
     if tensors[0].is_cuda:
         return torch.cat(list(tensors), dim=axis)
     if tensors[0].dtype == torch.bfloat16:  # NumPy knows its bits alone
         return joined([tensor.view(torch.int16) for tensor in tensors], axis).view(torch.bfloat16)
     return torch.from_numpy(np.concatenate([tensor.numpy() for tensor in tensors], axis))
+
+
+def _lie_in_a_row(tensors: Sequence[torch.Tensor], axis: int) -> bool:
+    """Whether each begins where the one before ends, in the same memory."""
+    return all(
+        one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr() and one.stride() == other.stride()
+        and other.storage_offset() == one.storage_offset() + one.shape[axis] * one.stride(axis)
+        for one, other in pairwise(tensors)
+    )  # fmt: skip
 
 
 def as_int64(tensor: torch.Tensor) -> torch.Tensor:
@@ -41,3 +55,12 @@ def has_bit(tensor: torch.Tensor, bit: int) -> torch.Tensor:
         return (tensor & (1 << bit)) != 0
     numbers = tensor.numpy()
     return torch.from_numpy((numbers & numbers.dtype.type(1 << bit)) != 0)
+
+
+def high_bits(tensor: torch.Tensor, bits: int) -> torch.Tensor:
+    """Each number without its lowest bits, int64; negative ones stay so."""
+    import torch
+
+    if tensor.is_cuda:
+        return (tensor >> bits).to(torch.int64)
+    return torch.from_numpy((tensor.numpy() >> bits).astype(np.int64, copy=False))

@@ -8,11 +8,19 @@ from tiering.pipeline.commands import (
     import_graph,
     layout,
     reorder_graph,
+    replicate_dataset,
     score_graph,
     transpose_graph,
     write_layout,
 )
-from tiering.pipeline.predict import predict_export, predict_import, predict_layout, predict_reorder, predict_score
+from tiering.pipeline.predict import (
+    predict_export,
+    predict_import,
+    predict_layout,
+    predict_reorder,
+    predict_score,
+    predict_source,
+)
 
 import_dataset, score, reorder, transpose = import_graph, score_graph, reorder_graph, transpose_graph
 """Names of versions before."""
@@ -30,8 +38,10 @@ __all__ = [
     "predict_reorder",
     "predict_run",
     "predict_score",
+    "predict_source",
     "reorder",
     "reorder_graph",
+    "replicate_dataset",
     "run_chain",
     "run_config",
     "score",

@@ -64,14 +64,14 @@ def generate_dataset(
     featureless: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
-    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.synthetic.generate`.
+    """Generate a dataset in IGB's form; its parameters are those of `tiering.datasets.generated.synthetic.generate`.
 
     Returns
     -------
     pathlib.Path
         `out`, for `import_graph`.
     """
-    from tiering.datasets.synthetic import generate
+    from tiering.datasets.generated.synthetic import generate
 
     generate(
         out, nodes=nodes, edges=edges, dim=dim, classes=classes, seed=seed, hetero=hetero, dtype=dtype, split=split,
@@ -80,8 +80,23 @@ def generate_dataset(
     return Path(out)
 
 
+def replicate_dataset(
+    like: str, out: Pathlike, *, scale: float = 0.001, seed: int = 0, force: bool = False
+) -> dict[str, Any]:
+    """Write a small dataset with the tree of a published one; see `tiering.datasets.generated.replicate`.
+
+    Returns
+    -------
+    dict
+        ``path`` for `import_graph`, ``spec`` for its option of that name, numbers of nodes and edges, bytes.
+    """
+    from tiering.datasets.generated import replicate
+
+    return replicate(like, out, scale=scale, seed=seed, force=force)
+
+
 def import_graph(
-    source: Pathlike,
+    source: Pathlike | Any,
     out: Pathlike,
     format: str = "auto",  # noqa: A002 - the name the command line has
     *,
@@ -96,9 +111,10 @@ def import_graph(
     Parameters
     ----------
     source
-        File or directory.
+        File or directory; or a graph in hand: PyG's `Data` or `HeteroData`, or a `DGLGraph`, whose features are copied.
     format
-        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist`` or ``parquet``.
+        ``auto``, ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
+        ``ogb``, ``reddit``, ``wikikg``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     edge_ids
         Keep each edge's position in the input.
     **options
@@ -118,13 +134,15 @@ def import_graph(
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
     with open_source(source, Path(out), format, memory, options) as dataset:
+        if "content" in dataset.notes:
+            recorded["content"] = dataset.notes["content"]
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
             seed=seed, threads=threads, memory=memory, force=force,
         )  # fmt: skip
 
 
-def open_source(source: Pathlike, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
+def open_source(source: Pathlike | Any, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
     """The dataset of an import; temporary files go to the disk that has room for the graph."""
     from tiering.datasets import open_dataset
 
@@ -133,15 +151,16 @@ def open_source(source: Pathlike, out: Path, format: str, memory: Memory, option
     return open_dataset(source, format=format, memory=memory, **given)
 
 
-def import_options(source: Pathlike, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
+def import_options(source: Pathlike | Any, format: str, edge_ids: bool, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: A002
     """What an import is asked to do, as recorded; defaults are left out, the file names seen are in."""
     from tiering.datasets.options import given_options
 
-    path = Path(source).absolute()
+    in_hand = not isinstance(source, (str, os.PathLike))
+    path = Path(type(source).__qualname__) if in_hand else Path(source).absolute()
     of_source = {name: value for name, value in options.items() if name != CHECKSUM_FEATURES}
     return {
         "source": str(path),
-        "source_files": _listing(path),
+        "source_files": "" if in_hand else _listing(path),
         "asked_format": format,
         "edge_ids": edge_ids,
         "given": given_options(of_source),
@@ -299,7 +318,7 @@ def reorder_graph(
     graph, scores
         A graph in original ids and scores of it, opened or by path.
     features
-        Also write the feature tables in rank order; otherwise the source files are referred to.
+        Also write the feature tables in rank order; otherwise the features stay as the graph has them.
     first
         Nodes that come before all others, in the order given: an array of original ids, the path of a ``.npy`` file,
         or a mapping from node type to one of these. A layout fills its fastest tiers with them.

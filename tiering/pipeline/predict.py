@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,16 +29,17 @@ from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
+    from tiering.datasets.sources import Source
     from tiering.layout import LayoutOptions
 
-PARSED = ("edgelist", "parquet")
+PARSED = ("edgelist", "mtx", "parquet", "webgraph", "dgl")
 """Formats that are read as a whole when they are opened."""
 
 
 def predict_import(source: Pathlike, out: Pathlike, format: str = "auto", **options: Any) -> Forecast:  # noqa: A002
     """What `import_graph` would take.
 
-    The dataset is opened as the import opens it: text and parquet are read, into temporary files without names.
+    The dataset is opened as the import opens it: `PARSED` formats are read, into temporary files without names.
     """
     return Forecast((import_plan(source, out, format, **options)[0],))
 
@@ -53,16 +54,48 @@ def import_plan(
     memory: Memory = None,
     **options: Any,
 ) -> tuple[StagePlan, GraphShape]:
-    """Plan of an import, and the sizes of the graph it would make."""
+    """Plan of an import, and the sizes of the graph it would make; of a published dataset that is not here, from the
+    sizes in its specification.
+    """
+    from tiering.datasets.sources import dataset_of_sizes, find_source
     from tiering.graph.plan import plan_import
 
-    target = Path(out).absolute()
-    with open_source(source, target, format, memory, options) as dataset:
-        opening = _opening(dataset)
-        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids)
+    target, spec, published = Path(out).absolute(), options.get("spec"), None
+    if spec not in (None, "none") and not Path(source).exists():
+        published = find_source(str(spec))
+    with (
+        open_source(source, target, format, memory, options)
+        if published is None
+        else dataset_of_sizes(published, Path(source).absolute())
+    ) as dataset:
+        opening = _opening(dataset) if published is None else _future_opening(dataset)
+        plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target)
         stage = plan.stage(target)
     steps = (opening, *stage.steps)
-    return replace(stage, steps=steps, threads=parse_threads(threads)), replace(plan.shape, path=target)
+    return replace(stage, steps=steps, threads=parse_threads(threads)), plan.shape
+
+
+class SourceSizes(NamedTuple):
+    """What importing a published dataset takes: of the types and relations whose files must be there."""
+
+    nodes: int
+    edges: int
+    graph_bytes: int
+    """Of the graph that is made, features apart."""
+    least_memory: int
+
+
+def predict_source(source: Source) -> SourceSizes | None:
+    """Sizes of a published dataset and of its import; ``None`` if they are not published."""
+    from tiering.datasets.sources import dataset_of_sizes
+    from tiering.graph.plan import least_memory
+
+    try:
+        with dataset_of_sizes(source, Path()) as dataset:
+            shape = GraphShape.of_dataset(dataset)
+            return SourceSizes(shape.num_nodes(), shape.num_edges(), shape.graph_bytes(), least_memory(dataset))
+    except InputError:
+        return None
 
 
 def _opening(dataset: Dataset) -> Step:
@@ -71,6 +104,13 @@ def _opening(dataset: Dataset) -> Step:
     arrays = [array for edges in dataset.edges for array in (edges.src, edges.dst, *edges.data.values())]
     nameless = [array for array in arrays if isinstance(array, np.memmap) and array.filename is None]
     return Step("open", "done now", 0, read, 0, sum(array.nbytes for array in nameless))
+
+
+def _future_opening(dataset: Dataset) -> Step:
+    """Reading the files of a dataset that is not here, features apart: once."""
+    labels = [node.labels for node in dataset.nodes.values() if node.labels is not None]
+    read = sum(array.nbytes for array in (*labels, *(array for edges in dataset.edges for array in edges.arrays)))
+    return Step("files", "read once", 0, read)
 
 
 def _sized(graph: SizedGraph | Pathlike) -> SizedGraph:

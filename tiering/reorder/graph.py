@@ -62,7 +62,7 @@ def reorder_graph(
         Nodes that `new_to_old` begins with though their score is not the highest: `tiering.reorder.read_first`. In a
         layout they come before all other rows of all types.
     features
-        Also write the feature tables in rank order. Otherwise the source files are referred to, in original order:
+        Also write the feature tables in rank order. Otherwise they stay as the graph has them, in original order:
         the layout permutes rows while it places them.
     memory
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
@@ -113,9 +113,9 @@ def reorder_graph(
         if features and tables:
             _write_features(writer, tables, maps, provenance, windows)
         elif graph.features is not None:
-            part = writer.part("features", "features")
-            part.external.update(graph.features.manifest.referred())
-            part.commit(dict(graph.features.manifest.body), provenance)
+            writer.adopt(graph.features, "features")
+        if (names := graph.part("names")) is not None:
+            writer.adopt(names, "names")  # by original id, as before
         writer.commit(dict(graph.manifest.body), provenance)
     return Graph.open(writer.out)
 

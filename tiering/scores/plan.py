@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiering.artifacts.checksum import digest_bytes
+from tiering.artifacts.checksum import digest_parts
 from tiering.artifacts.manifest import relation_key
 from tiering.artifacts.reader import uncached_bytes
 from tiering.errors import InputError
@@ -27,6 +27,9 @@ from tiering.scores.request import Need, ScoreOptions, ScoreRequest, TrainSet, c
 from tiering.scores.sweeps import past_the_cache, scratch_bytes
 from tiering.scores.vip import SAMPLERS
 from tiering.units import parse_threads
+
+_DIGEST_STEP = 1 << 20
+"""Ids that are digested at a time."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ def plan_score(
     unused += ["train"] * (train is not None and not trained) + ["seed"] * (seed is not None and not seeded)
     workers, budget = parse_threads(threads), parse_memory(memory)
     request = ScoreRequest(options, chosen, sampling, workers, budget, seed or 0, own)
-    inputs = {"graph": graph.digest, **({"train": train_digest(chosen, ordered=entry.counts)} if trained else {})}
+    inputs = {"graph": graph.digest}
+    if trained and not isinstance(graph, GraphShape):
+        inputs["train"] = train_digest(chosen, ordered=entry.counts)
     return ScorePlan(
         name,
         entry,
@@ -145,8 +150,15 @@ def plan_score(
 
 def train_digest(train: TrainSet, *, ordered: bool) -> str:
     """Digest of the training nodes: as a set, or, for methods that cut them into batches, in their order."""
-    lists = {t: ids if ordered else np.sort(ids) for t, ids in sorted(train.items())}
-    return digest_bytes(b"\0".join(f"{t}:".encode() + ids.astype("<i8").tobytes() for t, ids in lists.items()))
+
+    def parts() -> Iterator[bytes]:
+        for k, (node_type, ids) in enumerate(sorted(train.items())):
+            yield (b"\0" if k else b"") + f"{node_type}:".encode()
+            values = ids if ordered else np.sort(ids)
+            for start in range(0, values.size, _DIGEST_STEP):
+                yield values[start : start + _DIGEST_STEP].astype("<i8").tobytes()
+
+    return digest_parts(parts())
 
 
 def full_fanouts(graph: SizedGraph, fanouts: Sequence[Fanout]) -> list[Fanout]:

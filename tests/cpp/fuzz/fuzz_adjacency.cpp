@@ -1,7 +1,7 @@
 // Random small graphs, most of them damaged, given to every kernel that reads adjacency: each ends or throws InputError,
 // whole sweeps refuse exactly what is not sound, and the sanitizers see nothing else.
 //
-// TIERING_FUZZ_SECONDS  how long, 30 unless set: some 400 trials, and 200 reach every line that 600 do; 0 for one trial
+// TIERING_FUZZ_SECONDS  how long, 16 unless set: some 200 trials, which reach every line that 600 do; 0 for one trial
 // TIERING_FUZZ_SEED     where to begin; trial k is trial 0 of seed + k
 #include <sanitizer/common_interface_defs.h>
 
@@ -59,7 +59,7 @@ uint64_t number_from(const char* variable, uint64_t otherwise) {
 }  // namespace
 
 int main() {
-  const uint64_t seconds = number_from("TIERING_FUZZ_SECONDS", 30);
+  const uint64_t seconds = number_from("TIERING_FUZZ_SECONDS", 16);
   uint64_t seed = number_from("TIERING_FUZZ_SEED", std::random_device()());
   std::cout << "seed " << seed << std::endl;
   __sanitizer_set_death_callback([] { referee.say_seed(); });

@@ -2,74 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import dgl
 import torch
 
-from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.graph import Graph
-from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
-from tiering.loader.batches import Batch, Block, EdgeRows
-from tiering.loader.gpu.device import Device
-from tiering.loader.targets import Targets
-from tiering.sampling import Sampler
+from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
+from tiering.loader.attributes import EDGE_IDS
+from tiering.loader.batches import Batch, Block
 
 Triple = tuple[Any, Any, list[Any]]
 """Input nodes, output nodes (tensors, or tensors by type), and one block per layer."""
 
 
 @dataclass(frozen=True)
-class DglBatches:
-    """What batches for DGL hold; makes the adapter of a loader."""
+class DglBatches(AdaptedBatches):
+    """What batches for DGL hold."""
 
-    edge_names: tuple[str, ...] = ()
-    """Edge data to take along."""
     feature_name: str = "feat"
     """Name of features in ``blocks[0].srcdata``."""
     label_name: str = "label"
     """Name of labels in ``blocks[-1].dstdata``."""
-    transform: Callable[[Any], Any] | None = None
-    """Called with each batch, in the background."""
 
-    @property
-    def edge_positions(self) -> bool:
-        """Whether it has to be known where edges stand."""
-        return bool(self.edge_names)
-
-    @property
-    def edge_features(self) -> bool:
-        """Whether edges' features are among what is taken along."""
-        return EDGE_FEATURES in self.edge_names
-
-    def __call__(
-        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
-    ) -> DglAdapter:
+    def adapter(self, source: BatchSource) -> DglAdapter:
         """The adapter of a loader."""
-        return DglAdapter(self, graph, sampler, targets, device, edge_rows)
+        return DglAdapter(self, source)
 
 
 class DglAdapter:
     """Makes input nodes, output nodes and blocks of each batch; ids are those of the source."""
 
-    def __init__(
-        self,
-        holds: DglBatches,
-        graph: Graph,
-        sampler: Sampler,
-        targets: Targets,
-        device: Device | None,
-        edge_rows: EdgeRows,
-    ) -> None:
-        self._holds, self._seed_type = holds, targets.node_type
-        self._nodes = {t: NodeAttributes(graph, t, device, splits=False) for t in graph.node_types}
-        self._edges = {
-            r: EdgeAttributes(graph, r, device, holds.edge_names, edge_rows.get(r)) if r in graph.relations else None
-            for r in sampler.edge_relations
-        }
-        self._homogeneous = len(self._nodes) == len(self._edges) == 1
+    def __init__(self, holds: DglBatches, source: BatchSource) -> None:
+        known = GraphAttributes(source, holds, splits=False)
+        self._nodes, self._edges, self._homogeneous = known.nodes, known.edges, known.homogeneous
+        self._holds = holds
 
     def adapt(self, batch: Batch) -> Triple:
         """DGL's batch."""

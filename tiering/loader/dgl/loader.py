@@ -50,4 +50,4 @@ def block_loader(
         options |= {"node_type": node_type, "seeds": ranks_of(graph, node_type, ids, "indices")}
     options |= {"split": split, "fanouts": list(reversed(fanouts)), "frontier": "all", "sampler": sampler}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-    return Loader(layout, LoaderOptions.of(features, options), DglBatches(names, feature_name, label_name, transform))
+    return Loader(layout, LoaderOptions.of(features, options), DglBatches(names, transform, feature_name, label_name))

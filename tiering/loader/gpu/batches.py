@@ -20,7 +20,6 @@ from tiering.errors import DeviceError
 from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
 from tiering.loader.batches import (
-    Adapter,
     Batch,
     EdgeRows,
     about_targets,
@@ -41,6 +40,8 @@ from tiering.sampling import NeighborSampler, SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
+
+    from tiering.loader.adapters import Adapter
 
 Ids = npt.NDArray[np.int64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,11 @@ import torch
 
 from tiering.artifacts.manifest import Relation
 from tiering.formats.features import EDGE_FEATURES
-from tiering.formats.graph import Graph
-from tiering.loader.attributes import EDGE_IDS, EdgeAttributes, NodeAttributes
-from tiering.loader.batches import Batch, EdgeRows
-from tiering.loader.gpu.device import Device
-from tiering.loader.targets import LinkTargets, Targets
+from tiering.loader.adapters import AdaptedBatches, BatchSource, GraphAttributes
+from tiering.loader.attributes import EDGE_IDS
+from tiering.loader.batches import Batch
+from tiering.loader.targets import LinkTargets
 from tiering.loader.tensors import joined
-from tiering.sampling import Sampler
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -27,59 +25,30 @@ _NAMES = {EDGE_IDS: "e_id", "weight": "edge_weight", "type": "edge_type", EDGE_F
 
 
 @dataclass(frozen=True)
-class PygBatches:
-    """What batches for PyG hold; makes the adapter of a loader."""
+class PygBatches(AdaptedBatches):
+    """What batches for PyG hold."""
 
-    edge_names: tuple[str, ...] = ()
-    """Edge data to take along."""
     masks: bool = True
     """Whether nodes say which splits they belong to: ``train_mask``, ..."""
     edge_label: torch.Tensor | None = None
     """Labels of links, in the order in which these were given."""
-    transform: Callable[[Any], Any] | None = None
-    """Called with each batch, in the background."""
 
-    @property
-    def edge_positions(self) -> bool:
-        """Whether it has to be known where edges stand."""
-        return bool(self.edge_names)
-
-    @property
-    def edge_features(self) -> bool:
-        """Whether edges' features are among what is taken along."""
-        return EDGE_FEATURES in self.edge_names
-
-    def __call__(
-        self, graph: Graph, sampler: Sampler, targets: Targets, device: Device | None, edge_rows: EdgeRows
-    ) -> PygAdapter:
+    def adapter(self, source: BatchSource) -> PygAdapter:
         """The adapter of a loader."""
-        return PygAdapter(self, graph, sampler, targets, device, edge_rows)
+        return PygAdapter(self, source)
 
 
 class PygAdapter:
     """Makes a `Data` of each batch where there is one node type and one relation, else a `HeteroData`.
 
-    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Nothing is copied but edges, hop after hop.
+    Attributes are those of PyG's loaders; ``n_id`` are ids of the source. Features and edges are not copied.
     """
 
-    def __init__(
-        self,
-        holds: PygBatches,
-        graph: Graph,
-        sampler: Sampler,
-        targets: Targets,
-        device: Device | None,
-        edge_rows: EdgeRows,
-    ) -> None:
+    def __init__(self, holds: PygBatches, source: BatchSource) -> None:
+        known, targets = GraphAttributes(source, holds, holds.masks), source.targets
+        self._nodes, self._edges, self._homogeneous = known.nodes, known.edges, known.homogeneous
         self._holds, self._seed_type = holds, targets.node_type
         self._relation = targets.links.relation if isinstance(targets, LinkTargets) else None
-        self._nodes = {t: NodeAttributes(graph, t, device, holds.masks) for t in graph.node_types}
-        # With random walks relations are metapaths, whose edges stand nowhere.
-        self._edges: dict[Relation, EdgeAttributes | None] = dict.fromkeys(sampler.edge_relations)
-        for r in graph.relations if holds.edge_names else []:
-            if r in self._edges:
-                self._edges[r] = EdgeAttributes(graph, r, device, holds.edge_names, edge_rows.get(r))
-        self._homogeneous = len(self._nodes) == len(self._edges) == 1
 
     def adapt(self, batch: Batch) -> Data | HeteroData:
         """PyG's batch."""
@@ -106,10 +75,10 @@ class PygAdapter:
         ranks, known = batch.nodes[node_type], self._nodes[node_type]
         if node_type in batch.features:
             store.x = batch.features[node_type]
-        labels = known.labels(ranks)
+        labels, splits = known.labels_and_splits(ranks)
         if labels is not None:
             store.y = labels
-        for split, inside in known.in_splits(ranks).items():
+        for split, inside in splits.items():
             store[f"{split}_mask"] = inside
         store.n_id = known.original_ids(ranks)
         store.num_nodes = len(ranks)

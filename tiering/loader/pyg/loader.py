@@ -45,7 +45,7 @@ def neighbor_loader(
     sampling = sampling_words(graph, num_neighbors, replace, weight_attr, options)
     options |= {"split": split, "node_type": node_type, **sampling}
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-    return Loader(layout, LoaderOptions.of(features, options), PygBatches(names, masks, transform=transform))
+    return Loader(layout, LoaderOptions.of(features, options), PygBatches(names, transform, masks))
 
 
 def link_neighbor_loader(
@@ -77,7 +77,7 @@ def link_neighbor_loader(
     label = None if edge_label is None or pairs is None else _labels(edge_label, pairs.shape[1], negatives)
     options |= sampling_words(graph, num_neighbors, replace, weight_attr, options)
     names = tuple(edge_names(graph, edge_attrs, return_edge_id))
-    holds = PygBatches(names, masks, label, transform)
+    holds = PygBatches(names, transform, masks, label)
     return Loader(layout, LoaderOptions.of(features, options, links), holds)
 
 

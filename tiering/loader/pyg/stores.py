@@ -133,7 +133,7 @@ class TieredFeatureStore(FeatureStore):  # type: ignore[misc] # PyG has no types
             return torch.from_numpy(self._ids.of_ranks(node_type, ranks))
         attributes, nodes = self._attributes(node_type), torch.from_numpy(ranks)
         if name != "y":
-            return attributes.in_splits(nodes)[name.removesuffix(_MASK)]
+            return attributes.labels_and_splits(nodes)[1][name.removesuffix(_MASK)]
         labels = attributes.labels(nodes)
         assert labels is not None
         return labels

@@ -1,7 +1,8 @@
 """Format ``parquet``: edges as columns of one parquet file or of all those in a directory, streamed by row group.
 
 Files of a directory are read in the order of their names: the order of edges over files is defined nowhere else.
-Cost: one pass, 16 bytes of temporary disk per edge (24 with weights), memory for a million rows.
+Columns of text are names (`tiering.datasets.name_ids`). Cost: one pass, 16 bytes of temporary disk per edge (24 with
+weights), memory for a million rows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
+from tiering.datasets.name_ids import NameSink, is_text
 from tiering.datasets.options import COLUMN_OPTIONS
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.scratch import CHUNK
@@ -42,15 +44,18 @@ def _open_parquet(path: Path, reading: Reading) -> Dataset:
     files = _files_inside(path) if folder else [path]
     for file in files or [path / "*.parquet"]:
         require_file(file, _WHAT)
-    chosen, total = _describe(files, reading)
-    sink = TableSink(reading.scratch, "weight" in chosen)
+    chosen, total, named = _describe(files, reading)
+    sink = (NameSink if named else TableSink)(reading.scratch, "weight" in chosen)
     with progress(total, "reading edges", "edge", scale=True) as bar:
         for file in files:
             reading.used(file)
             for batch in _batches(file, list(chosen.values())):
                 for name, column in chosen.items():
                     where = f"{file}: column {column}"
-                    sink.append(name, _numbers(batch.column(column), where, sink.rows(name), name), where)
+                    values = batch.column(column)
+                    if name == "weight" or not named:
+                        values = _numbers(values, where, sink.rows(name), name)
+                    sink.append(name, values, where)
                 bar.update(batch.num_rows)
     if folder:
         reading.ignored(entries(path))
@@ -70,19 +75,23 @@ READER = Reader(
 )
 
 
-def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], int]:
-    """The columns to read, checked in all files, and the number of rows; one file is open at a time."""
+def _describe(files: list[Path], reading: Reading) -> tuple[dict[str, str], int, bool]:
+    """The columns to read, checked in all files, the number of rows, and whether ids are names; one file is open at a
+    time.
+    """
     chosen: dict[str, str] = {}
-    total = 0
+    total, named = 0, False
     for file in files:
         with _open(file) as table:
             names = list(table.schema_arrow.names)
             if file == files[0]:
                 chosen = {name: names[i] for name, i in choose_columns(names, reading.options, str(file)).items()}
-            _check_columns(file, table.schema_arrow, chosen)
+                first = chosen["src"]
+                named = names.count(first) == 1 and is_text(table.schema_arrow.field(first).type)
+            _check_columns(file, table.schema_arrow, chosen, named)
             total += table.metadata.num_rows
     reading.notes["columns"] = chosen
-    return chosen, total
+    return chosen, total, named
 
 
 def _open(file: Path) -> Any:
@@ -94,7 +103,7 @@ def _open(file: Path) -> Any:
         ) from error
 
 
-def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
+def _check_columns(file: Path, schema: Any, chosen: dict[str, str], named: bool) -> None:
     for name, column in chosen.items():
         require_once(column, schema.names, str(file))
         if column not in schema.names:
@@ -103,11 +112,15 @@ def _check_columns(file: Path, schema: Any, chosen: dict[str, str]) -> None:
         if name == "weight":
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
                 raise InputError(f"{file}: column {column}: expected numbers as weights, found {kind}; convert it")
-        elif not pa.types.is_integer(kind):
+        elif not (is_text(kind) if named else pa.types.is_integer(kind)):
+            wanted = (
+                f"names, as those of {chosen['src']} ({schema.field(chosen['src']).type})"
+                if named
+                else "whole numbers, or names in both columns"
+            )
             raise InputError(
-                f"{file}: column {column}: expected ids as whole numbers, found {kind}; map the ids to numbers "
-                "0, 1, 2... first, for example with pandas.factorize over both columns together, or name the id "
-                "columns with --src-column and --dst-column"
+                f"{file}: column {column}: expected ids as {wanted}, found {kind}; convert it, or name the id columns "
+                "with --src-column and --dst-column"
             )
 
 

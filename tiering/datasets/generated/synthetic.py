@@ -1,7 +1,7 @@
 """`tiering generate`: a dataset of any size from a seed, in IGB or IGBH format.
 
-See `tiering.datasets.communities` for the model. With ``hetero`` the nodes are divided among four types and the
-edges among seven relations, as in IGBH with the reverses that its loaders add:
+See `tiering.datasets.generated.communities` for the model. With ``hetero`` the nodes are divided among four types and
+the edges among seven relations, as in IGBH with the reverses that its loaders add:
 
 ====================================  =====  =========================================
 relation                              edges
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
-from tiering.datasets.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
+from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
 from tiering.datasets.options import split_shares
 from tiering.datasets.scratch import chunks
 from tiering.errors import ExistsError, InputError, StorageError

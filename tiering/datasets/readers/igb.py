@@ -4,7 +4,7 @@
 ``SRC__NAME__DST/edge_index.npy`` of shape (E, 2); with three underscores (MAG240M) of shape (2, E). Every shape
 but (2, 2) tells its orientation, so the rule matters for that one alone. Types need no folder: what is known of
 a type without features is its count, from ``TYPE/num_nodes.txt``, ``meta.json`` (``{"num_nodes": {TYPE: N}}``),
-labels, option ``num_nodes``, or else the largest id.
+MAG240M's ``meta.pt``, labels, option ``num_nodes``, or else the largest id.
 
 The features of paper and author and the labels in IGB large and full have no numpy header although their names
 end in ``.npy``. Their shape follows from the size of the file; see `tiering.datasets.features`.
@@ -18,29 +18,25 @@ from pathlib import Path
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import entries, is_folder, is_there
+from tiering.datasets.complete_features import find_complete_features
 from tiering.datasets.edges import EdgeReader, read_edge_folder
+from tiering.datasets.mean_features import add_mean_features
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.reader import Reader, Reading, Sign
+from tiering.datasets.sources import sources
+from tiering.datasets.splits import check_splits, torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset, NodeData
+from tiering.formats.torch_file import read_torch
 
 EDGES = "edge_index.npy"
 """File by which a relation's folder is known."""
 META_FILE, LONGEST_META = "meta.json", 1 << 20
+TORCH_META, TORCH_SPLITS = "meta.pt", "split_dict.pt"
+"""Beside ``processed`` in MAG240M: numbers of nodes, and splits of its papers."""
 USUAL_DIM = 1024
-COUNTS = {
-    "tiny": {"paper": 100_000, "author": 357_041},
-    "small": {"paper": 1_000_000, "author": 1_926_066},
-    "medium": {"paper": 10_000_000, "author": 15_544_654},
-    "large": {"paper": 100_000_000, "author": 116_959_896},
-    "full": {"paper": 269_346_174, "author": 277_220_883},
-}
-"""Published size -> type -> nodes, for the two types that come headerless."""
-FULL_LABELS = {"19": (227_130_858,), "2K": (153_383_374, 157_675_969)}
-"""IGB full: number of labelled papers. The 2K file has rows up to the second number, but the authors confirmed
-that those from the first number on are padding, which reads as class 0."""
 
 
 def parse_relation(name: str) -> tuple[Relation, bool] | None:
@@ -105,12 +101,25 @@ def open_tree(tree: Path, reading: Reading, sign: str, read_edges: EdgeReader) -
         if not is_folder(folder) and os.path.lexists(folder):
             raise InputError(f"{folder}: expected the directory of {node_type} nodes, found a file; move it away")
         nodes[node_type] = read_nodes(_node_files(folder, size, stated, reading), edges, reading)
+        _read_torch_splits(tree, node_type, nodes[node_type], reading)
         reading.known.add(folder)
         if is_folder(folder):
             _require_label_chosen(folder, nodes[node_type], reading)
             reading.ignored(entries(folder))
+    find_complete_features(tree, nodes, reading)
+    add_mean_features(nodes, edges, reading)
     reading.ignored(entry for entry in entries(tree) if not entry.name.startswith("."))
     return reading.dataset(size, nodes, edges)
+
+
+def _read_torch_splits(tree: Path, node_type: str, nodes: NodeData, reading: Reading) -> None:
+    """Splits of the type with labels from ``split_dict.pt``, where it has no others."""
+    path = tree.parent / TORCH_SPLITS
+    if tree.name != "processed" or nodes.labels is None or nodes.splits or not is_there(path, "splits"):
+        return
+    reading.used(path)
+    nodes.splits = torch_splits(path, nodes.num_nodes)
+    check_splits(nodes.splits, nodes.labels, nodes.num_nodes, node_type, reading)
 
 
 def _require_label_chosen(folder: Path, nodes: NodeData, reading: Reading) -> None:
@@ -137,22 +146,36 @@ def _chosen(tree: Path, wanted: tuple[str, ...], sign: str) -> dict[Path, tuple[
 
 def _node_files(folder: Path, size: str, stated: dict[str, int], reading: Reading) -> NodeFiles:
     node_type, label = folder.name, reading.options.label
-    published = COUNTS.get(size, {}).get(node_type)
+    published = reading.published or sources().get(f"igbh-{size}")
+    rows = None if published is None else published.nodes.get(node_type)
+    full = reading.published or sources()["igbh-full"]
+    prefixes = {file.path: file.prefixes for file in full.files}.get(f"{node_type}/node_label_{label}.npy", ())
     return NodeFiles(
         folder=folder,
         node_type=node_type,
         label_names=(f"node_label_{label}.npy", "node_label.npy"),
         usual_dim=USUAL_DIM,
-        known_rows={} if published is None else {f"IGB {size}": published},
-        label_prefixes={COUNTS["full"]["paper"]: FULL_LABELS[label]} if node_type == "paper" else {},
-        stated_count=(str(folder.parent / META_FILE), stated[node_type]) if node_type in stated else None,
+        known_rows={} if published is None or rows is None else {published.name: rows},
+        label_prefixes={full.nodes[node_type]: prefixes} if prefixes else {},
+        stated_count=_stated(folder, stated, reading),
     )
+
+
+def _stated(folder: Path, stated: dict[str, int], reading: Reading) -> tuple[str, int] | None:
+    """Where it is said how many nodes of a type there are, and the number."""
+    if folder.name in stated:
+        meta = folder.parent / META_FILE
+        return str(meta if meta.is_file() else folder.parent.parent / TORCH_META), stated[folder.name]
+    published = reading.published
+    if published is not None and folder.name in published.nodes:
+        return f"--spec {published.name}", published.nodes[folder.name]
+    return None
 
 
 def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
     path = tree / META_FILE
     if not is_there(path, "numbers of nodes"):
-        return {}
+        return _torch_counts(tree.parent / TORCH_META, reading) if tree.name == "processed" else {}
     reading.used(path)
     try:
         text = read_start(path, LONGEST_META + 1)
@@ -164,6 +187,19 @@ def _stated_counts(tree: Path, reading: Reading) -> dict[str, int]:
         raise InputError(
             f'{path}: expected JSON such as {{"num_nodes": {{"paper": 100}}}} ({str(error)[:200]}); correct it'
         ) from error
+
+
+def _torch_counts(path: Path, reading: Reading) -> dict[str, int]:
+    """Numbers of nodes from ``meta.pt``; ``num_classes`` stands among them, and is none."""
+    if not is_there(path, "numbers of nodes"):
+        return {}
+    reading.used(path)
+    meta = read_torch(path, "numbers of nodes")
+    if not isinstance(meta, dict):
+        raise InputError(f"{path}: expected a dictionary of numbers, found {type(meta).__name__}; get the file again")
+    return {
+        str(name): node_count(number, f"{path}: {name}") for name, number in meta.items() if isinstance(number, int)
+    }
 
 
 READER = Reader(

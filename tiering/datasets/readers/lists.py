@@ -18,10 +18,10 @@ import numpy.typing as npt
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.regular import is_there
 from tiering.datasets.edges import read_edge_values
-from tiering.datasets.igb import find_tree, open_tree
-from tiering.datasets.npy import open_folder
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, option_name
 from tiering.datasets.reader import Reader, Reading
+from tiering.datasets.readers.igb import find_tree, open_tree
+from tiering.datasets.readers.npy import open_folder
 from tiering.datasets.scratch import chunks
 from tiering.errors import InputError, MissingError
 from tiering.formats.column_ids import ColumnIds
@@ -72,6 +72,13 @@ def _read_lists(
 def _offsets(path: Path, num_indices: int, reading: Reading) -> npt.NDArray[np.int64]:
     """Offsets of lists, mapped, checked in one pass; as int64 in a temporary file if they are not."""
     given = reading.open_npy(path, "offsets of lists").column("iu", "whole numbers")
+    return checked_offsets(given, str(path), num_indices, INDICES, reading)
+
+
+def checked_offsets(
+    given: npt.NDArray[Any], path: str, num_indices: int, indices: str, reading: Reading
+) -> npt.NDArray[np.int64]:
+    """Offsets from `path` of lists of so many ids in all, in `indices`, checked in one pass; as int64."""
     if given.shape[0] == 0:
         raise InputError(f"{path}: expected one offset more than there are nodes, found none; write it again")
     offsets = given if given.dtype == np.int64 else reading.scratch.array(given.shape[0], np.int64)
@@ -92,8 +99,8 @@ def _offsets(path: Path, num_indices: int, reading: Reading) -> npt.NDArray[np.i
         before = int(block[-1])
     if before != num_indices:
         raise InputError(
-            f"{path}: expected the last offset to be the number of ids in {INDICES}, {num_indices}, found {before}; "
-            "the two files do not belong together"
+            f"{path}: expected the last offset to be the number of ids in {indices}, {num_indices}, found {before}; "
+            "the two do not belong together"
         )
     return offsets
 

@@ -1,0 +1,119 @@
+"""`tiering datasets`: the published datasets that the package knows, their sizes, files and defects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tiering.units import format_bytes, format_count
+
+from .options import JsonOption
+from .output import print_fields, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from tiering.datasets.sources import Source
+
+
+def datasets_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them, or the TOML file of another.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List published datasets with what importing them takes; with NAME: its files, rules and known defects.
+
+    `tiering import DIR --spec NAME` holds a download against it before work begins.
+    """
+    from tiering.datasets.sources import find_source, sources
+
+    if name is None:
+        if json:
+            print_json({source.name: _document(source) for source in sources().values()})
+        else:
+            rows = [_row(source) for source in sources().values()]
+            columns = ("dataset", "format", "nodes", "edges", "files", "graph", "least memory")
+            print_table("", columns, rows, left=2)
+            print_line("tiering datasets NAME says more; tiering import --spec NAME --dry-run needs no data")
+        return
+    source = find_source(name)
+    if json:
+        print_json(_document(source))
+    else:
+        _print(source)
+
+
+def _row(source: Source) -> tuple[str, ...]:
+    from tiering.pipeline import predict_source
+
+    files = format_bytes(source.bytes) if source.bytes else ""
+    sizes = predict_source(source)
+    if sizes is None:
+        return source.name, source.format, "", "", files, "", ""
+    counts = format_count(sizes.nodes), format_count(sizes.edges)
+    return source.name, source.format, *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
+
+
+def _document(source: Source) -> dict[str, Any]:
+    from tiering.pipeline import predict_source
+
+    sizes = predict_source(source)
+    return {
+        "name": source.name,
+        "title": source.title,
+        "home": source.home,
+        "licence": source.licence,
+        "citation": source.citation,
+        "format": source.format,
+        "nodes": dict(source.nodes),
+        "edges": dict(source.edges),
+        "about": dict(source.about),
+        "classes": dict(source.classes),
+        "options": dict(source.options),
+        "files": [
+            {
+                "path": file.path,
+                "holds": file.holds,
+                "of": file.of,
+                "dtypes": list(file.dtypes),
+                "shape": None if file.shape is None else list(file.shape),
+                "bytes": file.bytes,
+                "optional": file.optional,
+            }
+            for file in source.files
+        ],
+        "graph_bytes": sizes.graph_bytes if sizes else None,
+        "least_memory": sizes.least_memory if sizes else None,
+        "defects": [{"id": d.id, "text": d.text, "cure": d.cure} for d in source.defects],
+    }
+
+
+def _print(source: Source) -> None:
+    from tiering.datasets.sources.source import FLAGS
+    from tiering.datasets.sources.tree import listing
+
+    row = _row(source)
+    options = ", ".join(f"{key} = {value}" for key, value in source.options.items())
+    print_fields(
+        {
+            source.name: source.title,
+            "home": source.home,
+            "licence": source.licence,
+            "cite": source.citation,
+            "format": source.format,
+            "labels": source.labels,
+            "splits": source.splits,
+            "imported with": options or "no options",
+            "graph": f"{row[5] or '?'} beside the features; least memory {row[6] or '?'}",
+        }
+    )
+    print_line("")
+    counts = [(name, format_count(n)) for name, n in (*source.nodes.items(), *source.edges.items())]
+    counts += [(name, f"about {format_count(n)}") for name, n in source.about.items() if name not in FLAGS]
+    if counts:
+        print_table("Nodes and edges", ("type, relation", "number"), counts)
+    print_table(f"Files, in {' or '.join(r or 'the directory itself' for r in source.roots)}",
+                ("file", "holds", "size"), listing(source), left=2)  # fmt: skip
+    for defect in source.defects:
+        print_line(f"- {defect.text} ({defect.id}) {defect.cure}")
+    print_line(f"next: tiering import DIR --spec {source.name} --out GRAPH")

@@ -1,0 +1,81 @@
+"""Pages of the docs site, one for each family of published datasets, made of its specification and of plans."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tiering.datasets.sources import Source
+from tiering.datasets.sources.tree import listing
+from tiering.pipeline import predict_run, predict_source
+from tiering.plan import Forecast
+from tiering.units import format_bytes, format_count, format_seconds
+
+MEMORY = "64GiB"
+"""Of the machine that pages foresee a job for."""
+
+
+def dataset_page(family: Sequence[Source], jobs: Path) -> str:
+    """The page of a family; `jobs` has files of chains by name of the dataset."""
+    last = family[-1]
+    text: list[str] = [
+        f"# {last.title}",
+        f"From <{last.home}>; licence: {last.licence}. Cite: {last.citation}.",
+        f"Labels: {last.labels} Splits: {last.splits}",
+        "## Sizes",
+        *_table(("dataset", "nodes", "edges", "files", "graph made of it", "least memory"), map(_sizes, family)),
+        f"## Files of {last.name}",
+        *_table(("file", "holds", "size"), [(f"`{path}`", holds, size) for path, holds, size in listing(last)]),
+        "## One command",
+        f"```bash\ntiering import DIR --spec {last.name} --out graph\n```",
+    ]
+    text += _job(jobs / f"{last.name}.toml", last)
+    text.append("## Known defects")
+    text += [f"- {defect.text} ({defect.id}) **{defect.cure}**" for defect in last.defects]
+    return "\n\n".join(text) + "\n"
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return ["\n".join(lines)]
+
+
+def _sizes(source: Source) -> tuple[str, ...]:
+    files = format_bytes(source.bytes) if source.bytes else ""
+    sizes = predict_source(source)
+    if sizes is None:
+        return f"`{source.name}`", "", "", files, "", ""
+    counts = format_count(sizes.nodes), format_count(sizes.edges)
+    return f"`{source.name}`", *counts, files, format_bytes(sizes.graph_bytes), format_bytes(sizes.least_memory)
+
+
+def _job(job: Path, source: Source) -> list[str]:
+    """The whole job, and what it would take."""
+    if not job.is_file():
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        forecast = predict_run(shutil.copy(job, folder), memory=MEMORY)
+    return [
+        "## The whole job",
+        f"`tiering run examples/datasets/{job.name}`, in {MEMORY} of memory:",
+        f"```toml\n{job.read_text()}```",
+        *_table(("stage", "time", "peak memory", "read", "written", "left on the disk"), _stages(forecast)),
+        "Foreseen, not measured: disks of 1 GB/s and 10 ns for an edge and thread are assumed.",
+    ]
+
+
+def _stages(forecast: Forecast) -> list[tuple[str, ...]]:
+    return [
+        (
+            plan.stage,
+            "about " + format_seconds(plan.seconds),
+            format_bytes(plan.memory),
+            format_bytes(plan.disk_read),
+            format_bytes(plan.disk_written),
+            format_bytes(plan.disk_left),
+        )
+        for plan in forecast.plans
+    ]

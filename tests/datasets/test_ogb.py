@@ -1,0 +1,323 @@
+"""Format ogb and MAG240M's tree: packed arrays and text streamed once, means of neighbours' rows; against numpy."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from memory_group import memory_group
+
+import tiering
+from tiering.datasets import detect, mean_features, open_dataset
+from tiering.errors import BudgetError, InputError, MissingError
+from tiering.formats.graph import Graph
+
+RELATION = ("node", "to", "node")
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ogbn-papers100M in small."""
+    folder = tmp_path_factory.mktemp("papers") / "data"
+    tiering.replicate_dataset("ogbn-papers100m", folder, scale=2e-5)
+    return folder / "papers100M-bin"
+
+
+@pytest.fixture
+def copied(papers: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(papers, tmp_path / "papers100M-bin"))
+
+
+def edges_of(graph: Graph) -> Any:
+    indptr, indices = graph.csc(RELATION)
+    return np.stack((indices, np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))))
+
+
+def rows_of(graph: Graph, node_type: str) -> Any:
+    table = graph.feature_table(node_type)
+    assert table is not None
+    return table.open()
+
+
+def test_deflated_archives_become_a_graph_with_its_features_inside(papers, tmp_path, tiering_cli):
+    assert detect(papers) == "ogb"
+    graph = tiering.import_graph(papers, tmp_path / "graph")
+    with np.load(papers / "raw/data.npz") as data:
+        pairs, rows = data["edge_index"], data["node_feat"]
+    labels = np.load(papers / "raw/node-label.npz")["node_label"][:, 0]
+    order = np.argsort(pairs[1], kind="stable")
+    assert np.array_equal(edges_of(graph), pairs[:, order])
+    assert np.array_equal(rows_of(graph, "node"), rows)
+    assert np.array_equal(graph.labels("node"), np.where(np.isnan(labels), -1, labels))
+    for theirs, ours in (("train", "train"), ("valid", "val"), ("test", "test")):
+        ids = np.loadtxt(papers / f"split/time/{theirs}.csv.gz", dtype=np.int64, ndmin=1)
+        assert np.array_equal(graph.split(ours, "node"), ids)
+    tiering_cli("check", tmp_path / "graph", "--full").ok()
+    scores = tiering.score_graph(graph, tmp_path / "scores", method="degree")
+    for features in (False, True):
+        reordered = tiering.reorder_graph(graph, scores, tmp_path / f"reordered-{features}", features=features)
+        layout = tiering.write_layout(reordered, tmp_path / f"layout-{features}", cpu="100%")
+        found = layout.features("node")[np.arange(len(rows))].numpy()
+        assert np.array_equal(found, rows[layout.new_to_old("node")])
+        layout.close()
+
+
+def test_packed_text_becomes_a_graph(tmp_path):
+    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.01)
+    raw = tmp_path / "data/ogbn_arxiv/raw"
+    graph = tiering.import_graph(tmp_path / "data", tmp_path / "graph", spec="ogbn-arxiv")
+    pairs = np.loadtxt(raw / "edge.csv.gz", delimiter=",", dtype=np.int64).T
+    assert np.array_equal(edges_of(graph), pairs[:, np.argsort(pairs[1], kind="stable")])
+    assert np.array_equal(rows_of(graph, "node"), np.loadtxt(raw / "node-feat.csv.gz", delimiter=",", dtype=np.float32))
+    assert np.array_equal(graph.labels("node"), np.loadtxt(raw / "node-label.csv.gz").astype(np.int64))
+
+
+def test_a_tree_is_not_taken_for_a_published_one_by_the_names_of_its_files(papers):
+    with open_dataset(papers) as data:
+        assert "recognised" not in data.notes
+
+
+def write_npz(path: Path, **arrays: Any) -> None:
+    np.savez_compressed(path, **arrays)
+
+
+def test_damage_and_claims_are_named(copied, tmp_path):
+    path = copied / "raw/data.npz"
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files}
+
+    def refused(match: str) -> None:
+        with pytest.raises(InputError, match=match):
+            tiering.import_graph(copied, tmp_path / "graph")
+        assert not (tmp_path / "graph").exists()
+
+    write_npz(path, **{**arrays, "num_edges_list": arrays["num_edges_list"] + 1})
+    refused(r"edge_index: expected whole numbers of shape \(2, 32315\)")
+    write_npz(path, **{**arrays, "node_feat": arrays["node_feat"][1:]})
+    refused("node_feat: expected a row for each of 2221 nodes, found")
+    write_npz(path, **{**arrays, "edge_index": arrays["edge_index"] + 2000})
+    refused(r"edge_index: edge \d+: source id \d+: expected ids in 0\.\.2220")
+    write_npz(path, **{**arrays, "edge_index": arrays["edge_index"] + (1 << 32)})
+    refused(r"edge 0: source id 429\d+: expected ids")
+    write_npz(path, **{name: array for name, array in arrays.items() if name != "num_nodes_list"})
+    refused("expected an array num_nodes_list, found edge_index, node_feat")
+    write_npz(path, **{**arrays, "edge_index": np.array([{}], object)})
+    refused("edge_index: expected plain numbers")
+    write_npz(path, **arrays)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused("expected the graph, an archive of numpy's")
+    middle = bytearray(whole)
+    middle[len(whole) // 2] ^= 0xFF
+    path.write_bytes(middle)
+    refused("damaged or cut|expected|get")
+    np.save(copied / "raw/node-label.npy", np.zeros(3))
+
+
+def test_an_archive_that_claims_more_than_it_can_hold_is_stopped_at_once(copied, tmp_path):
+    """A member of a few bytes whose header and directory speak of terabytes."""
+    path, header = copied / "raw/data.npz", io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": (1 << 40, 128)}
+    np.lib.format.write_array_header_1_0(header, described)
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files if name != "node_feat"}
+    write_npz(path, **arrays)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("node_feat.npy", header.getvalue() + bytes(1000))
+    with pytest.raises(InputError, match=r"node_feat: its header says float32 \(1099511627776, 128\).*archive 1128"):
+        tiering.import_graph(copied, tmp_path / "graph")
+    data = bytearray(path.read_bytes())
+    at = data.rfind(b"node_feat.npy") - 46  # its entry in the directory: the size it is to become
+    assert data[at : at + 4] == b"PK\x01\x02"
+    data[at + 24 : at + 28] = (1 << 31).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="node_feat claims to be 2147483648 bytes"):
+        tiering.import_graph(copied, tmp_path / "graph")
+
+
+def test_text_of_more_rows_than_it_should_have_is_stopped(tmp_path):
+    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.002)
+    root = tmp_path / "data/ogbn_arxiv"
+    features = root / "raw/node-feat.csv.gz"
+    whole = gzip.decompress(features.read_bytes())
+    features.write_bytes(gzip.compress(whole + whole))
+    with pytest.raises(InputError, match=r"node-feat.csv.gz: expected a row for each of 339 nodes, found"):
+        tiering.import_graph(root, tmp_path / "graph")
+    features.write_bytes(gzip.compress(whole)[:-20])
+    with pytest.raises(InputError, match=r"node-feat.csv.gz: expected features as packed text"):
+        tiering.import_graph(root, tmp_path / "graph")
+    features.unlink()
+    edges = root / "raw/edge.csv.gz"
+    lines = edges.read_bytes()
+    edges.write_bytes(lines + gzip.compress(b"1,2\n"))
+    with pytest.raises(InputError, match=r"edge.csv.gz: expected 2332 edges, as num-edge-list.csv.gz says, found more"):
+        tiering.import_graph(root, tmp_path / "graph")
+    edges.write_bytes(gzip.compress(b"1,2\n"))
+    with pytest.raises(InputError, match=r"edge.csv.gz: expected 2332 edges, as num-edge-list.csv.gz says, found 1;"):
+        tiering.import_graph(root, tmp_path / "graph")
+    edges.write_bytes(lines)
+    (root / "split/other").mkdir()
+    with pytest.raises(InputError, match="expected the folder of one scheme, found other, time"):
+        tiering.import_graph(root, tmp_path / "graph")
+    (root / "raw/edge.csv.gz").unlink()
+    with pytest.raises(MissingError, match=r"expected raw/data.npz or raw/edge.csv.gz, found neither"):
+        open_dataset(root, "ogb")
+
+
+@pytest.mark.slow
+def test_a_large_archive_is_streamed_in_little_memory(tmp_path):
+    """250 MB of features and edges within 180 MiB and a tenth, which the kernel enforces."""
+    tiering.replicate_dataset("ogbn-papers100m", tmp_path / "data", scale=0.003)
+    with memory_group(198 << 20) as group:
+        done = group.run("import", tmp_path / "data", "--out", tmp_path / "graph", "--memory", "180MiB")
+        assert done.returncode == 0, done.stderr
+    graph = tiering.open(tmp_path / "graph")
+    assert isinstance(graph, Graph)
+    with np.load(tmp_path / "data/papers100M-bin/raw/data.npz") as data:
+        assert np.array_equal(rows_of(graph, "node"), data["node_feat"])
+
+
+@pytest.fixture(scope="module")
+def mag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mag") / "data"
+    tiering.replicate_dataset("mag240m", folder, scale=2e-5)
+    return folder
+
+
+MEANS = "author=writes,institution=affiliated_with"
+
+
+def means(root: Path) -> dict[str, Any]:
+    """Of the authors' papers, then of the institutions' authors, as OGB makes them: in float32, kept as float16."""
+    tree = root / "mag240m_kddcup2021/processed"
+    rows = {"paper": np.load(tree / "paper/node_feat.npy")}
+    for node_type, folder, count, own in (
+        ("author", "author___writes___paper", 2448, 0),
+        ("institution", "author___affiliated_with___institution", 16, 1),
+    ):
+        pairs = np.load(tree / folder / "edge_index.npy")
+        source = rows["paper" if node_type == "author" else "author"].astype(np.float64)
+        total = np.zeros((count, 768))
+        np.add.at(total, pairs[own], source[pairs[1 - own]])
+        degree = np.bincount(pairs[own], minlength=count)
+        rows[node_type] = (total / np.maximum(degree, 1)[:, None]).astype(np.float16)
+    return rows
+
+
+def test_authors_and_institutions_get_the_mean_of_their_neighbours_rows(mag, tmp_path):
+    graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+    expected = means(mag)
+    assert graph.splits("paper") == ["train", "val", "test"]
+    for node_type, rows in expected.items():
+        found = rows_of(graph, node_type)
+        assert found.dtype == np.float16
+        assert found.shape == rows.shape
+        assert np.abs(found.astype(np.float64) - rows).max() < 2e-3
+    lonely = np.setdiff1d(np.arange(2448), edges_between(graph, ("author", "writes", "paper"))[0])
+    assert lonely.size
+    assert not rows_of(graph, "author")[lonely].any()
+
+
+def edges_between(graph: Graph, relation: Any) -> Any:
+    indptr, indices = graph.csc(relation)
+    return np.asarray(indices), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def test_means_are_the_same_bytes_for_any_memory(mag, tmp_path, monkeypatch):
+    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    parts = []
+
+    def counted(self: Any, graph: Any, start: int) -> Any:
+        parts.append(start)
+        return part(self, graph, start)
+
+    part = mean_features._Mean._part
+    monkeypatch.setattr(mean_features._Mean, "_part", counted)
+    for name, least in (("much", 1 << 30), ("little", 1 << 20)):
+        monkeypatch.setattr(mean_features, "room_of", lambda reading, least=least: least)
+        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS)
+    assert len(parts) > 8
+    for node_type in ("author", "institution"):
+        few, many = ((tmp_path / name / f"features/tables/{node_type}").read_bytes() for name in ("little", "much"))
+        assert few == many
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("institution=affiliated_with", "is to get the mean of rows of author, which has none"),
+        ("author=cites", "no relation cites of author to another type; there are: affiliated_with, writes"),
+        ("reader=writes", "no node type reader"),
+    ],
+)
+def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
+    with pytest.raises(InputError, match=message):
+        tiering.import_graph(mag, tmp_path / "graph", mean_features=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("full_feat.npy", ("paper", "author", "institution")), ("full.npy", ("author", "institution", "paper"))],
+)
+def test_a_file_of_all_features_is_told_by_its_content(mag, tmp_path, name, order):
+    root = Path(shutil.copytree(mag, tmp_path / "data"))
+    rows = means(mag)
+    file = root / "mag240m_kddcup2021" / name
+    np.concatenate([rows[t] for t in order]).tofile(file)
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    for node_type in ("author", "institution"):
+        assert np.array_equal(rows_of(graph, node_type), rows[node_type])
+    np.concatenate([rows[t] for t in ("author", "paper", "institution")]).tofile(file)
+    with pytest.raises(InputError, match=r"expected the papers' rows first .* or last"):
+        tiering.import_graph(root, tmp_path / "other")
+    np.concatenate([rows[t] if t == "paper" else np.zeros_like(rows[t]) for t in order]).tofile(file)
+    with pytest.raises(InputError, match="rows of authors are zeros: its script was stopped"):
+        tiering.import_graph(root, tmp_path / "other")
+    np.concatenate([rows[t] for t in order])[:-1].tofile(file)
+    with pytest.raises(InputError, match="expected the features of all 4899 nodes without numpy header, 7524864 bytes"):
+        tiering.import_graph(root, tmp_path / "other")
+
+
+def test_splits_of_torch_are_read_without_running_them(mag, tmp_path, spoil_pickle: Callable[[Path], None]):
+    root = Path(shutil.copytree(mag, tmp_path / "data"))
+    spoil_pickle(root / "mag240m_kddcup2021/split_dict.pt")
+    with pytest.raises(InputError, match=r"split_dict.pt: .*os\.|posix"):
+        tiering.import_graph(root, tmp_path / "graph")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def spoil_pickle(tmp_path: Path) -> Callable[[Path], None]:
+    """Puts a call of ``os.mkdir`` in the place of the splits."""
+
+    def spoil(path: Path) -> None:
+        program = b"cos\nmkdir\n(V" + str(tmp_path / "ran").encode() + b"\ntR."
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("split_dict/data.pkl", program)
+            archive.writestr("split_dict/version", "3\n")
+
+    return spoil
+
+
+def test_features_that_begin_with_whole_numbers_and_gaps_are_numbers_all_the_same(tmp_path):
+    tiering.replicate_dataset("ogbn-arxiv", tmp_path / "data", scale=0.002)
+    file = tmp_path / "data/ogbn_arxiv/raw/node-feat.csv.gz"
+    rows = [b"1,2,3"] * 338 + [b"0.5,nan,-7e-3"]
+    file.write_bytes(gzip.compress(b"\n".join(rows) + b"\n"))
+    graph = tiering.import_graph(tmp_path / "data/ogbn_arxiv", tmp_path / "graph")
+    found = rows_of(graph, "node")
+    assert np.array_equal(found[0], [1, 2, 3])
+    assert np.array_equal(found[338], np.array([0.5, np.nan, -7e-3], np.float32), equal_nan=True)
+
+
+def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
+    monkeypatch.setattr(mean_features, "room_of", lambda reading: 1 << 50)
+    with pytest.raises(BudgetError, match="features of author: rows on their way"):
+        tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)

@@ -1,0 +1,267 @@
+"""Graphs of PyG and DGL, in their files and in hand, against the libraries' own objects."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.datasets import open_dataset
+from tiering.errors import BudgetError, CapabilityError, InputError, MissingError
+from tiering.formats.graph import Graph
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture
+def pyg() -> Any:
+    return pytest.importorskip("torch_geometric.data")
+
+
+@pytest.fixture
+def dgl() -> Any:
+    return pytest.importorskip("dgl")
+
+
+def cora(folder: Path) -> dict[str, Any]:
+    """Cora as tensors, under PyG's names."""
+    files = {"x": "node_feat", "y": "node_label", "edge_index": "edge_index"}
+    arrays = {name: torch.from_numpy(np.load(folder / f"{file}.npy")) for name, file in files.items()}
+    for split in ("train", "val", "test"):
+        mask = torch.zeros(len(arrays["y"]), dtype=torch.bool)
+        mask[torch.from_numpy(np.load(folder / f"{split}_idx.npy"))] = True
+        arrays[f"{split}_mask"] = mask
+    return arrays
+
+
+def same_as_arrays(graph: Graph, expected: Graph) -> None:
+    """Two graphs of one node type hold the same; splits as sets."""
+    assert tiering.check(graph.path, "full") == []
+    (relation,), (node,) = graph.relations, graph.node_types
+    for one, other in zip(graph.csc(relation), expected.csc(expected.relations[0]), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(graph.labels(node), expected.labels("node"))
+    assert list(graph.splits(node)) == list(expected.splits("node"))
+    for split in expected.splits("node"):
+        np.testing.assert_array_equal(graph.split(split, node), np.sort(expected.split(split, "node")))
+    table, other_table = graph.feature_table(node), expected.feature_table("node")
+    assert table is not None and other_table is not None
+    assert table.dtype == other_table.dtype
+    np.testing.assert_array_equal(table.open(), other_table.open())
+
+
+@pytest.fixture
+def cora_graph(shared_data: Path, tmp_path: Path) -> Graph:
+    return tiering.import_graph(shared_data / "cora", tmp_path / "expected")
+
+
+def test_cora_is_the_same_from_a_data_file_where_its_features_stay(
+    pyg: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
+) -> None:
+    torch.save(pyg.Data(**cora(shared_data / "cora")), tmp_path / "cora.pt")
+    tiering_cli("import", tmp_path / "cora.pt", "--out", tmp_path / "graph").ok()
+    graph = Graph.open(tmp_path / "graph")
+    same_as_arrays(graph, cora_graph)
+    assert graph.feature_table("node").path == tmp_path / "cora.pt"
+    assert graph.feature_table("node").offset > 0
+
+
+def test_cora_is_the_same_as_a_processed_dataset(
+    pyg: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
+) -> None:
+    data = pyg.Data(**cora(shared_data / "cora"))
+
+    class Cora(pyg.InMemoryDataset):
+        processed_file_names = ("data.pt",)
+
+        def process(self) -> None:
+            self.save([data], self.processed_paths[0])
+
+    sys.stderr, before = open("/dev/null", "w"), sys.stderr  # noqa: PTH123, SIM115 - PyG says what it does
+    try:
+        Cora(str(tmp_path / "Cora"))
+    finally:
+        sys.stderr.close()
+        sys.stderr = before
+    for number, path in enumerate((tmp_path / "Cora", tmp_path / "Cora" / "processed")):
+        tiering_cli("import", path, "--out", tmp_path / f"graph{number}").ok()
+        same_as_arrays(Graph.open(tmp_path / f"graph{number}"), cora_graph)
+
+
+def test_cora_is_the_same_from_a_file_of_dgl(
+    dgl: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph, tiering_cli: Callable[..., Any]
+) -> None:
+    dgl.save_graphs(str(tmp_path / "cora.bin"), [cora_in_dgl(dgl, shared_data / "cora")])
+    tiering_cli("import", tmp_path / "cora.bin", "--out", tmp_path / "graph").ok()
+    same_as_arrays(Graph.open(tmp_path / "graph"), cora_graph)
+
+
+def cora_in_dgl(dgl: Any, folder: Path) -> Any:
+    arrays = cora(folder)
+    graph = dgl.graph(tuple(arrays["edge_index"]), num_nodes=len(arrays["y"]))
+    graph.ndata.update(feat=arrays["x"], label=arrays["y"])
+    graph.ndata.update({name: value for name, value in arrays.items() if name.endswith("_mask")})
+    return graph
+
+
+def test_cora_is_the_same_from_objects_in_hand(
+    pyg: Any, dgl: Any, shared_data: Path, tmp_path: Path, cora_graph: Graph
+) -> None:
+    graph = tiering.import_graph(pyg.Data(**cora(shared_data / "cora")), tmp_path / "pyg")
+    same_as_arrays(graph, cora_graph)
+    assert graph.feature_table("node").path.is_relative_to(tmp_path / "pyg")
+    graph = tiering.import_graph(cora_in_dgl(dgl, shared_data / "cora"), tmp_path / "dgl")
+    same_as_arrays(graph, cora_graph)
+    with pytest.raises(InputError, match="expected auto or pyg for a Data"):
+        tiering.import_graph(pyg.Data(), tmp_path / "other", format="npy")
+    with pytest.raises(InputError, match=r"found builtins\.dict"):
+        tiering.import_graph({"x": 1}, tmp_path / "other")
+
+
+def papers(pyg: Any) -> Any:
+    """Two types, three relations, edge data; features of one type in bfloat16, of one not in order."""
+    random = torch.Generator().manual_seed(1)
+    data = pyg.HeteroData()
+    data["paper"].x = torch.rand(7, 3, generator=random).to(torch.bfloat16)
+    data["paper"].y = torch.tensor([0, 1, 2, -1, 0, 1, 1])
+    data["paper"].train_idx = torch.tensor([5, 0])
+    data["author"].feat = torch.rand(4, 5, generator=random).T
+    data["venue"].num_nodes = 3
+    data["author", "writes", "paper"].edge_index = torch.tensor([[0, 4, 1, 1], [1, 2, 2, 6]])
+    data["author", "writes", "paper"].edge_attr = torch.rand(3, 4, generator=random).T
+    data["paper", "cites", "paper"].edge_index = torch.tensor([[1, 2], [0, 1], [6, 6]], dtype=torch.int32).T
+    data["paper", "cites", "paper"].edge_weight = torch.tensor([1.5, 2.5, 0.0])
+    data["paper", "in", "venue"].edge_index = torch.empty(2, 0, dtype=torch.int64)
+    return data
+
+
+@pytest.mark.parametrize("way", ["file", "dictionary", "hand"])
+def test_heterogeneous_graphs_keep_types_edge_data_and_order(pyg: Any, tmp_path: Path, way: str) -> None:
+    data, source = papers(pyg), tmp_path / "papers.pt"
+    torch.save(data if way == "file" else data.to_dict(), source)
+    graph = tiering.import_graph(data if way == "hand" else source, tmp_path / "graph")
+    assert tiering.check(graph.path, "full") == []
+    assert {name: graph.num_nodes(name) for name in graph.node_types} == {"author": 5, "paper": 7, "venue": 3}
+    bits = data["paper"].x.view(torch.int16).numpy().view(np.uint16)
+    np.testing.assert_array_equal(graph.feature_table("paper").open(), bits)
+    assert graph.feature_table("paper").dtype == "bfloat16"
+    np.testing.assert_array_equal(graph.feature_table("author").open(), data["author"].feat)
+    np.testing.assert_array_equal(graph.labels("paper"), data["paper"].y)
+    np.testing.assert_array_equal(graph.split("train", "paper"), [5, 0])
+    assert set(graph.relations) == set(data.edge_types)
+    for relation in data.edge_types:
+        src, dst = data[relation].edge_index.numpy()
+        order = np.argsort(dst, kind="stable")
+        np.testing.assert_array_equal(graph.csc(relation)[1], src[order])
+        if relation[1] == "writes":
+            np.testing.assert_array_equal(graph.edge_data(relation)["feat"], data[relation].edge_attr.numpy()[order])
+        if relation[1] == "cites":
+            np.testing.assert_array_equal(graph.edge_data(relation)["weight"], data[relation].edge_weight[order])
+
+
+def test_heterogeneous_graphs_of_dgl_keep_types_and_edge_data(dgl: Any, tmp_path: Path) -> None:
+    ends = {("u", "r", "v"): ([0, 1, 1], [2, 0, 2]), ("v", "s", "u"): ([1], [0])}
+    graph = dgl.heterograph(ends, num_nodes_dict={"u": 3, "v": 4})
+    graph.nodes["u"].data["feat"] = torch.rand(3, 2)
+    graph.edges["r"].data["weight"] = torch.tensor([0.5, 1.0, 2.0])
+    dgl.save_graphs(str(tmp_path / "g.bin"), [graph])
+    for number, source in enumerate((tmp_path / "g.bin", graph)):
+        made = tiering.import_graph(source, tmp_path / f"graph{number}")
+        assert {name: made.num_nodes(name) for name in made.node_types} == {"u": 3, "v": 4}
+        np.testing.assert_array_equal(made.csc(("u", "r", "v"))[1], [1, 0, 1])
+        np.testing.assert_array_equal(made.edge_data(("u", "r", "v"))["weight"], [1.0, 0.5, 2.0])
+        np.testing.assert_array_equal(made.feature_table("u").open(), graph.nodes["u"].data["feat"])
+
+
+def test_relations_can_be_chosen_and_arrays_without_a_use_are_recorded(pyg: Any, tmp_path: Path) -> None:
+    data = papers(pyg)
+    data["paper"].year = torch.arange(7)
+    torch.save(data, tmp_path / "papers.pt")
+    with open_dataset(tmp_path / "papers.pt", relations="paper:cites:paper") as dataset:
+        assert list(dataset.nodes) == ["paper"]
+        assert dataset.notes["ignored_arrays"] == [f"{tmp_path / 'papers.pt'}: year of paper"]
+    with pytest.raises(MissingError, match="no relation a:b:c; there are: author:writes:paper, "):
+        open_dataset(tmp_path / "papers.pt", relations="a:b:c")
+
+
+def test_the_content_of_a_graph_in_hand_is_recorded(pyg: Any, tmp_path: Path) -> None:
+    digests = []
+    for value in (1.0, 1.0, 2.0):
+        data = pyg.Data(x=torch.full((3, 2), value), edge_index=torch.tensor([[0], [1]]))
+        with open_dataset(data) as dataset:
+            digests.append(dataset.notes["content"])
+    assert digests[0] == digests[1] != digests[2]
+
+
+EDGES = {"edge_index": torch.tensor([[0, 1], [1, 2]])}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": torch.rand(3, 2)}, "expected edge_index, found x; of a sparse adj_t"),
+        (
+            {"edge_index": torch.tensor([[0.5], [1]])},
+            r"edges of shape \(2, E\), int32 or int64, found float32 \(2, 1\)",
+        ),
+        ({**EDGES, "x": torch.rand(4, 2), "y": torch.zeros(3)}, "expected 4 nodes of type node"),
+        ({**EDGES, "y": torch.tensor([0, 1, -2])}, "y of node: expected labels 0, 1, 2"),
+        ({**EDGES, "x": torch.rand(4, 2, 2)}, r"x of node: expected features of shape \(rows, dim\)"),
+        ({**EDGES, "x": torch.ones(3, 2, dtype=torch.uint16)}, "found uint16"),
+        ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3, 2) > 0}, "one column, found bool"),
+        ({**EDGES, "y": torch.zeros(3), "train_mask": torch.zeros(3) > 0}, "the train set is empty"),
+        ({**EDGES, "train_idx": torch.tensor([3])}, "expected node ids in 0..2, found 3"),
+        ({**EDGES, "edge_attr": torch.rand(3)}, "edge_attr of node:to:node: expected one row for each of 2 edges"),
+        ({**EDGES, "edge_weight": torch.tensor([-1.0, 1])}, "finite weights of 0 or more"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(pyg: Any, tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    torch.save(pyg.Data(**arrays), tmp_path / "a.pt")
+    for source in (tmp_path / "a.pt", pyg.Data(**arrays)):
+        with pytest.raises(InputError, match=message):
+            open_dataset(source)
+
+
+def test_files_that_hold_something_else_are_refused(pyg: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"train": np.arange(3)}, path)
+    with pytest.raises(InputError, match=r"expected a graph of PyG .*, found dict"):
+        open_dataset(path)
+    data, slices = pyg.InMemoryDataset.collate([pyg.Data(**EDGES), pyg.Data(**EDGES)])
+    torch.save((data, slices), path)
+    with pytest.raises(InputError, match="expected one graph, found 2"):
+        open_dataset(path)
+    torch.save(pyg.Data(**EDGES), path, _use_new_zipfile_serialization=False)
+    with pytest.raises(InputError, match=r"since 1\.6"):
+        open_dataset(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("some.txt", "")
+    with pytest.raises(InputError, match="expected a numpy file"):
+        open_dataset(path)
+    with pytest.raises(MissingError, match=r"expected data\.pt or"):
+        open_dataset(tmp_path, format="pyg")
+
+
+def test_files_of_dgl_are_refused_where_dgl_is_not_or_they_are_none(
+    dgl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, graph = tmp_path / "a.bin", dgl.graph(([0], [1]))
+    dgl.save_graphs(str(path), [graph, graph])
+    with pytest.raises(InputError, match="expected one graph, found 2"):
+        open_dataset(path)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(InputError, match="DGL cannot read it"):
+        open_dataset(path)
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(BudgetError, match=r"as a whole, 1 GiB"):
+        open_dataset(path, memory="100MiB")
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(CapabilityError, match=r"pip install 'tiering\[dgl\]'"):
+        open_dataset(path)

@@ -1,0 +1,182 @@
+"""`tiering generate --like NAME`: the trees of published datasets in small, read by other means and by the importer."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.datasets.sources import find_source
+from tiering.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("replicas")
+    shares = {"igbh-tiny": 0.005, "igb-full": 4e-6, "mag240m": 8e-6, "ogbn-papers100m": 1e-5, "ogbn-arxiv": 0.01,
+              "friendster": 1e-5, "reddit": 0.002, "wikikg90m-v2": 1e-5}  # fmt: skip
+    for name, share in shares.items():
+        tiering.replicate_dataset(name, folder / name, scale=share)
+    return folder
+
+
+def test_igbh_has_its_tree_with_pickles_and_citations_in_both_directions(replicas):
+    tree = replicas / "igbh-tiny" / "tiny" / "processed"
+    papers = np.load(tree / "paper/node_feat.npy")
+    assert papers.shape == (500, 1024)
+    assert papers.dtype == np.float32
+    with pytest.raises(ValueError, match="pickle"):
+        np.load(tree / "paper/paper_id_index_mapping.npy")
+    cites = np.load(tree / "paper__cites__paper/edge_index.npy")
+    assert cites.shape == (round(447_416 * 0.005), 2)
+    pairs = cites[: len(cites) // 2 * 2].reshape(-1, 2, 2)
+    assert (pairs[:, 0] == pairs[:, 1, ::-1]).all()
+    assert cites.max() < 500 - 5  # the last hundredth is isolated
+    written = np.load(tree / "paper__written_by__author/edge_index.npy")
+    assert written[:, 0].max() < 495
+    assert written[:, 1].max() < len(np.load(tree / "author/node_feat.npy"))
+    assert len(np.unique(cites, axis=0)) < len(cites)
+
+
+def test_igb_full_has_files_without_headers_labels_of_a_prefix_and_loops(replicas):
+    source, tree = find_source(str(replicas / "igb-full/source.json")), replicas / "igb-full/full/processed"
+    papers = source.nodes["paper"]
+    assert (tree / "paper/node_feat.npy").stat().st_size == papers * 4096
+    labels = np.fromfile(tree / "paper/node_label_19.npy", np.float32)
+    assert labels.size == round(227_130_858 * 4e-6) < papers
+    edges = np.load(tree / "paper__cites__paper/edge_index.npy")
+    assert np.count_nonzero(edges[:, 0] == edges[:, 1]) == round(664_971 * 4e-6)
+    rows = np.fromfile(tree / "paper/node_feat.npy", np.float32).reshape(papers, 1024)
+    assert 0.9 < rows.var() < 1.2
+
+
+def test_mag240m_has_half_precision_labels_with_nan_and_pickled_splits(replicas):
+    root = replicas / "mag240m/mag240m_kddcup2021"
+    source = find_source(str(replicas / "mag240m/source.json"))
+    assert np.load(root / "processed/paper/node_feat.npy").dtype == np.float16
+    assert not (root / "processed/author").exists()
+    with zipfile.ZipFile(root / "split_dict.pt") as archive:
+        splits: dict[str, Any] = pickle.loads(archive.read("split_dict/data.pkl"))
+    labels = np.load(root / "processed/paper/node_label.npy")
+    assert labels.dtype == np.float64
+    assert not np.isnan(labels[splits["train"]]).any()
+    assert np.isnan(labels[splits["test-whole"]]).all()
+    assert np.count_nonzero(~np.isnan(labels)) == source.about["labelled"]
+    assert np.load(root / "processed/author___writes___paper/edge_index.npy").shape[0] == 2
+    torch = pytest.importorskip("torch")
+    meta = torch.load(root / "meta.pt", weights_only=False)
+    assert meta == {**source.nodes, "num_classes": 153}
+    assert (torch.load(root / "split_dict.pt", weights_only=False)["valid"] == splits["valid"]).all()
+
+
+def test_papers100m_has_deflated_members_and_packed_splits(replicas):
+    root = replicas / "ogbn-papers100m/papers100M-bin"
+    with zipfile.ZipFile(root / "raw/data.npz") as archive:
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_DEFLATED}
+    with np.load(root / "raw/data.npz") as data:
+        count = int(data["num_nodes_list"][0])
+        assert data["edge_index"].shape == (2, int(data["num_edges_list"][0]))
+        assert data["node_feat"].shape == (count, 128)
+        assert data["edge_index"].max() < count - 1
+    labels = np.load(root / "raw/node-label.npz")["node_label"]
+    assert labels.shape == (count, 1)
+    train = np.loadtxt(root / "split/time/train.csv.gz", dtype=np.int64, ndmin=1)
+    assert not np.isnan(labels[train]).any()
+    assert np.isnan(labels).mean() > 0.9
+
+
+def test_text_is_as_snap_and_ogb_write_it(replicas):
+    with gzip.open(replicas / "friendster/com-friendster.ungraph.txt.gz", "rt") as file:
+        lines = file.read().splitlines()
+    assert lines[0].startswith("# Nodes: 656 Edges: 18061")
+    edges = np.array([line.split("\t") for line in lines[2:]], np.int64)
+    assert edges.shape == (18061, 2)
+    assert edges.max() > 656
+    root = replicas / "ogbn-arxiv/ogbn_arxiv/raw"
+    assert int(np.loadtxt(root / "num-node-list.csv.gz")) == 1693
+    assert np.loadtxt(root / "node-feat.csv.gz", delimiter=",").shape == (1693, 128)
+    assert np.loadtxt(root / "edge.csv.gz", delimiter=",", dtype=np.int64).shape == (11662, 2)
+
+
+def test_reddit_is_a_pair_of_archives(replicas, tmp_path):
+    with np.load(replicas / "reddit/reddit/reddit_data.npz") as data:
+        assert data["feature"].shape == (466, 602)
+        assert np.bincount(data["node_types"])[1:].tolist() == [307, 48, 111]
+    with np.load(replicas / "reddit/reddit/reddit_graph.npz") as graph:
+        assert graph["row"].shape == graph["col"].shape == (229232,)
+        half = graph["row"].reshape(-1, 2), graph["col"].reshape(-1, 2)
+        assert (half[0][:, 0] == half[1][:, 1]).all()
+        pairs = np.stack((graph["row"], graph["col"]))
+    made = tiering.import_graph(replicas / "reddit", tmp_path / "graph", spec="reddit")
+    indptr, indices = made.csc(("node", "to", "node"))
+    assert np.array_equal(indices, pairs[0][np.argsort(pairs[1], kind="stable")])
+    assert np.array_equal(np.diff(indptr), np.bincount(pairs[1], minlength=466))
+    table = made.feature_table("node")
+    assert table is not None
+    with np.load(replicas / "reddit/reddit/reddit_data.npz") as data:
+        assert np.array_equal(table.open(), data["feature"])
+        assert np.array_equal(made.labels("node"), data["label"])
+        assert np.array_equal(made.split("val", "node"), np.flatnonzero(data["node_types"] == 2))
+
+
+def test_triples_become_edges_from_head_to_tail_with_the_relation_as_type(replicas, tmp_path):
+    root = replicas / "wikikg90m-v2/wikikg90m-v2"
+    triples = np.load(root / "processed/train_hrt.npy")
+    rows = np.load(root / "processed/entity_feat.npy")
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    assert graph.num_nodes("entity") == len(rows) == 912
+    indptr, indices = graph.csc(("entity", "to", "entity"))
+    dst = np.repeat(np.arange(912), np.diff(indptr))
+    kinds = graph.edge_data(("entity", "to", "entity"))["type"]
+    order = np.lexsort((np.arange(len(triples)), triples[:, 2]))
+    assert np.array_equal(np.stack((indices, kinds, dst), axis=1), triples[order])
+    table = graph.feature_table("entity")
+    assert table is not None
+    assert np.array_equal(table.open(), rows)
+    np.save(tmp_path / "train_hrt.npy", triples[:, :2])
+    with pytest.raises(InputError, match=r"expected int32 or int64 triples of shape \(T, 3\), found int32 \(6011, 2\)"):
+        tiering.import_graph(tmp_path, tmp_path / "other", format="wikikg")
+
+
+def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path):
+    made = [tiering.replicate_dataset("mag240m", tmp_path / str(k), scale=2e-6, seed=k // 2) for k in range(3)]
+    files = [{path.relative_to(done["path"]): path.read_bytes() for path in Path(done["path"]).rglob("*.npy")}
+             for done in made]  # fmt: skip
+    assert files[0] == files[1]
+    assert files[0] != files[2]
+
+
+@pytest.mark.parametrize("name", ["igbh-tiny", "igb-full", "mag240m"])
+def test_a_replica_is_imported_by_its_own_specification(replicas, tmp_path, name):
+    own = replicas / name / "source.json"
+    source = find_source(str(own))
+    graph = tiering.import_graph(replicas / name, tmp_path / "graph", spec=str(own))
+    types = {file.of for file in source.files if file.holds == "features" and not file.optional}
+    assert {t: graph.num_nodes(t) for t in graph.node_types} == {
+        t: n for t, n in source.nodes.items() if t in types or name == "mag240m"
+    }
+    for relation in graph.relations:
+        assert graph.num_edges(relation) in source.edges.values()
+
+
+def test_what_cannot_be_made_is_refused(tmp_path, tiering_cli):
+    with pytest.raises(InputError, match="above 0 and at most 1, found 2"):
+        tiering.replicate_dataset("igb-tiny", tmp_path / "a", scale=2)
+    with pytest.raises(InputError, match="no replica can be made"):
+        tiering.replicate_dataset("clueweb12", tmp_path / "a")
+    tiering_cli("generate", tmp_path / "a", "--like", "igb-tiny", "--nodes", "5").refused(
+        "--nodes: follows from --like"
+    )
+    tiering_cli("generate", tmp_path / "a", "--scale", "0.1").refused("--scale: is for --like")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/data").write_text("mine")
+    tiering_cli("generate", tmp_path / "mine", "--like", "igb-tiny", "--force").refused("did not write")
+    assert (tmp_path / "mine/data").read_text() == "mine"
+    out = tiering_cli("generate", tmp_path / "b", "--like", "igb-tiny", "--scale", "0.0002").ok().out
+    assert "--spec" in out

@@ -1,0 +1,278 @@
+"""Specifications of published datasets: sizes on paper, trees held against them and recognised, plans without data."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tiering import pipeline
+from tiering.datasets import open_dataset
+from tiering.datasets.detect import READERS
+from tiering.datasets.sources import dataset_of_sizes, find_source, recognise, sources
+from tiering.errors import InputError, MissingError
+
+SPEC = """
+title = "Papers and authors in miniature"
+home = "here"
+licence = "none"
+citation = "none"
+format = "igb"
+roots = ["{size}/processed", ""]
+classes = { paper = 3 }
+labels = "NaN: none"
+splits = "none"
+
+[options]
+split = "0.5,0.25,0.25"
+
+[[files]]
+path = "{type}/node_feat.npy"
+holds = "features"
+types = ["paper", "author"]
+dtype = ["float32"]
+shape = ["{type}", 4]
+headerless = ["raw"]
+
+[[files]]
+path = "paper/node_label_19.npy"
+holds = "labels"
+of = "paper"
+dtype = ["float32"]
+shape = ["paper"]
+
+[[files]]
+path = "paper__written_by__author/edge_index.npy"
+holds = "edges"
+of = "paper__written_by__author"
+dtype = ["int64"]
+shape = ["paper__written_by__author", 2]
+
+[[files]]
+path = "paper/extra.npy"
+holds = "other"
+optional = true
+
+[variants.mini]
+name = "mini"
+nodes = { paper = 200, author = 60 }
+edges = { paper__written_by__author = 500 }
+
+[[defects]]
+id = "somewhere#1"
+text = "The last 50 rows are zeros in old downloads."
+cure = "Fetch the patch."
+check = { kind = "zero tail", file = "paper/node_feat.npy", rows = 50 }
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "mini.toml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What the specification says, in the place that it names."""
+    root, rng = tmp_path / "data" / "mini" / "processed", np.random.default_rng(0)
+    for folder in ("paper", "author", "paper__written_by__author"):
+        (root / folder).mkdir(parents=True)
+    np.save(root / "paper/node_feat.npy", rng.random((200, 4), np.float32) + 1)
+    np.save(root / "author/node_feat.npy", rng.random((60, 4), np.float32) + 1)
+    labels = rng.integers(0, 3, 200).astype(np.float32)
+    labels[::5] = np.nan
+    np.save(root / "paper/node_label_19.npy", labels)
+    edges = np.stack((rng.integers(0, 200, 500), rng.integers(0, 60, 500)), axis=1)
+    np.save(root / "paper__written_by__author/edge_index.npy", edges)
+    return root
+
+
+def test_the_sizes_of_the_specifications_are_those_published():
+    files = {file.path: file.bytes for file in find_source("igbh-full").files}
+    assert files["paper/node_feat.npy"] == 1_103_241_928_704
+    assert files["author/node_feat.npy"] == 1_135_496_736_768
+    assert files["fos/node_feat.npy"] == 2_920_284_160
+    assert files["paper/node_label_19.npy"] == 1_077_384_696
+    assert files["paper__cites__paper/edge_index.npy"] == 2 * 8 * 3_727_095_830
+    with dataset_of_sizes(find_source("igbh-full")) as igbh:
+        assert sum(node.num_nodes for node in igbh.nodes.values()) == 547_306_935
+    mag = find_source("mag240m")
+    assert sum(mag.nodes.values()) == 244_160_499
+    assert {file.path: file.bytes for file in mag.files}["paper/node_feat.npy"] == 121_751_666 * 768 * 2
+    papers = find_source("ogbn-papers100m")
+    assert papers.bytes == pytest.approx(83.6e9, rel=0.01)
+
+
+def test_every_specification_names_a_reader_and_files_of_its_own_relations():
+    assert len(sources()) >= 20
+    for source in sources().values():
+        assert source.format in READERS
+        assert set(source.options) <= READERS[source.format].takes | {"split", "self_loops", "reverse_edges"}
+        for file in source.files:
+            if file.of is not None and source.nodes:
+                assert file.optional or source.count(file.of) is not None, (source.name, file.path)
+        for defect in source.defects:
+            assert defect.check is None or any(file.path == defect.check["file"] for file in source.files)
+
+
+def test_a_tree_as_specified_is_imported_with_the_options_of_its_specification(tree, spec):
+    with open_dataset(tree.parent.parent, spec=spec) as data:
+        assert data.notes["spec"] == "mini"
+        assert {name: ids.size for name, ids in data.nodes["paper"].splits.items()} == {
+            "train": 80, "val": 40, "test": 40,
+        }  # fmt: skip
+    with open_dataset(tree, spec=spec, split="1,0,0") as data:
+        assert data.nodes["paper"].splits["train"].size == 160
+
+
+def _headerless(root: Path) -> None:
+    np.load(root / "author/node_feat.npy").tofile(root / "author/node_feat.npy")
+
+
+def _short(root: Path) -> None:
+    np.save(root / "paper/node_feat.npy", np.ones((199, 4), np.float32))
+
+
+def _other_dtype(root: Path) -> None:
+    np.save(root / "paper/node_feat.npy", np.ones((200, 4), np.float64))
+
+
+def _exchanged(root: Path) -> None:
+    (root / "paper/node_feat.npy").rename(root / "swap")
+    (root / "author/node_feat.npy").rename(root / "paper/node_feat.npy")
+    (root / "swap").rename(root / "author/node_feat.npy")
+
+
+def _no_labels(root: Path) -> None:
+    (root / "paper/node_label_19.npy").unlink()
+
+
+def _foreign_ids(root: Path) -> None:
+    edges = np.load(root / "paper__written_by__author/edge_index.npy")
+    edges[-1, 1] = 60
+    np.save(root / "paper__written_by__author/edge_index.npy", edges)
+
+
+def _unpatched(root: Path) -> None:
+    rows = np.load(root / "paper/node_feat.npy")
+    rows[150:] = 0
+    np.save(root / "paper/node_feat.npy", rows)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (_headerless, InputError, r"author/node_feat.npy: .*with a numpy header, found 960 bytes without one"),
+        (_short, InputError, r"paper/node_feat.npy: .*float32 \(200, 4\), 3200 bytes, found float32 \(199, 4\)"),
+        (_other_dtype, InputError, r"expected features, float32 .*found float64 \(200, 4\)"),
+        (_exchanged, InputError, r"it has the size of author/node_feat.npy: give the files their names back"),
+        (_no_labels, MissingError, r"node_label_19.npy: expected labels, float32 \(200,\), 800 bytes of mini"),
+        (_foreign_ids, InputError, r"edge 499: expected a destination id in 0..59 \(author nodes of mini\), found 60"),
+        (_unpatched, InputError, r"last 50 rows are zeros.*somewhere#1.*So it is here. Fetch the patch."),
+    ],
+)
+def test_a_file_that_is_not_as_specified_is_named_before_work_begins(
+    tree: Path, spec: str, spoil: Callable[[Path], None], error: type[Exception], message: str
+) -> None:
+    spoil(tree)
+    with pytest.raises(error, match=message):
+        open_dataset(tree, spec=spec)
+
+
+def test_rows_of_zeros_and_of_nan_are_told(tree, spec):
+    rows = np.load(tree / "author/node_feat.npy")
+    rows[1:], rows[0] = 0, np.nan
+    np.save(tree / "author/node_feat.npy", rows)
+    with open_dataset(tree, spec=spec) as data:
+        warnings = "\n".join(data.notes["warnings"])
+    assert "row 0 has values that are NaN" in warnings
+    assert "59 of 60 sampled rows are zeros" in warnings
+
+
+def test_a_place_without_the_dataset_and_unknown_names_are_refused(tree, spec, tmp_path):
+    with pytest.raises(MissingError, match=r"expected mini, found none of its places 'mini/processed', ''"):
+        open_dataset(tree.parent.parent / "mini", spec=spec)
+    with pytest.raises(MissingError, match="no such dataset; did you mean igbh-full"):
+        open_dataset(tree, spec="igbh_full")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(SPEC.replace('holds = "labels"', 'holds = "classes"'))
+    with pytest.raises(InputError, match=r"wrong.toml: files.1.holds: 'classes' is not one of"):
+        open_dataset(tree, spec=str(wrong))
+    wrong.write_text("title = ")
+    with pytest.raises(InputError, match="expected TOML"):
+        open_dataset(tree, spec=str(wrong))
+
+
+def _sparse(path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+    """A numpy file of that shape without content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        file.truncate(file.tell() + int(np.prod(shape)) * np.dtype(dtype).itemsize)
+
+
+def test_a_download_is_recognised_by_the_sizes_of_its_files(tmp_path):
+    root = tmp_path / "igb" / "tiny" / "processed"
+    _sparse(root / "paper/node_feat.npy", "<f4", (100_000, 1024))
+    _sparse(root / "paper/node_label_19.npy", "<f4", (100_000,))
+    _sparse(root / "paper__cites__paper/edge_index.npy", "<i8", (447_416, 2))
+    found = recognise(tmp_path / "igb")
+    assert found is not None
+    assert found.name == "igb-tiny"
+    with open_dataset(tmp_path / "igb") as data:
+        assert data.notes["recognised"] == "igb-tiny"
+        assert any("--spec igb-tiny" in line for line in data.notes["warnings"])
+    with open_dataset(tmp_path / "igb", spec="none") as data:
+        assert "recognised" not in data.notes
+    with open_dataset(tmp_path / "igb", spec="igb-tiny") as data:
+        assert any("sampled rows are zeros" in line for line in data.notes["warnings"])
+    for name, count in {"author": 357_041, "institute": 8_738, "fos": 84_220}.items():
+        _sparse(root / name / "node_feat.npy", "<f4", (count, 1024))
+    relations = {"paper__written_by__author": 471_443, "paper__topic__fos": 718_445}
+    for name, count in {**relations, "author__affiliated_to__institute": 325_410}.items():
+        _sparse(root / name / "edge_index.npy", "<i8", (count, 2))
+    found = recognise(root)
+    assert found is not None
+    assert found.name == "igbh-tiny"
+    shutil.rmtree(root / "author")
+    found = recognise(root)
+    assert found is not None
+    assert found.name == "igb-tiny"
+
+
+def test_plans_are_made_from_a_specification_alone(tmp_path, tiering_cli):
+    absent, out = tmp_path / "absent", tmp_path / "graph"
+    arguments = ["import", str(absent), "--spec", "igbh-tiny", "--out", str(out), "--memory", "1GiB", "--dry-run"]
+    stage = tiering_cli(*arguments, "--json").ok().json["stages"][0]
+    steps = {step["name"]: step for step in stage["steps"]}
+    edges = 2 * 8 * (447_416 + 471_443 + 718_445 + 325_410)
+    assert steps["files"]["disk_read"] == edges + 8 * 100_000
+    assert steps["paper:cites:paper"]["disk_written"] == 8 * 100_001 + 4 * 447_416
+    assert not out.exists()
+    tiering_cli("import", absent, "--spec", "igbh-tiny", "--out", out).refused("no such file or directory")
+
+
+def test_the_list_and_the_page_of_a_dataset(tiering_cli):
+    listed = tiering_cli("datasets").ok()
+    assert all(name in listed.out for name in sources())
+    page = tiering_cli("datasets", "igb-full").ok()
+    assert "IGB-Datasets#57" in page.out
+    assert "paper/node_feat.npy" in page.out
+    document = tiering_cli("datasets", "mag240m", "--json").ok().json
+    assert document["nodes"]["author"] == 122_383_112
+    assert document["least_memory"] >= 8 * 121_751_667
+    tiering_cli("datasets", "nothing").refused("no such dataset")
+
+
+def test_every_list_of_formats_names_all(tiering_cli):
+    shown = " ".join(tiering_cli("import", "--help").ok().out.replace("│", " ").split())
+    texts = [shown, open_dataset.__doc__, pipeline.import_graph.__doc__]
+    for text in texts:
+        assert text is not None
+        assert [name for name in READERS if not re.search(rf"\b{name}\b", text)] == []

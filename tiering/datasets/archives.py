@@ -1,0 +1,202 @@
+"""Arrays in archives of numpy's (.npz), streamed: deflated members cannot be mapped, and may be larger than memory.
+
+What an archive claims is checked before anything is made room for: deflated data is never more than some 1032 times as
+long as it is packed, and a member must be as long as the header of its array says.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.regular import require_file
+from tiering.artifacts.storage import storage_errors
+from tiering.datasets.features import feature_dtype
+from tiering.datasets.reader import Reading
+from tiering.datasets.tables import one_line
+from tiering.errors import InputError, TieringError
+from tiering.formats.protocols import FeatureStream, GraphSoFar
+
+MOST_DEFLATED = 1100
+"""Bytes that a byte of deflated data may become, a little more than the format allows."""
+STEP = 1 << 24
+"""Bytes that are unpacked together, at the least a row."""
+_MAX_HEADER = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Member:
+    """An array in an archive."""
+
+    path: Path
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes of the member before the data."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.path}: {self.name}"
+
+    @property
+    def described(self) -> str:
+        """``float32 (5, 3)``, for messages."""
+        return f"{self.dtype} {self.shape}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def blocks(self, start: int = 0) -> Iterator[npt.NDArray[Any]]:
+        """The array from row `start` on, in blocks of some rows. Cost: the member is unpacked from its beginning."""
+        row = math.prod(self.shape[1:]) * self.dtype.itemsize
+        rows, skipped = self.shape[0] if self.shape else 1, start * row
+        step = max(1, STEP // max(1, row))
+        with _opened(self.path, self.name) as file:
+            self._skip(file, self.offset + skipped)
+            for first in range(start, rows, step):
+                count = min(step, rows - first)
+                data = self._read(file, count * row)
+                yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+            if file.read(1):
+                raise InputError(f"{self.where}: has bytes behind its array; get the file again")
+
+    def flat(self) -> Iterator[npt.NDArray[Any]]:
+        """All entries one after the other, in blocks."""
+        return Member(self.path, self.name, self.dtype, (math.prod(self.shape),), self.offset).blocks()
+
+    def column(self, kinds: str, words: str, reading: Reading) -> npt.NDArray[Any]:
+        """The whole array as one column, in memory or a temporary file, if its dtype is of one of `kinds`."""
+        if self.dtype.kind not in kinds or math.prod(self.shape) != (self.shape or (0,))[0]:
+            raise InputError(f"{self.where}: expected {words}, one column, found {self.described}; get the file again")
+        return self.store(reading, self.dtype).reshape(-1)
+
+    def store(self, reading: Reading, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """The whole array with entries of `dtype`, in memory or a temporary file."""
+        out, at = reading.scratch.array(self.shape, dtype), 0
+        flat = out.reshape(-1)
+        for block in self.flat():
+            flat[at : at + block.size] = block
+            at += block.size
+        return out
+
+    def _skip(self, file: IO[bytes], count: int) -> None:
+        while count:
+            count -= len(self._read(file, min(count, STEP)))
+
+    def _read(self, file: IO[bytes], count: int) -> bytes:
+        parts, left = [], count
+        while left:
+            part = file.read(left)
+            if not part:
+                raise InputError(f"{self.where}: ends {left} bytes before its array does; get the file again")
+            parts.append(part)
+            left -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def open_npz(path: Path, what: str, reading: Reading) -> dict[str, Member]:
+    """The arrays of an archive that should hold `what`, by name.
+
+    Raises
+    ------
+    MissingError, InputError
+        If it is not there; if it is no archive, is damaged, holds Python objects, or claims more than it can hold.
+    """
+    require_file(path, what)
+    reading.used(path)
+    try:
+        with storage_errors(path), zipfile.ZipFile(path) as archive:
+            infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise InputError(f"{path}: expected {what}, an archive of numpy's ({one_line(error)}); get it again") from error
+    size = path.stat().st_size
+    members = {}
+    for info in infos:
+        name = info.filename.removesuffix(".npy")
+        if info.compress_size > size or info.file_size > MOST_DEFLATED * info.compress_size + 1024:
+            raise InputError(
+                f"{path}: {name} claims to be {info.file_size} bytes, of {info.compress_size} packed ones in a file of "
+                f"{size}: no archive can hold that; get the file again"
+            )
+        members[name] = _member(path, name, info.file_size)
+    return members
+
+
+def require_member(members: dict[str, Member], name: str, path: Path) -> Member:
+    """A member by name; `InputError` if there is none."""
+    if name not in members:
+        known = ", ".join(members) or "nothing"
+        raise InputError(f"{path}: expected an array {name}, found {known}; check that it is the dataset's file")
+    return members[name]
+
+
+def rows_of(member: Member, count: int) -> FeatureStream:
+    """Features of `count` nodes in a member, to be unpacked into the graph."""
+    require_rows(member.where, member.shape[:1], count)
+    if len(member.shape) != 2 or not member.shape[1]:
+        raise InputError(
+            f"{member.where}: expected features of shape (nodes, dim), found {member.described}; get the file again"
+        )
+
+    def pieces(start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        for block in member.blocks(start):
+            yield start, block
+            start += block.shape[0]
+
+    dtype = feature_dtype(member.path, member.dtype)
+    return FeatureStream(count, member.shape[1], dtype, pieces, "unpacked", 2 * STEP, member.nbytes)
+
+
+def require_rows(where: str, rows: tuple[int, ...], count: int) -> None:
+    """Refuse another number of rows than there are nodes."""
+    if rows != (count,):
+        raise InputError(f"{where}: expected a row for each of {count} nodes, found {rows}; get the file again")
+
+
+def _member(path: Path, name: str, size: int) -> Member:
+    with _opened(path, name) as file:
+        start = io.BytesIO(file.read(_MAX_HEADER))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            version = np.lib.format.read_magic(start)
+            parse = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+            shape, fortran, dtype = parse(start, max_header_size=_MAX_HEADER)
+    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, EOFError) as error:
+        raise InputError(f"{path}: {name}: expected an array of numpy's ({one_line(error)}); get it again") from error
+    if dtype.hasobject or dtype.names or dtype.byteorder == ">" or (fortran and len(shape) > 1):
+        raise InputError(f"{path}: {name}: expected plain numbers, rows first, found {dtype} {shape}; convert them")
+    member = Member(path, name, dtype, shape, start.tell())
+    if member.offset + member.nbytes != size:
+        raise InputError(
+            f"{member.where}: its header says {member.described}, {member.offset + member.nbytes} bytes, the archive "
+            f"{size}; get the file again"
+        )
+    return member
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[IO[bytes]]:
+    """A member being unpacked; damage is `InputError`."""
+    try:
+        with storage_errors(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
+            yield file
+    except TieringError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, KeyError) as error:
+        raise InputError(f"{path}: {name}: damaged or cut ({one_line(error)}); get the file again") from error

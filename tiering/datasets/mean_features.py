@@ -1,0 +1,149 @@
+"""Features of nodes that have none: the mean of their neighbours' rows, as OGB makes those of MAG240M's authors from
+their papers, and of its institutions from their authors.
+
+Approach: the rows of the neighbours are read front to back, some 16 MiB at a time, and added in float32 to the rows of
+as many nodes as the memory holds; with less memory they are read more often. The pieces in which rows are added do not
+depend on the memory, so neither does the result.
+Cost: the neighbours' table and the relation's lists, once for every part of the nodes that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.datasets.reader import Reading
+from tiering.errors import InputError
+from tiering.formats.protocols import EdgeData, FeatureStream, GraphSoFar, NodeData
+
+PIECE = 16 << 20
+"""Bytes of float32 rows that are added together. Part of the definition: other pieces round otherwise."""
+EDGE_BYTES = 40
+"""Memory that sorting takes for each edge."""
+DTYPES = ("float16", "float32", "float64")
+
+
+def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], reading: Reading) -> None:
+    """Give features to the node types named in option ``mean_features``, in that order."""
+    for node_type, name in reading.options.mean_features.by_type.items():
+        if node_type not in nodes:
+            raise InputError(f"--mean-features: no node type {node_type}; there are: {', '.join(nodes)}")
+        if nodes[node_type].features is not None:
+            reading.warn(f"--mean-features: {node_type} has features already, which are taken")
+            continue
+        relation = _relation(node_type, name, edges)
+        other = relation[2] if relation[0] == node_type else relation[0]
+        table = nodes[other].features
+        if table is None or table.dtype not in DTYPES:
+            has = "none" if table is None else table.dtype
+            raise InputError(
+                f"--mean-features: {node_type} is to get the mean of rows of {other}, which has {has}; expected "
+                f"features of {', '.join(DTYPES)}; name a relation with a type that has them, or give that one first"
+            )
+        room = room_of(reading)
+        mean = _Mean(relation, node_type, other, nodes[node_type].num_nodes, table.dim, table.dtype, room)
+        passes = -(-mean.count * 4 * table.dim // max(1, room // 2))
+        read = passes * table.rows * table.dim * storage_dtype(table.dtype).itemsize
+        nodes[node_type].features = FeatureStream(
+            mean.count, table.dim, table.dtype, mean.pieces, f"means of {other}", room + 3 * PIECE, read, (other,)
+        )
+        reading.notes.setdefault("mean_features", {})[node_type] = name
+        if reading.options.deduplicate:
+            reading.warn(f"--mean-features: with --deduplicate a neighbour counts once in the rows of {node_type}")
+
+
+def room_of(reading: Reading) -> int:
+    """Bytes that sums may take."""
+    return max(PIECE, reading.scratch.budget.left() // 2)
+
+
+def _relation(node_type: str, name: str, edges: list[EdgeData]) -> Relation:
+    fitting = [edge.relation for edge in edges if node_type in (edge.relation[0], edge.relation[2])]
+    for relation in fitting:
+        names = (relation[1], relation_key(relation), "__".join(relation), "___".join(relation))
+        if name in names and relation[0] != relation[2]:
+            return relation
+    known = ", ".join(relation[1] for relation in fitting if relation[0] != relation[2]) or "none"
+    raise InputError(f"--mean-features: no relation {name} of {node_type} to another type; there are: {known}")
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """The mean of the rows of the `other` ends of a node's edges; zeros for nodes without edges."""
+
+    relation: Relation
+    node_type: str
+    other: str
+    count: int
+    dim: int
+    dtype: str
+    room: int
+    """Bytes of memory."""
+
+    def pieces(self, start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Rows from `start` on."""
+        rows = graph.rows(self.other)
+        step = max(1, PIECE // (4 * self.dim))
+        while start < self.count:
+            stop, pairs = self._part(graph, start)
+            total, degree = np.zeros((stop - start, self.dim), np.float32), np.zeros(stop - start, np.int64)
+            for first in range(0, rows.shape[0], step):
+                last = min(rows.shape[0], first + step)
+                nodes, neighbours = pairs(first, last)
+                if nodes.size:
+                    self._add(
+                        total, degree, nodes - start, np.asarray(rows[first:last], np.float32), neighbours - first
+                    )
+            total /= np.maximum(degree, 1)[:, None]
+            for first in range(0, stop - start, step):
+                yield start + first, total[first : first + step].astype(self.dtype)
+            start = stop
+
+    def _part(self, graph: GraphSoFar, start: int) -> tuple[int, Any]:
+        """The end of a part of the nodes that fits, and what gives the edges of it with some of the neighbours: nodes
+        and neighbours, ordered by node, then as they stand."""
+        indptr, indices = graph.csc(self.relation)
+        stop = min(self.count, start + max(1, self.room // 2 // (4 * self.dim + 8)))
+        if self.relation[0] == self.node_type:  # lists by neighbour
+
+            def listed(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+                ends = indptr[first : last + 1]
+                nodes = np.asarray(indices[ends[0] : ends[-1]])
+                neighbours = np.repeat(np.arange(first, last), np.diff(ends))
+                inside = np.flatnonzero((nodes >= start) & (nodes < stop))
+                inside = inside[np.argsort(nodes[inside], kind="stable")]
+                return nodes[inside], neighbours[inside]
+
+            return stop, listed
+        limit = indptr[start] + max(1, self.room // 2 // EDGE_BYTES)
+        stop = max(start + 1, min(stop, int(np.searchsorted(indptr, limit, side="right")) - 1))
+        neighbours = np.asarray(indices[indptr[start] : indptr[stop]])
+        nodes = np.repeat(np.arange(start, stop), np.diff(indptr[start : stop + 1]))
+        order = np.argsort(neighbours, kind="stable")
+        neighbours, nodes = neighbours[order], nodes[order]
+
+        def found(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            begin, end = np.searchsorted(neighbours, (first, last))
+            by_node = begin + np.argsort(nodes[begin:end], kind="stable")
+            return nodes[by_node], neighbours[by_node]
+
+        return stop, found
+
+    @staticmethod
+    def _add(total: Any, degree: Any, nodes: Any, rows: Any, neighbours: Any) -> None:
+        """Add rows to those of nodes, which come in order; some edges at a time, whole nodes each."""
+        firsts = np.flatnonzero(np.concatenate(([True], nodes[1:] != nodes[:-1])))
+        ends = np.append(firsts[1:], nodes.size)
+        degree[nodes[firsts]] += ends - firsts
+        most, begin = max(1, rows.shape[0]), 0
+        while begin < firsts.size:
+            end = max(begin + 1, int(np.searchsorted(ends, firsts[begin] + most, side="right")))
+            chosen = slice(int(firsts[begin]), int(ends[end - 1]))
+            sums = np.add.reduceat(rows[neighbours[chosen]], firsts[begin:end] - firsts[begin], axis=0)
+            total[nodes[firsts[begin:end]]] += sums
+            begin = end

@@ -1,0 +1,219 @@
+"""Names of nodes become ids 0, 1, 2... in ascending order of their UTF-8 bytes, out of core.
+
+The order is that of the names, not of their first occurrence: it does not depend on how edges are cut or ordered, and
+the sorted names are their own index, by which a name is looked up. Names are sorted in runs, each with the names of
+some edges once; then the runs are merged range by range of names. Ends of edges are places in runs until ids are known.
+Temporary disk: 16 bytes per edge twice, and the names of each run; memory: a share of what the budget leaves.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tiering.datasets.edges import check_weights, require_room
+from tiering.datasets.reader import NODE, RELATION, Reading
+from tiering.datasets.scratch import Scratch, chunks
+from tiering.datasets.splits import make_splits
+from tiering.errors import InputError
+from tiering.formats.names import NameTable
+from tiering.formats.protocols import Dataset, EdgeData, NodeData
+
+RUN_SHARE, RANGE_SHARE = 24, 16
+"""Parts of the budget that the names of a run, and of a range, take: copies, hashes and places come on top."""
+SMALLEST, LARGEST_RUN = 8 << 20, 512 << 20
+NAME_BYTES = 40
+"""What a name takes beside its bytes, in memory, where it is sorted."""
+_SAMPLES = 16
+"""Names that are looked at for each range, to cut ranges of like size."""
+
+
+class NameIds:
+    """Takes the names of edges' ends, in blocks; gives ids, and the names in the order of their ids."""
+
+    def __init__(self, scratch: Scratch, *, run_bytes: int | None = None, range_bytes: int | None = None) -> None:
+        self._scratch = scratch
+        left = scratch.budget.left()
+        self._run_bytes = run_bytes or min(LARGEST_RUN, max(SMALLEST, left // RUN_SHARE))
+        self._range_bytes = range_bytes or max(SMALLEST, left // RANGE_SHARE)
+        self._pending: dict[str, list[Any]] = {"src": [], "dst": []}
+        self._pending_bytes = 0
+        self._places = {end: scratch.growing_file(np.int64) for end in self._pending}
+        self._ends, self._bytes = scratch.growing_file(np.int64), scratch.growing_file(np.uint8)
+        self._ends.append(np.zeros(1, np.int64))
+        self._runs = [0]
+
+    def append(self, end: str, names: Any) -> None:
+        """Names of one end (``src``, ``dst``) of the next edges: a pyarrow array of ``large_binary``."""
+        self._pending[end].append(names)
+        self._pending_bytes += names.nbytes + NAME_BYTES * len(names)
+        if self._pending_bytes >= self._run_bytes:
+            lengths = [sum(map(len, arrays)) for arrays in self._pending.values()]
+            if lengths[0] == lengths[1]:
+                self._sort_run()
+
+    def _sort_run(self) -> None:
+        """The distinct names of the pending edges, sorted, become a run, and the edges places in it."""
+        names = pa.concat_arrays([array for arrays in self._pending.values() for array in arrays])
+        first = self._runs[-1]
+        distinct, ranks = _sorted(names)
+        ranks += first
+        at = sum(map(len, self._pending["src"]))
+        self._places["src"].append(ranks[:at])
+        self._places["dst"].append(ranks[at:])
+        offsets, data = _buffers(distinct)
+        self._ends.append(offsets[1:] + self._bytes.count)
+        self._bytes.append(data)
+        self._runs.append(first + len(distinct))
+        self._pending, self._pending_bytes = {"src": [], "dst": []}, 0
+
+    def finish(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], NameTable]:
+        """Ids of the sources and of the destinations, and the names."""
+        if self._pending_bytes:
+            self._sort_run()
+        runs = NameTable(self._ends.finish(), self._bytes.finish())
+        ids = self._scratch.array(len(runs), np.int64)
+        offsets, data = self._scratch.growing_file(np.int64), self._scratch.growing_file(np.uint8)
+        offsets.append(np.zeros(1, np.int64))
+        for slices in self._ranges(runs):
+            distinct, ranks = _sorted(pa.concat_arrays([_names(runs, part) for part in slices]))
+            ranks += offsets.count - 1
+            at = 0
+            for part in slices:
+                ids[part] = ranks[at : at + part.stop - part.start]
+                at += part.stop - part.start
+            ends, text = _buffers(distinct)
+            offsets.append(ends[1:] + data.count)
+            data.append(text)
+        src, dst = (self._ids(ids, file.finish()) for file in self._places.values())
+        return src, dst, NameTable(offsets.finish(), data.finish())
+
+    def _ids(self, ids: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        out = self._scratch.array(places.shape[0], np.int64)
+        for part in chunks(places.shape[0]):
+            out[part] = ids[places[part]]
+        return out
+
+    def _ranges(self, runs: NameTable) -> Iterator[list[slice]]:
+        """Slices of all runs that hold the same range of names, range after range."""
+        size = runs.data.size + NAME_BYTES * len(runs)
+        cuts = self._cuts(runs, -(-size // self._range_bytes))
+        begins = self._runs[:-1]
+        for cut in [*cuts, None]:
+            ends = self._runs[1:]
+            if cut is not None:
+                ends = [
+                    bisect.bisect_left(range(end), cut, lo=begin, key=runs.encoded)
+                    for begin, end in zip(begins, ends, strict=True)
+                ]
+            slices = [slice(begin, end) for begin, end in zip(begins, ends, strict=True) if begin < end]
+            if slices:
+                yield slices
+            begins = ends
+
+    def _cuts(self, runs: NameTable, ranges: int) -> list[bytes]:
+        """Names at which ranges of like size begin."""
+        if ranges <= 1:
+            return []
+        sampled = np.linspace(0, len(runs) - 1, min(len(runs), _SAMPLES * ranges)).astype(np.int64)
+        names = sorted(runs.encoded(int(place)) for place in sampled)
+        return sorted({names[len(names) * k // ranges] for k in range(1, ranges)})
+
+
+class NameSink:
+    """As `tiering.datasets.tables.TableSink`, where ids are names."""
+
+    def __init__(self, scratch: Scratch, weighted: bool) -> None:
+        self._ids = NameIds(scratch)
+        self._rows = {"src": 0, "dst": 0}
+        self._weights = scratch.growing_file("<f8") if weighted else None
+
+    def rows(self, name: str = "src") -> int:
+        """Rows of a column taken so far."""
+        return self._rows[name] if name in self._rows or self._weights is None else self._weights.count
+
+    def append(self, name: str, values: Any, where: str) -> None:
+        """Add to a column: weights, or names as a pyarrow array; `where` the values come from, for messages."""
+        if name == "weight" and self._weights is not None:
+            check_weights(values, where, self._weights.count)
+            self._weights.append(values)
+            return
+        for array in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+            self._ids.append(name, _checked(array, where, self._rows[name]))
+            self._rows[name] += len(array)
+
+    def finish(self, path: Path, reading: Reading) -> Dataset:
+        """Number the nodes by their names, and describe the result."""
+        if reading.options.compact_ids:
+            raise InputError("--compact-ids: names are numbered 0, 1, 2... in any case; leave it out")
+        src, dst, names = self._ids.finish()
+        stated = reading.options.num_nodes.get(NODE)
+        if stated is not None and stated != len(names):
+            raise InputError(
+                f"{path}: --num-nodes says {stated}, but {len(names)} names occur; nodes without a name do not exist: "
+                "leave --num-nodes out"
+            )
+        data = {} if self._weights is None else {"weight": self._weights.finish()}
+        edges = EdgeData(RELATION, src, dst, where=str(path), data=data)
+        require_room(NODE, len(names), f"{path}: {len(names)} names occur", [edges], reading)
+        splits = make_splits(None, len(names), reading, str(path))
+        reading.notes["node_types"] = [NODE]
+        reading.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
+        return reading.dataset(
+            path.name.split(".")[0], {NODE: NodeData(len(names), splits=splits, names=names)}, [edges]
+        )
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a pyarrow type is text, or a dictionary of it."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _checked(names: Any, where: str, first: int) -> Any:
+    """Names as ``large_binary``; refuses those that are missing, empty or not UTF-8."""
+    if pa.types.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{where}: from edge {first} on: expected names in UTF-8 ({error}); convert them") from error
+    wrong = pc.fill_null(pc.equal(pc.binary_length(names), 0), True)
+    if pc.any(wrong).as_py():
+        row = pc.index(wrong, True).as_py()
+        kind = "an empty name" if names[row].is_valid else "null"
+        raise InputError(f"{where}: expected a name in each row, found {kind} at edge {first + row}; fill or remove it")
+    return names.cast(pa.large_string()).cast(pa.large_binary())
+
+
+def _sorted(names: Any) -> tuple[Any, npt.NDArray[np.int64]]:
+    """Distinct names, ascending, and the place of each of `names` among them."""
+    encoded = names.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks = np.empty(order.size, np.int64)
+    ranks[order] = np.arange(order.size)
+    return encoded.dictionary.take(pa.array(order)), ranks[encoded.indices.to_numpy()]
+
+
+def _buffers(names: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Offsets from 0 on, and the bytes, of an array of ``large_binary``."""
+    _, ends, data = names.buffers()
+    offsets = np.frombuffer(ends, np.int64)[names.offset : names.offset + len(names) + 1]
+    text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    return offsets - offsets[0], text[int(offsets[0]) : int(offsets[-1])]
+
+
+def _names(table: NameTable, part: slice) -> Any:
+    """Names of a table as an array of ``large_binary`` on its memory."""
+    base, end = int(table.offsets[part.start]), int(table.offsets[part.stop])
+    offsets = np.ascontiguousarray(table.offsets[part.start : part.stop + 1] - base)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(table.data[base:end]))]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), part.stop - part.start, buffers)

@@ -1,0 +1,1 @@
+"""The formats of users, one module or room each; `tiering.datasets.detect` lists them."""

@@ -1,0 +1,66 @@
+"""Format ``dgl``: a file of ``dgl.save_graphs`` with one graph, read by DGL itself, which has to be installed.
+
+DGL reads such a file into memory as a whole. Names of arrays: see `tiering.datasets.stores`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+from tiering.datasets.in_hand import dgl_stores
+from tiering.datasets.reader import Reader, Reading, Sign
+from tiering.datasets.stores import dataset_of
+from tiering.errors import BudgetError, CapabilityError, InputError
+from tiering.formats.npy_file import read_start
+from tiering.formats.protocols import Dataset
+from tiering.units import format_bytes
+
+MAGIC = (0xDD2E4FF046B4A13F).to_bytes(8, "little")
+
+
+def _open_dgl(path: Path, reading: Reading) -> Dataset:
+    if not _is_dgl_file(path):
+        raise InputError(f"{path}: expected a file of dgl.save_graphs, found another; name another --format")
+    needed, budget = path.stat().st_size, reading.scratch.budget
+    if needed > budget.left():
+        raise BudgetError(
+            f"{path}: DGL reads its files into memory as a whole, {format_bytes(needed)}, found {budget.text} "
+            f"({format_bytes(budget.limit)}); give more --memory, or save the arrays with numpy.save and import those"
+        )
+    graphs, labels = _load(path)
+    if len(graphs) != 1:
+        raise InputError(
+            f"{path}: expected one graph, found {len(graphs)}; save the one that is meant with save_graphs"
+        )
+    reading.used(path)
+    if labels:
+        reading.notes["ignored_arrays"] = [f"{path}: {name} of the file" for name in labels]
+    return dataset_of(dgl_stores(graphs[0], path.stem, str(path), path), reading)
+
+
+def _load(path: Path) -> tuple[list[Any], dict[str, Any]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            dgl = importlib.import_module("dgl")
+        except Exception as error:  # a DGL that does not fit the torch installed raises anything
+            raise CapabilityError(
+                f"{path}: DGL's own files are read by DGL, which cannot be imported here ({type(error).__name__}); "
+                "pip install 'tiering[dgl]', or save the arrays with numpy.save and import those"
+            ) from error
+        try:
+            graphs, labels = dgl.load_graphs(str(path))
+        except Exception as error:
+            reason = " ".join(str(error).split())[:120]
+            raise InputError(f"{path}: DGL cannot read it ({reason}); get the file again") from error
+    return graphs, labels
+
+
+def _is_dgl_file(path: Path) -> bool:
+    return read_start(path, len(MAGIC)) == MAGIC
+
+
+READER = Reader(_open_dgl, takes=frozenset({"relations"}), file=Sign("a file of dgl.save_graphs (dgl)", _is_dgl_file))

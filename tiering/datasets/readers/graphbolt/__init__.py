@@ -1,0 +1,1 @@
+"""Format ``graphbolt``: directories of DGL's `OnDiskDataset`, before it has preprocessed them and after."""

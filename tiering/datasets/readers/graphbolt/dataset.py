@@ -1,0 +1,157 @@
+"""The reader: edges of the dataset itself or of what GraphBolt made of them, features, and the sets of its task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.regular import is_there
+from tiering.datasets.reader import Reader, Reading, Sign
+from tiering.datasets.readers.edge_list import read_text
+from tiering.datasets.readers.graphbolt.metadata import META, PREPROCESSED, FileEntry, Metadata, SetEntry, read_metadata
+from tiering.datasets.readers.graphbolt.topology import read_topology
+from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of, edge_ends
+from tiering.datasets.tables import TableSink
+from tiering.errors import InputError, MissingError
+from tiering.formats.protocols import Dataset
+
+LABELS = "labels"
+SEEDS = ("seeds", "seed_nodes")
+"""What GraphBolt calls the nodes of a set, since 2.2 and before."""
+
+
+def _places(path: Path) -> tuple[Path, list[Path]]:
+    """The directory of the dataset, and its metadata: its own before that of what was preprocessed."""
+    root = path.parent if path.name == PREPROCESSED and is_there(path / META, "metadata") else path
+    return root, [file for file in (root / META, root / PREPROCESSED / META) if is_there(file, "metadata")]
+
+
+def _open_graphbolt(path: Path, reading: Reading) -> Dataset:
+    root, files = _places(path)
+    if not files:
+        raise MissingError(f"{path}: expected {META} of a GraphBolt OnDiskDataset, found none; check the path")
+    metas = [read_metadata(file, root) for file in files]
+    meta = next((meta for meta in metas if meta.edges and _all_there(meta)), None)
+    if meta is None:
+        meta = next((meta for meta in metas if meta.topology is not None), None)
+    if meta is None:
+        missing = next((str(e.path) for m in metas for e in m.edges.values() if not e.path.exists()), "any edges")
+        raise MissingError(f"{root}: expected {missing} as {files[0]} says, found nothing; get the dataset again")
+    reading.used(meta.path)
+    stores = Stores(meta.name, str(root), {}, [])
+    for node_type, number in meta.nodes.items():
+        stores.nodes[node_type] = NodeStore(num_nodes=number)
+    if meta.edges:
+        _put_edges(stores, meta, reading)
+    elif meta.topology is not None:
+        _put_topology(stores, meta.topology.path, meta, reading)
+    for node_type, entries in meta.node_data.items():
+        store = stores.nodes.setdefault(node_type, NodeStore())
+        for entry in entries:
+            store.arrays[entry.name] = entry.column(f"{entry.name} of {node_type}", reading)
+    _put_sets(stores, meta, reading)
+    return dataset_of(stores, reading)
+
+
+def _all_there(meta: Metadata) -> bool:
+    return all(is_there(entry.path, "edges") for entry in meta.edges.values())
+
+
+def _put_edges(stores: Stores, meta: Metadata, reading: Reading) -> None:
+    for relation, entry in meta.edges.items():
+        src, dst = _ends(entry, relation_key(relation), reading)
+        arrays = {}
+        for data in meta.edge_data.get(relation, []):
+            name = "edge_weight" if data.name == "weights" else data.name
+            arrays[name] = data.column(f"{data.name} of {relation_key(relation)}", reading)
+        stores.edges.append(EdgeStore(relation, src, dst, str(entry.path), arrays))
+
+
+def _put_topology(stores: Stores, path: Path, meta: Metadata, reading: Reading) -> None:
+    """The edges that GraphBolt has sorted, with their ids where it has kept them."""
+    topology = read_topology(path, reading)
+    for node_type, number in topology.nodes.items():
+        stores.nodes.setdefault(node_type, NodeStore(num_nodes=number))
+    for edges in topology.edges:
+        stores.edges.append(EdgeStore(edges.relation, edges.src, edges.dst, edges.where, {}, edges.edge_ids))
+    unused = [entry.name for entries in meta.edge_data.values() for entry in entries]
+    if unused:
+        reading.warn(
+            f"{path}: its edges are in another order than the data of edges ({', '.join(unused)}), which is left out; "
+            "import the dataset with its own edges to have it"
+        )
+
+
+def _ends(entry: FileEntry, key: str, reading: Reading) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    if entry.format != "csv":
+        return edge_ends(entry.column(f"edges of {key}", reading))
+    sink = read_text(entry.path, reading)
+    if not isinstance(sink, TableSink):
+        raise InputError(f"{entry.path}: expected numbers as ids, as GraphBolt has them; leave --string-ids out")
+    arrays = sink.arrays()
+    return arrays["src"], arrays["dst"]
+
+
+def _put_sets(stores: Stores, meta: Metadata, reading: Reading) -> None:
+    """Splits and labels of the first task whose seeds are nodes; a node outside all sets has no label."""
+    for number, task in enumerate(meta.tasks):
+        seeds = [(entry, _seeds(entry, reading)) for entry in task]
+        chosen = [(entry, column) for entry, column in seeds if column is not None]
+        if not chosen:
+            continue
+        for other in range(len(meta.tasks)):
+            if other != number:
+                reading.notes.setdefault("ignored_tasks", []).append(other)
+        for entry, column in chosen:
+            store = stores.nodes.setdefault(entry.node_type, NodeStore())
+            store.arrays[f"{entry.split}_idx"] = column
+        for node_type in {entry.node_type for entry, _ in chosen}:
+            _put_labels(stores.nodes[node_type], [pair for pair in chosen if pair[0].node_type == node_type], reading)
+        return
+    if meta.tasks:
+        reading.warn(f"{meta.path}: none of its {len(meta.tasks)} tasks has nodes as seeds; there are no splits")
+
+
+def _seeds(entry: SetEntry, reading: Reading) -> Column | None:
+    """Node ids; ``None`` if the set is of edges."""
+    file = next((entry.files[name] for name in SEEDS if name in entry.files), None)
+    if file is None:
+        return None
+    column = file.column(f"the {entry.split} nodes of {entry.node_type}", reading)
+    return column if column.array.ndim == 1 else None
+
+
+def _put_labels(store: NodeStore, sets: list[tuple[SetEntry, Column]], reading: Reading) -> None:
+    """Labels of the nodes of all sets, -1 for the others; labels among the features come first."""
+    labelled = [(entry.files[LABELS], seeds) for entry, seeds in sets if LABELS in entry.files]
+    if not labelled or any(name in store.arrays for name in ("y", "label", LABELS)):
+        return
+    highest = max((int(seeds.array.max(initial=-1)) for _, seeds in labelled), default=-1)
+    rows = [int(column.array.shape[0]) for column in store.arrays.values() if column.array.ndim == 2]
+    count = store.num_nodes if store.num_nodes is not None else max([highest + 1, *rows])
+    labels = reading.scratch.array(count, np.float64)
+    labels[:] = np.nan
+    for file, seeds in labelled:
+        values, ids = file.column("labels", reading), seeds.array
+        flat = values.array.reshape(-1) if values.array.ndim == 2 and 1 in values.array.shape else values.array
+        if flat.shape != ids.shape or flat.dtype.kind not in "iufb":
+            raise InputError(
+                f"{values.where}: expected one label for each of {ids.shape[0]} seeds, found {values.dtype} "
+                f"{values.array.shape}; correct it"
+            )
+        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < count):
+            raise InputError(f"{seeds.where}: expected node ids in 0..{count - 1}, found others; correct it")
+        labels[ids] = flat
+    path = labelled[0][0].path
+    store.arrays[LABELS] = Column(str(path), labels, "float64", path)
+
+
+READER = Reader(
+    _open_graphbolt,
+    takes=frozenset({"relations", "delimiter", "header"}),
+    directory=Sign(f"{META} (graphbolt)", lambda path: bool(_places(path)[1])),
+)

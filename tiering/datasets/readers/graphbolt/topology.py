@@ -1,0 +1,145 @@
+"""``fused_csc_sampling_graph.pt``: the adjacency that GraphBolt makes of all relations together.
+
+The file is read without torch: the object in it is known by its state, dictionaries of tensors. Types are numbered, the
+nodes of each follow those of the one before; ``type_per_edge`` says which relation an entry belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.datasets.reader import RELATION, Reading
+from tiering.datasets.readers.lists import checked_offsets
+from tiering.datasets.scratch import chunks
+from tiering.errors import InputError, MissingError
+from tiering.formats.column_ids import ColumnIds
+from tiering.formats.protocols import EdgeData
+from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
+
+WHAT = "a FusedCSCSamplingGraph of GraphBolt"
+EDGE_IDS = "_ORIGINAL_EDGE_ID"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Nodes by type, and the edges of all relations."""
+
+    nodes: dict[str, int]
+    edges: list[EdgeData]
+
+
+def read_topology(path: Path, reading: Reading) -> Topology:
+    """The relations in the file; those of several are taken apart in one pass, into temporary files."""
+    state = _state(read_torch(path, WHAT), path)
+    reading.used(path)
+    tensors = state["independent_tensors"]
+    indices = _tensor(tensors, "indices", path)
+    indptr = checked_offsets(_tensor(tensors, "indptr", path), f"{path}: indptr", indices.shape[0], "indices", reading)
+    columns = ColumnIds(indptr, id_bytes(indptr.shape[0] - 1), f"{path}: indptr")
+    attributes = state.get("edge_attributes") or {}
+    ids = _tensor(attributes, EDGE_IDS, path) if EDGE_IDS in attributes else None
+    if ids is not None and ids.shape != indices.shape:
+        raise _wrong(path, f"{EDGE_IDS} of shape {ids.shape} for {indices.shape[0]} edges")
+    where = f"{path}: indices"
+    if "type_per_edge" not in tensors:
+        edges = EdgeData(RELATION, indices, cast("npt.NDArray[Any]", columns), where)
+        edges.edge_ids = None if ids is None else ids.astype(np.int64, copy=False)
+        return Topology({}, [edges])
+    return _apart(state, indices, columns, ids, path, reading)
+
+
+def _apart(
+    state: Mapping[str, Any],
+    indices: npt.NDArray[Any],
+    columns: ColumnIds,
+    ids: npt.NDArray[Any] | None,
+    path: Path,
+    reading: Reading,
+) -> Topology:
+    """The relations of a heterogeneous graph, ids counted from 0 in each type."""
+    tensors = state["independent_tensors"]
+    kinds = _tensor(tensors, "type_per_edge", path)
+    begins = _tensor(tensors, "node_type_offset", path).astype(np.int64)
+    types = _numbered(state, "node_type_to_id", path)
+    relations = [_relation(text, path) for text in _numbered(state, "edge_type_to_id", path)]
+    if kinds.shape != indices.shape or begins.shape[0] != len(types) + 1 or begins[-1] != columns.num_columns:
+        raise _wrong(path, "types that do not belong to its nodes and edges")
+    if (np.diff(begins) < 0).any() or begins[0] != 0:
+        raise _wrong(path, "types of fewer than 0 nodes")
+    place = {name: (int(begins[k]), int(begins[k + 1])) for k, name in enumerate(types)}
+    for source, _, destination in relations:
+        if source not in place or destination not in place:
+            raise _wrong(path, f"a relation between {source} and {destination}, which are no types of it")
+    files = [{name: reading.scratch.growing_file(np.int64) for name in ("src", "dst", "id")} for _ in relations]
+    for part in chunks(indices.shape[0]):
+        ends, kind = {"src": indices[part], "dst": columns[part]}, kinds[part]
+        if ids is not None:
+            ends["id"] = ids[part]
+        if kind.size and int(kind.max()) >= len(relations):
+            raise _wrong(path, f"relation {int(kind.max())} of {len(relations)}")
+        for number in np.unique(kind).tolist():
+            for name, values in ends.items():
+                chosen = values[kind == number].astype(np.int64)
+                if name != "id":
+                    relation = relations[number]
+                    first, last = place[relation[0] if name == "src" else relation[2]]
+                    if chosen.size and not (first <= int(chosen.min()) and int(chosen.max()) < last):
+                        raise _wrong(path, f"an edge of {':'.join(relation)} to nodes of another type")
+                    chosen -= first
+                files[number][name].append(chosen)
+    edges = []
+    for relation, made in zip(relations, files, strict=True):
+        arrays = {name: file.finish() for name, file in made.items()}
+        edge = EdgeData(relation, arrays["src"], arrays["dst"], f"{path}: {':'.join(relation)}")
+        edge.edge_ids = None if ids is None else arrays["id"]
+        edges.append(edge)
+    return Topology({name: end - begin for name, (begin, end) in place.items()}, edges)
+
+
+def _state(value: Any, path: Path) -> Mapping[str, Any]:
+    """The dictionaries that the object keeps, through those that wrap it."""
+    for _ in range(4):
+        if isinstance(value, dict) and isinstance(value.get("independent_tensors"), dict):
+            return value
+        if isinstance(value, StoredObject):
+            value = value.state.get("_c_csc_graph", value.state.get("", value.state))
+        elif isinstance(value, tuple) and value:
+            value = value[0]
+    raise MissingError(f"{path}: expected {WHAT}, found none; preprocess the dataset again, or import its own edges")
+
+
+def _tensor(tensors: Mapping[str, Any], name: str, path: Path) -> npt.NDArray[Any]:
+    value = tensors.get(name)
+    if not isinstance(value, TorchTensor) or len(value.shape) != 1 or value.array().dtype.kind not in "iu":
+        raise _wrong(path, f"no {name}")
+    return value.array()
+
+
+def _numbered(state: Mapping[str, Any], name: str, path: Path) -> list[str]:
+    """Names by their numbers, 0, 1, 2..."""
+    numbers = state.get(name)
+    numbers = numbers.get(name, numbers) if isinstance(numbers, dict) else numbers
+    values = {}
+    for text, number in (numbers if isinstance(numbers, dict) else {}).items():
+        values[int(number.array()[()]) if isinstance(number, TorchTensor) else number] = str(text)
+    if sorted(values) != list(range(len(values))) or not values:
+        raise _wrong(path, f"no {name}")
+    return [values[number] for number in range(len(values))]
+
+
+def _relation(text: str, path: Path) -> Relation:
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise _wrong(path, f"an edge type {text[:80]}")
+    return (parts[0], parts[1], parts[2])
+
+
+def _wrong(path: Path, what: str) -> InputError:
+    return InputError(f"{path}: expected {WHAT}, found {what}; preprocess the dataset again")

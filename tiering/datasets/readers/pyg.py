@@ -1,0 +1,158 @@
+"""Format ``pyg``: `Data` or `HeteroData` of PyG in a file of ``torch.save``, as it is or as `InMemoryDataset` saves it.
+
+The file, or a directory with ``data.pt``, ``geometric_data_processed.pt`` or ``processed/`` with one of them. It is
+read without torch and without running anything (`tiering.formats.torch_file`). Features that lie in the file one row
+behind the other stay there. Sparse matrices (``adj_t``) are refused. A homogeneous graph has node type ``node`` and
+relation ``node:to:node``.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.regular import is_folder, is_there
+from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
+from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of, edge_ends
+from tiering.errors import InputError, MissingError, shown
+from tiering.formats.npy_file import read_start
+from tiering.formats.protocols import Dataset
+from tiering.formats.torch_file import StoredObject, TorchTensor, read_torch
+
+FILES = ("data.pt", "geometric_data_processed.pt")
+WHAT = "a graph of PyG (Data or HeteroData)"
+OLD_FORMAT = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""What files of torch before 1.6 begin with; they are recognised to be refused in words."""
+MEMORY_SHARE = 8
+"""The pickle of a file may take this part of the memory budget: its values take some times its bytes."""
+
+
+def _file_of(path: Path) -> Path | None:
+    if not is_folder(path):
+        return path
+    places = [folder / name for folder in (path, path / "processed") for name in FILES]
+    return next((place for place in places if is_there(place, WHAT)), None)
+
+
+def _is_torch_file(path: Path) -> bool:
+    if read_start(path, len(OLD_FORMAT)) == OLD_FORMAT:
+        return True
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name.count("/") == 1 and name.endswith("/data.pkl") for name in archive.namelist())
+    except Exception:  # zipfile raises almost anything on what is no archive
+        return False
+
+
+def _open_pyg(path: Path, reading: Reading) -> Dataset:
+    file = _file_of(path)
+    if file is None:
+        raise MissingError(f"{path}: expected {' or '.join(FILES)}, also in processed/, found none; check the path")
+    value = read_torch(file, WHAT, min(256 << 20, max(1 << 20, reading.scratch.budget.limit // MEMORY_SHARE)))
+    reading.used(file)
+    folder = file.parent.parent if file.parent.name == "processed" else file.parent
+    name = file.stem if file == path else folder.name
+    return dataset_of(stores_of(contents(value, str(file)), name, str(file), file), reading)
+
+
+def contents(value: Any, where: str) -> Mapping[Any, Any]:
+    """What `Data.to_dict` or `HeteroData.to_dict` gives of what a file holds."""
+    if isinstance(value, (tuple, list)):
+        if len(value) not in (2, 3, 4) or not isinstance(value[0], (StoredObject, dict)):
+            raise InputError(f"{where}: expected {WHAT}, found a {type(value).__name__} of {len(value)}")
+        _require_one(value[1], where)
+        value = value[0]
+    if isinstance(value, StoredObject):
+        state = value.state
+        if value.name.endswith(".HeteroData"):
+            return {**_mapping(state, "_node_store_dict", where), **_mapping(state, "_edge_store_dict", where)}
+        if value.name.endswith(".Data"):
+            return _mapping(state, "_store", where) if "_store" in state else state
+    if isinstance(value, dict) and any(name == "edge_index" or isinstance(name, tuple) for name in value):
+        return value
+    kind = value.name if isinstance(value, StoredObject) else type(value).__name__
+    raise InputError(f"{where}: expected {WHAT}, found {kind}; save the Data object itself with torch.save")
+
+
+def _mapping(state: Mapping[str, Any], name: str, where: str) -> Mapping[Any, Any]:
+    value = state.get(name)
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected {WHAT}, found one without {name}; damaged, or of another version of PyG")
+    return value
+
+
+def _require_one(slices: Any, where: str) -> None:
+    """Refuse what `InMemoryDataset` made of several graphs."""
+    if isinstance(slices, dict):
+        for part in slices.values():
+            _require_one(part, where)
+    elif isinstance(slices, TorchTensor) and slices.shape != (2,):
+        graphs = slices.shape[0] - 1 if len(slices.shape) == 1 else 0
+        raise InputError(f"{where}: expected one graph, found {graphs}; save the one that is meant with torch.save")
+
+
+def stores_of(parts: Mapping[Any, Any], name: str, where: str, path: Path) -> Stores:
+    """Named arrays of `Data.to_dict` or `HeteroData.to_dict`."""
+    stores = Stores(name, where, {}, [])
+    typed = any(isinstance(key, tuple) for key in parts) or "edge_index" not in parts
+    if not typed:
+        edges = {key: value for key, value in parts.items() if str(key).startswith("edge")}
+        nodes = {key: value for key, value in parts.items() if key not in edges}
+        _put_nodes(stores, NODE, nodes, path)
+        _put_edges(stores, RELATION, edges, path)
+        return stores
+    if "adj_t" in parts or not any(isinstance(value, Mapping) for value in parts.values()):
+        raise _no_edges(where, parts)
+    for key, values in parts.items():
+        if not isinstance(values, Mapping) or key == "_global_store":
+            continue
+        if isinstance(key, tuple) and len(key) == 3 and all(isinstance(part, str) for part in key):
+            _put_edges(stores, key, values, path)
+        elif isinstance(key, str):
+            _put_nodes(stores, key, values, path)
+        else:
+            raise InputError(f"{where}: expected node types as text and relations as three texts, found {shown(key)}")
+    return stores
+
+
+def _no_edges(where: str, parts: Mapping[Any, Any]) -> InputError:
+    names = ", ".join(map(str, list(parts)[:8])) or "nothing"
+    return InputError(
+        f"{where}: expected edge_index, found {names}; of a sparse adj_t, row, col, _ = adj_t.t().coo() and "
+        "edge_index = torch.stack([row, col])"
+    )
+
+
+def _put_nodes(stores: Stores, node_type: str, values: Mapping[Any, Any], path: Path) -> None:
+    number = values.get("num_nodes")
+    stores.nodes[node_type] = NodeStore(
+        _columns(values, f"{stores.where}: {{}} of {node_type}", path), number if type(number) is int else None
+    )
+
+
+def _put_edges(stores: Stores, relation: tuple[str, str, str], values: Mapping[Any, Any], path: Path) -> None:
+    where = f"{stores.where}: {{}} of {relation_key(relation)}"
+    columns = _columns(values, where, path)
+    index = columns.pop("edge_index", None)
+    if index is None:
+        raise _no_edges(f"{stores.where}: {relation_key(relation)}", values)
+    stores.edges.append(EdgeStore(relation, *edge_ends(index), index.where, columns))
+
+
+def _columns(values: Mapping[Any, Any], where: str, path: Path) -> dict[str, Column]:
+    made = {str(name): Column.of(value, where.format(name), path) for name, value in values.items()}
+    return {name: column for name, column in made.items() if column is not None}
+
+
+READER = Reader(
+    _open_pyg,
+    takes=frozenset({"relations"}),
+    directory=Sign(
+        f"{FILES[0]} (pyg; also in processed/)",
+        lambda path: (file := _file_of(path)) is not None and _is_torch_file(file),
+    ),
+    file=Sign("a file of torch.save (pyg)", _is_torch_file),
+)

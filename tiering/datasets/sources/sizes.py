@@ -1,0 +1,76 @@
+"""A dataset of the sizes that a specification states, without its files: what plans are made from before a download."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.datasets.sources.source import Source, SourceFile, relation_of
+from tiering.errors import InputError
+from tiering.formats.features import FeatureTable
+from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
+
+
+def dataset_of_sizes(source: Source, path: Path = Path()) -> Dataset:
+    """Nodes and edges of the numbers published, features of their shapes as if they lay at `path`; all entries are 0.
+
+    Arrays are maps of a temporary file that has a size and no content.
+    """
+    types = {file.of for file in _contents(source) if file.holds in ("features", "labels") and not file.optional}
+    relations = {file.of for file in _contents(source) if file.holds == "edges" and not file.optional}
+    ends = {t for folder in relations if folder for t in (relation_of(folder)[0], relation_of(folder)[2])}
+    nodes = {t: NodeData(_known(source, t)) for t in sorted({t for t in types if t} | ends)}
+    for file in _contents(source):
+        if file.of in nodes and not file.optional:
+            _describe(nodes[file.of], file, source, path)
+    edges = []
+    for name in sorted(name for name in relations if name):
+        src, dst = (_zeros(_known(source, name)) for _ in range(2))
+        edges.append(EdgeData(relation_of(name), src, dst, f"{source.name}: {name}"))
+    notes: dict[str, Any] = {"spec": source.name, "node_types": sorted(nodes)}
+    return Dataset(source.name, source.format, nodes, edges, notes)
+
+
+def _contents(source: Source) -> list[SourceFile]:
+    """The files, and the arrays in archives."""
+    return [part for file in source.files for part in (file.members or (file,))]
+
+
+def _known(source: Source, name: str) -> int:
+    count = source.count(name)
+    if count is None:
+        raise InputError(
+            f"--spec {source.name}: how many {name} there are is not published, so nothing can be predicted without "
+            "the files; give the path of the dataset"
+        )
+    return count
+
+
+def _describe(nodes: NodeData, file: SourceFile, source: Source, path: Path) -> None:
+    if file.holds == "features" and file.dim and file.dtypes and file.packed:
+        shape = nodes.num_nodes, file.dim, file.dtypes[0]
+        nodes.features = FeatureStream(*shape, lambda start, graph: iter(()), "unpacked", read=file.bytes or 0)
+    elif file.holds == "features" and file.dim and file.dtypes:
+        nodes.features = FeatureTable(path / file.path, nodes.num_nodes, file.dim, file.dtypes[0])
+    elif file.holds == "labels":
+        nodes.labels, nodes.num_classes = _zeros(nodes.num_nodes), source.classes.get(str(file.of), 1)
+        shares = source.options.get("split")
+        labelled = min((*file.prefixes[:1], nodes.num_nodes))
+        if isinstance(shares, str):
+            names = zip(("train", "val", "test"), shares.split(","), strict=True)
+            nodes.splits = {name: _zeros(round(float(share) * labelled)) for name, share in names}
+        else:
+            nodes.splits = {"train": _zeros(max(1, labelled // 100))}
+
+
+def _zeros(count: int) -> npt.NDArray[np.int64]:
+    """A map of a temporary file that takes no room on the disk."""
+    if not count:
+        return np.empty(0, np.int64)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(8 * count)
+        return np.memmap(file, np.int64, "r", shape=(count,))

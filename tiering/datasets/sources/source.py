@@ -1,0 +1,291 @@
+"""A published dataset as its specification describes it; specifications are TOML files, one for each family.
+
+``data_specs/sources/*.toml`` are those that come with the package; ``--spec`` takes the path of another as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.document import schema_problems
+from tiering.artifacts.manifest import Relation
+from tiering.artifacts.regular import is_folder, is_there, require_file
+from tiering.errors import InputError, MissingError
+
+SPECIFICATION = "source.json"
+"""The specification of a replica, beside its tree."""
+FLAGS = ("both_directions",)
+"""What is 1 if it holds, among the numbers of `Source.about`."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a dataset, or an array in an archive."""
+
+    path: str
+    """Below the dataset's root; of an array in an archive, its name."""
+    holds: str
+    """``features``, ``labels``, ``edges``, ``splits``, ``archive``, ``pickle`` (a Python object) or ``other``."""
+    of: str | None = None
+    """The node type, or the folder of the relation, that it is about."""
+    dtypes: tuple[str, ...] = ()
+    """What its entries may be; empty if unknown."""
+    shape: tuple[int, ...] | None = None
+    """``None`` if some of its sizes are unknown."""
+    dim: int | None = None
+    """Of features: values per row."""
+    headerless: bool = False
+    optional: bool = False
+    prefixes: tuple[int, ...] = ()
+    """Numbers of rows that a shorter file may have."""
+    alternatives: tuple[str, ...] = ()
+    """Other names that it may have."""
+    member: bool = False
+    """Whether it is an array in an archive."""
+    members: tuple[SourceFile, ...] = ()
+    """Arrays of an archive."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is an array in an archive, or packed text, which cannot be read where it lies."""
+        return self.member or self.path.endswith(".gz")
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the data, with the first of its dtypes; ``None`` if unknown."""
+        if self.members:
+            sizes = [member.bytes for member in self.members]
+            return sum(size for size in sizes if size is not None) if any(size is not None for size in sizes) else None
+        if self.shape is None or not self.dtypes:
+            return None
+        return math.prod(self.shape) * np.dtype(self.dtypes[0]).itemsize
+
+
+@dataclass(frozen=True)
+class Defect:
+    """Something that is known to go wrong with a dataset."""
+
+    id: str
+    """Where it was reported: a repository and a number, or a program."""
+    text: str
+    cure: str
+    check: Mapping[str, Any] | None = None
+    """What the files are examined for, if they can be."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One size of a published dataset."""
+
+    name: str
+    title: str
+    home: str
+    licence: str
+    citation: str
+    format: str
+    """Which reader takes it."""
+    roots: tuple[str, ...]
+    """Where its files may lie below the path that a user gives."""
+    files: tuple[SourceFile, ...]
+    nodes: Mapping[str, int]
+    """Nodes by type, as published."""
+    edges: Mapping[str, int]
+    """Edges in the files by the folder of their relation, where known exactly."""
+    about: Mapping[str, int]
+    """Numbers that are known roughly, or that publications disagree on; and of the content: ``labelled`` nodes, nodes
+    in ``train``, ``val``, ``test``, ``self_loops``, and ``both_directions``, 1 if edges within a type come in both."""
+    labels: str
+    """How labels are to be read, in words."""
+    splits: str
+    """Where splits come from, in words."""
+    classes: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the import that suit it; the user's own come first."""
+    defects: tuple[Defect, ...] = ()
+
+    def count(self, name: str) -> int | None:
+        """Nodes of a type, or edges of a relation's folder, at least roughly."""
+        for counts in (self.nodes, self.edges, self.about):
+            if name in counts:
+                return counts[name]
+        return None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all files whose sizes are known; those in archives as they are when unpacked."""
+        return sum(file.bytes or 0 for file in self.files)
+
+
+def relation_of(folder: str) -> Relation:
+    """The relation that a folder is named after."""
+    source, name, target = folder.replace("___", "__").split("__")
+    return source, name, target
+
+
+def find_source(name: str) -> Source:
+    """The dataset of that name, or of the TOML or JSON file at that path (the first of its variants).
+
+    Raises
+    ------
+    MissingError, InputError
+        If there is none; if the file is no specification.
+    """
+    if name.endswith((".toml", ".json")):
+        path = Path(name)
+        require_file(path, "the specification of a dataset")
+        return _read(path)[0]
+    known = sources()
+    if name not in known:
+        near = get_close_matches(name, known, 3)
+        hint = f"did you mean {' or '.join(near)}" if near else f"there are: {', '.join(known)}"
+        raise MissingError(f"--spec {name}: no such dataset; {hint}; `tiering datasets` lists them")
+    return known[name]
+
+
+def own_specification(path: Path) -> Source | None:
+    """The specification that lies with a replica; ``None`` if `path` is none."""
+    file = path / SPECIFICATION
+    return _read(file)[0] if is_folder(path) and is_there(file, "a specification") else None
+
+
+@cache
+def families() -> dict[str, list[Source]]:
+    """All datasets that the package knows, by family: the sizes of one."""
+    return {path.stem: _read(path) for path in _own_files()}
+
+
+@cache
+def sources() -> dict[str, Source]:
+    """All datasets that the package knows, by name."""
+    known = [source for family in families().values() for source in family]
+    return {source.name: source for source in sorted(known, key=lambda source: source.name)}
+
+
+def scaled_document(name: str, scale: float) -> dict[str, Any]:
+    """The specification of a dataset with `scale` of its nodes and edges, of which there are at least 16 and 1; what is
+    known roughly of its edges counts as known.
+    """
+    for path in _own_files():
+        document = _document(path)
+        for size, variant in document["variants"].items():
+            if variant["name"] == name:
+                return {**document, "variants": {size: _scaled(variant, scale)}}
+    raise MissingError(f"{name}: no such dataset; `tiering datasets` lists them")
+
+
+def source_of(document: Mapping[str, Any]) -> Source:
+    """The dataset of a specification with one variant."""
+    ((size, variant),) = document["variants"].items()
+    return _source(document, size, variant)
+
+
+def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
+    """The counts of a variant times `scale`."""
+
+    def times(counts: Mapping[str, int], least: int) -> dict[str, int]:
+        return {name: max(min(least, count), round(count * scale)) for name, count in counts.items()}
+
+    about = variant.get("about", {})
+    roughly = {name: count for name, count in about.items() if "__" in name}
+    others = {name: count for name, count in about.items() if name not in roughly and name not in FLAGS}
+    return {
+        **variant,
+        "nodes": times(variant.get("nodes", {}), 16),
+        "edges": times({**variant.get("edges", {}), **roughly}, 1),
+        "about": {**times(others, 1), **{name: about[name] for name in FLAGS if name in about}},
+        "prefixes": {
+            name: [max(1, round(rows * scale)) for rows in counts]
+            for name, counts in variant.get("prefixes", {}).items()
+        },
+    }
+
+
+def _own_files() -> list[Path]:
+    package = Path(__file__).resolve().parent.parent.parent
+    for folder in (package / "sources", package.parent / "data_specs" / "sources"):
+        if folder.is_dir():
+            return sorted(folder.glob("*.toml"))
+    raise MissingError("data_specs/sources: not found beside the package; reinstall tiering")
+
+
+def _read(path: Path) -> list[Source]:
+    document = _document(path)
+    return [_source(document, size, variant) for size, variant in document["variants"].items()]
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """A specification, checked."""
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    parse, language = (json.loads, "JSON") if path.suffix == ".json" else (toml.loads, "TOML")
+    try:
+        document: dict[str, Any] = parse(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise InputError(f"{path}: expected {language} ({what}); correct the file") from error
+    problems = schema_problems(document, "source")
+    if problems:
+        raise InputError(f"{path}: {problems[0]}; see data_specs/sources.md")
+    return document
+
+
+def _source(document: Mapping[str, Any], size: str, variant: Mapping[str, Any]) -> Source:
+    about = {key: document[key] for key in ("title", "home", "licence", "citation", "format", "labels", "splits")}
+    counts = {key: variant.get(key, {}) for key in ("nodes", "edges", "about")}
+    files = [file for entry in document["files"] for file in _files(entry, size, variant, counts)]
+    defects = [entry for entry in document.get("defects", []) if size in entry.get("variants", [size])]
+    return Source(
+        name=variant["name"],
+        roots=tuple(root.replace("{size}", size) for root in document["roots"]),
+        files=tuple(files),
+        classes=document.get("classes", {}),
+        options=document.get("options", {}),
+        defects=tuple(Defect(d["id"], d["text"], d["cure"], d.get("check")) for d in defects),
+        **about,
+        **counts,
+    )
+
+
+def _files(
+    entry: Mapping[str, Any], size: str, variant: Mapping[str, Any], counts: Mapping[str, Mapping[str, int]]
+) -> Sequence[SourceFile]:
+    """The files of one entry: one, or one for each of ``types`` or ``relations``."""
+    exact = {**counts["nodes"], **counts["edges"]}
+
+    def numbers(shape: Sequence[int | str], name: str | None) -> tuple[int, ...] | None:
+        """The shape, with counts in the place of names."""
+        known = [exact.get(str(name) if n.startswith("{") else n) if isinstance(n, str) else n for n in shape]
+        return None if None in known else tuple(n for n in known if n is not None)
+
+    def file(given: Mapping[str, Any], name: str | None) -> SourceFile:
+        paths = [given.get("path", given.get("name", "")).replace("{type}", str(name)).replace("{relation}", str(name))]
+        if "{file}" in paths[0]:
+            paths = [paths[0].replace("{file}", one) for one in variant["file"]]
+        shape = given.get("shape")
+        dims = [n for n in shape or () if isinstance(n, int)]
+        return SourceFile(
+            path=paths[0],
+            holds=given["holds"],
+            of=name if name is not None else given.get("of"),
+            dtypes=tuple(given.get("dtype", ())),
+            shape=None if shape is None else numbers(shape, name),
+            dim=dims[-1] if given["holds"] == "features" and dims else None,
+            headerless=size in given.get("headerless", ()),
+            optional=given.get("optional", False),
+            prefixes=tuple(variant.get("prefixes", {}).get(paths[0], ())),
+            alternatives=tuple(paths[1:]),
+            member="name" in given,
+            members=tuple(file(member, None) for member in given.get("members", ())),
+        )
+
+    return [file(entry, name) for name in entry.get("types", entry.get("relations", [None]))]

@@ -1,0 +1,120 @@
+"""Whether the files of a dataset are what its specification says: what can be seen from their names, sizes and headers,
+at a cost that does not depend on their sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tiering.artifacts.regular import is_folder, is_there
+from tiering.datasets.sources.source import Source, SourceFile
+from tiering.errors import InputError, MissingError
+from tiering.formats.npy_file import is_npy, open_npy
+from tiering.units import format_bytes
+
+ARRAYS = (".npy",)
+
+
+def locate(source: Source, path: Path) -> Path | None:
+    """The root of the dataset's files at or below `path`; ``None`` if its files are in none of the usual places."""
+    if not is_folder(path):
+        return path.parent if any(path.name in (file.path, *file.alternatives) for file in source.files) else None
+    required = [file for file in source.files if not file.optional and not file.path.startswith("..")]
+    for root in source.roots:
+        folder = path / root if root else path
+        if is_folder(folder) and all(place(folder, file) is not None for file in required[:2]):
+            return folder
+    return None
+
+
+def place(root: Path, file: SourceFile) -> Path | None:
+    """Where a file lies, under any of its names."""
+    for name in (file.path, *file.alternatives):
+        path = root / name
+        if is_there(path, file.holds):
+            return path
+    return None
+
+
+def check_tree(source: Source, root: Path) -> None:
+    """Raise an error for the first file that is missing, or whose size, dtype or shape is not as specified.
+
+    Raises
+    ------
+    MissingError
+        If a required file is not there.
+    InputError
+        If a file does not fit: says which, expected and found bytes.
+    """
+    for file in source.files:
+        path = place(root, file)
+        if path is None and not file.optional:
+            raise MissingError(
+                f"{root / file.path}: expected {described(file)} of {source.name}, found nothing; get the file, or "
+                f"see `tiering datasets {source.name}` for all of them"
+            )
+        problem = None if path is None else misfit(file, path)
+        if problem:
+            raise InputError(f"{path}: {problem}; {_remedy(source, file, root)}")
+
+
+def misfit(file: SourceFile, path: Path) -> str | None:
+    """How the file at `path` is not what is specified; ``None`` if it may be."""
+    if file.shape is None or path.suffix not in ARRAYS:
+        return None
+    size, shapes = path.stat().st_size, [file.shape, *((rows, *file.shape[1:]) for rows in file.prefixes)]
+    if is_npy(path):
+        found = open_npy(path, described(file))
+        rows = found.shape[:1] if math.prod(found.shape[1:]) == 1 and len(file.shape) == 1 else found.shape
+        if rows not in shapes or found.dtype not in [np.dtype(name) for name in file.dtypes]:
+            return f"expected {described(file)}, found {found.described}, {size} bytes"
+        return None
+    sizes = [math.prod(shape) * np.dtype(name).itemsize for shape in shapes for name in file.dtypes]
+    if not file.headerless:
+        return f"expected {described(file)} with a numpy header, found {size} bytes without one"
+    if size not in sizes:
+        return f"expected {described(file)}, found {size} bytes"
+    return None
+
+
+def described(file: SourceFile) -> str:
+    """``features, float32 (100000, 1024), 409600000 bytes``, for messages."""
+    parts = [file.holds]
+    if file.shape is not None and file.dtypes:
+        parts.append(f"{' or '.join(file.dtypes)} {file.shape}")
+    if file.headerless:
+        parts.append("no header")
+    if file.bytes is not None:
+        parts.append(f"{file.bytes} bytes")
+    return ", ".join(parts)
+
+
+def _remedy(source: Source, file: SourceFile, root: Path) -> str:
+    """What to do about a file that does not fit: it may be another one under a wrong name."""
+    size = (root / file.path).stat().st_size if (root / file.path).is_file() else -1
+    for other in source.files:
+        if other is not file and other.bytes is not None and 0 <= size - other.bytes <= 4096:
+            return f"it has the size of {other.path}: give the files their names back"
+    return "get the file again, or give another --spec"
+
+
+def arrays(source: Source, root: Path) -> Iterator[tuple[SourceFile, Path]]:
+    """The numpy files and headerless files that are there, and where."""
+    for file in source.files:
+        path = place(root, file)
+        if path is not None and path.suffix in ARRAYS and not file.members:
+            yield file, path
+
+
+def listing(source: Source) -> list[tuple[str, str, str]]:
+    """Path, content and size of each file, for tables."""
+    rows = []
+    for file in source.files:
+        size = "" if file.bytes is None else format_bytes(file.bytes)
+        rows.append((file.path, described(file) + (" (may be missing)" if file.optional else ""), size))
+        rows += [(f"  {member.path}", described(member), "") for member in file.members]
+    return rows

@@ -1,0 +1,264 @@
+"""Datasets that come as named arrays by node type and relation, as PyG and DGL keep them: to nodes and edges.
+
+The names are theirs: ``x`` or ``feat`` are features, ``y`` or ``label`` labels, ``train_mask`` or ``train_idx`` splits;
+of edges ``edge_attr`` or ``feat`` are features, ``edge_weight`` or ``weight`` weights. Others are recorded as ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.datasets.edges import check_weights, listed_counts
+from tiering.datasets.features import feature_dtype
+from tiering.datasets.labels import make_labels
+from tiering.datasets.nodes import agreed_count
+from tiering.datasets.options import node_count
+from tiering.datasets.reader import Reading
+from tiering.datasets.scratch import chunks
+from tiering.datasets.splits import SPLIT_WORDS, check_splits, make_splits, split_ids
+from tiering.errors import InputError, MissingError
+from tiering.formats.features import EDGE_FEATURES, FEATURE_DTYPES, FeatureTable
+from tiering.formats.npy_file import as_column
+from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
+from tiering.formats.torch_file import TorchTensor
+
+FEATURES, LABELS = ("x", "feat", "features"), ("y", "label", "labels")
+SPLITS = {
+    split: tuple(f"{name}_{kind}" for name in names for kind in ("mask", "idx"))
+    for split, names in {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}.items()
+}
+EDGE_ROWS = ("edge_attr", "feat", "edge_feat")
+EDGE_VALUES = {"weight": ("edge_weight", "weight"), "type": ("edge_type", "type")}
+BLOCK_BYTES = 8 << 20
+"""Rows that are copied together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """An array of a dataset, and where its rows lie."""
+
+    where: str
+    """For messages."""
+    array: npt.NDArray[Any]
+    """``bfloat16`` as ``uint16``."""
+    dtype: str
+    path: Path
+    """The file that holds it, or what stands for it."""
+    offset: int | None = None
+    """Bytes of the file before row 0, if the rows lie there one behind the other."""
+
+    @classmethod
+    def of(cls, value: Any, where: str, path: Path) -> Column | None:
+        """A column of what a file holds; ``None`` if that is no array."""
+        if isinstance(value, TorchTensor):
+            offset = value.offset if value.contiguous else None
+            return cls(where, value.array(), value.dtype, value.path, offset)
+        if isinstance(value, np.ndarray):
+            return cls(where, value, value.dtype.name, path)
+        return None
+
+
+@dataclass
+class NodeStore:
+    """What is known of the nodes of a type."""
+
+    arrays: dict[str, Column] = field(default_factory=dict)
+    num_nodes: int | None = None
+    """Stated by the dataset; ``None`` if it states none."""
+
+
+@dataclass
+class EdgeStore:
+    """The edges of a relation, one row of each array for each edge."""
+
+    relation: Relation
+    src: npt.NDArray[Any]
+    dst: npt.NDArray[Any]
+    where: str
+    arrays: dict[str, Column] = field(default_factory=dict)
+    edge_ids: npt.NDArray[np.int64] | None = None
+
+
+@dataclass
+class Stores:
+    """A dataset as named arrays."""
+
+    name: str
+    where: str
+    """The file, or what the caller gave, for messages."""
+    nodes: dict[str, NodeStore]
+    edges: list[EdgeStore]
+
+
+def edge_ends(index: Column) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Sources and destinations of edges of shape (2, E)."""
+    array = index.array
+    if array.dtype.str not in ("<i4", "<i8") or array.ndim != 2 or array.shape[0] != 2:
+        raise InputError(
+            f"{index.where}: expected edges of shape (2, E), int32 or int64, found {index.dtype} {array.shape}; "
+            "convert them"
+        )
+    return array[0], array[1]
+
+
+def dataset_of(stores: Stores, reading: Reading) -> Dataset:
+    """Nodes and edges of named arrays, checked; of the relations asked for, all if none is."""
+    chosen = _chosen(stores, reading.options.relations)
+    if not chosen and not stores.nodes:
+        raise InputError(f"{stores.where}: expected a graph, found neither nodes nor edges")
+    edges = [_edges(store, reading) for store in chosen]
+    ends = {t for store in chosen for t in (store.relation[0], store.relation[2])}
+    types = sorted(ends if reading.options.relations else ends | set(stores.nodes))
+    reading.notes["node_types"] = types
+    nodes = {t: _nodes(t, stores.nodes.get(t, NodeStore()), edges, stores, reading) for t in types}
+    return reading.dataset(stores.name, nodes, edges)
+
+
+def _chosen(stores: Stores, wanted: tuple[str, ...]) -> list[EdgeStore]:
+    known = {relation_key(store.relation): store for store in stores.edges}
+    for name in wanted:
+        if name not in known:
+            raise MissingError(f"{stores.where}: no relation {name}; there are: {', '.join(known)}")
+    return [store for key, store in known.items() if not wanted or key in wanted]
+
+
+def _edges(store: EdgeStore, reading: Reading) -> EdgeData:
+    edges = EdgeData(store.relation, store.src, store.dst, store.where, edge_ids=store.edge_ids)
+    arrays, count = store.arrays, edges.num_edges
+    used = set()
+    for held, names in {EDGE_FEATURES: EDGE_ROWS, **EDGE_VALUES}.items():
+        name = next((name for name in names if name in arrays), None)
+        if name is None:
+            continue
+        used.add(name)
+        column = arrays[name]
+        if column.array.shape[:1] != (count,):
+            raise InputError(
+                f"{column.where}: expected one row for each of {count} edges, found {column.dtype} "
+                f"{column.array.shape}; correct it, or leave it out"
+            )
+        if held == EDGE_FEATURES:
+            rows, _ = _rows(column)
+            edges.data[held] = _compact(rows.view(storage_dtype(_dtype(column))), reading)
+        else:
+            kinds = ("iuf", "numbers") if held == "weight" else ("iu", "whole numbers")
+            edges.data[held] = as_column(column.array, column.where, "one value per edge", *kinds)
+        if held == "weight":
+            check_weights(edges.data[held], column.where)
+    _ignore(arrays, used, reading)
+    return edges
+
+
+def _ignore(arrays: dict[str, Column], used: set[str], reading: Reading) -> None:
+    unused = [column.where for name, column in arrays.items() if name not in used]
+    if unused:
+        reading.notes.setdefault("ignored_arrays", []).extend(unused)
+
+
+def _nodes(node_type: str, store: NodeStore, edges: list[EdgeData], stores: Stores, reading: Reading) -> NodeData:
+    def first(names: tuple[str, ...]) -> Column | None:
+        return next((store.arrays[name] for name in names if name in store.arrays), None)
+
+    features, labels = first(FEATURES), first(LABELS)
+    masks = {split: column for split, names in SPLITS.items() if (column := first(names)) is not None}
+    used = [column for column in (features, labels, *masks.values()) if column is not None]
+    _ignore(store.arrays, {name for name, column in store.arrays.items() if column in used}, reading)
+    count = _count(node_type, store, [c for c in (features, labels) if c is not None], masks, edges, stores, reading)
+    nodes = NodeData(count, None if features is None else _features(features))
+    if labels is not None:
+        values = as_column(labels.array, labels.where, "one label per node", "iufb", "labels as whole numbers")
+        nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, reading)
+    for split, column in masks.items():
+        nodes.splits[split] = split_ids(_mask(column, count), column.where, count)
+    if reading.options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
+        if nodes.splits:
+            reading.notes["splits_replaced"] = sorted(column.where for column in masks.values())
+        nodes.splits = make_splits(nodes.labels, count, reading, stores.where)
+    elif nodes.splits.get("train", np.ones(1)).size == 0:
+        raise InputError(
+            f"{masks['train'].where}: the train set is empty; expected 1 or more nodes; correct it, or make splits "
+            "with --split 0.6,0.2,0.2"
+        )
+    check_splits(nodes.splits, nodes.labels, count, node_type, reading)
+    return nodes
+
+
+def _count(
+    node_type: str,
+    store: NodeStore,
+    rows: list[Column],
+    masks: dict[str, Column],
+    edges: list[EdgeData],
+    stores: Stores,
+    reading: Reading,
+) -> int:
+    """The number of nodes that all say, or the largest id + 1."""
+    asked = reading.options.num_nodes.get(node_type)
+    counts = [] if asked is None else [("--num-nodes", asked)]
+    if store.num_nodes is not None:
+        where = f"{stores.where}: num_nodes of {node_type}"
+        counts.append((where, node_count(store.num_nodes, where)))
+    counts += [(column.where, int(column.array.shape[0])) for column in rows if column.array.ndim]
+    counts += [(c.where, int(c.array.shape[0])) for c in masks.values() if c.array.dtype == np.bool_ and c.array.ndim]
+    counts += listed_counts(node_type, edges)
+    return agreed_count(node_type, counts, edges, reading)
+
+
+def _mask(column: Column, count: int) -> npt.NDArray[Any]:
+    """Ids or a mask; of bytes, as torch before 1.2 had masks."""
+    values = as_column(column.array, column.where, "node ids or a mask", "biu", SPLIT_WORDS)
+    if column.dtype == "uint8" and values.shape[0] == count and int(values.max(initial=0)) <= 1:
+        return values.astype(bool)
+    return values
+
+
+def _dtype(column: Column) -> str:
+    """Name of the element type of features; what torch calls uint16 is no bfloat16."""
+    if column.dtype in ("uint16", "uint32", "uint64"):
+        raise InputError(f"{column.where}: expected features of {', '.join(FEATURE_DTYPES)}, found {column.dtype}")
+    return column.dtype if column.dtype == "bfloat16" else feature_dtype(column.where, column.array.dtype)
+
+
+def _rows(column: Column) -> tuple[npt.NDArray[Any], int]:
+    """The array as rows, and values per row."""
+    array = column.array
+    if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
+        raise InputError(
+            f"{column.where}: expected features of shape (rows, dim), found {column.dtype} {array.shape}; reshape "
+            "them, or leave them out"
+        )
+    dim = array.shape[1] if array.ndim == 2 else 1
+    return (array if array.ndim == 2 else array[:, None]), dim
+
+
+def _features(column: Column) -> FeatureTable | FeatureStream:
+    """Features where they lie, or rows that are copied into the graph."""
+    dtype = _dtype(column)
+    rows, dim = _rows(column)
+    if column.offset is not None:
+        return FeatureTable(column.path, rows.shape[0], dim, dtype, column.offset)
+    step = max(1, BLOCK_BYTES // (rows.dtype.itemsize * dim))
+
+    def pieces(begin: int, _: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        for part in chunks(rows.shape[0] - begin, step):
+            piece = rows[begin + part.start : begin + part.stop]
+            yield begin + part.start, np.ascontiguousarray(piece).view(storage_dtype(dtype))
+
+    return FeatureStream(rows.shape[0], dim, dtype, pieces, "copied", min(rows.nbytes, BLOCK_BYTES), rows.nbytes)
+
+
+def _compact(rows: npt.NDArray[Any], reading: Reading) -> npt.NDArray[Any]:
+    """The same rows, one behind the other."""
+    if rows.flags.c_contiguous:
+        return rows
+    out = reading.scratch.array(rows.shape, rows.dtype)
+    for part in chunks(rows.shape[0]):
+        out[part] = rows[part]
+    return out

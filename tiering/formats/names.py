@@ -1,0 +1,174 @@
+"""The names artifact: what nodes are called in the source, as text, by original id. See ``data_specs/names.md``."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.problems import Problem
+from tiering.description import Part, Table
+from tiering.errors import MissingError, shown
+from tiering.formats.order import Order
+from tiering.units import format_count
+
+CHECKED_AT_ONCE = 1 << 18
+"""Names that are compared with their neighbours together."""
+
+
+@dataclass(frozen=True)
+class NameTable:
+    """Distinct names in ascending order of their UTF-8 bytes: name k is ``data[offsets[k]:offsets[k + 1]]``."""
+
+    offsets: npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return int(self.offsets.shape[0]) - 1
+
+    def encoded(self, position: int) -> bytes:
+        """A name as UTF-8."""
+        return self.data[int(self.offsets[position]) : int(self.offsets[position + 1])].tobytes()
+
+    def position(self, encoded: bytes) -> int | None:
+        """Where a name stands; ``None`` if it does not. Cost: some 25 names are read of 10 million."""
+        at = bisect.bisect_left(range(len(self)), encoded, key=self.encoded)
+        return at if at < len(self) and self.encoded(at) == encoded else None
+
+
+class Names(Artifact):
+    """Names of the nodes of those types that have some. Original ids number them in ascending order."""
+
+    kind = "names"
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types that have names, sorted."""
+        return list(self.manifest.body["node_types"])
+
+    def table(self, node_type: str | None = None) -> NameTable:
+        """Names of a type by original id, mapped read-only."""
+        folder = f"nodes/{self._listed(node_type, self.node_types, 'names')}"
+        return NameTable(self.manifest.array(f"{folder}/offsets"), self.manifest.array(f"{folder}/bytes"))
+
+    def _body_problems(self) -> list[Problem]:
+        problems = []
+        for node_type in self.node_types:
+            for name, dtype in (("offsets", "int64"), ("bytes", "uint8")):
+                entry = self.manifest.files.get(f"nodes/{node_type}/{name}")
+                if entry is None:
+                    problems.append(
+                        Problem(f"manifest.json: files.nodes/{node_type}/{name}", "the file is not listed", "value")
+                    )
+                elif entry.dtype != dtype or len(entry.shape) != 1 or (name == "offsets" and entry.shape[0] < 1):
+                    message = f"expected {dtype} along one axis, found {entry.dtype} {entry.shape}"
+                    problems.append(Problem(f"nodes/{node_type}/{name}", message, "value"))
+        return problems
+
+    def _structure_problems(self, threads: int) -> list[Problem]:
+        problems = []
+        for node_type in self.node_types:
+            table, where = self.table(node_type), f"nodes/{node_type}/offsets"
+            if table.offsets[0] != 0 or table.offsets[-1] != table.data.size:
+                message = f"expected 0 .. {table.data.size}, found {table.offsets[0]} .. {table.offsets[-1]}"
+                problems.append(Problem(where, message, "value"))
+                continue
+            rises = np.diff(table.offsets) > 0
+            if not rises.all():
+                message = f"expected offsets that rise, found none at node {int(np.argmin(rises))}"
+                problems.append(Problem(where, message, "value"))
+        return problems
+
+    def _content_problems(self, threads: int) -> list[Problem]:
+        problems = []
+        for node_type in self.node_types:
+            table, before = self.table(node_type), b""
+            for first in range(0, len(table), CHECKED_AT_ONCE):
+                end = min(len(table), first + CHECKED_AT_ONCE)
+                base = int(table.offsets[first])
+                whole = table.data[base : int(table.offsets[end])].tobytes()
+                bounds = (table.offsets[first : end + 1] - base).tolist()
+                for place in range(end - first):
+                    name = whole[bounds[place] : bounds[place + 1]]
+                    if name <= before:
+                        where = f"nodes/{node_type}/bytes"
+                        problems.append(Problem(where, f"name {first + place} does not follow the one before", "value"))
+                        break
+                    before = name
+                else:
+                    continue
+                break
+        return problems
+
+    def summary(self) -> dict[str, Any]:
+        types = {
+            name: {"nodes": int(self.manifest.files[f"nodes/{name}/offsets"].shape[0]) - 1} for name in self.node_types
+        }
+        return {**super().summary(), "node_types": types}
+
+    def _describe_content(self, summary: Mapping[str, Any]) -> list[Part]:
+        rows = [(name, format_count(entry["nodes"])) for name, entry in summary["node_types"].items()]
+        return [Table("Names", ("type", "nodes"), rows)]
+
+
+class NodeNames:
+    """Names of the nodes of one type by the ids of a graph, which are ranks where it is reordered."""
+
+    def __init__(self, table: NameTable, order: Order | None, node_type: str) -> None:
+        self._table, self._order, self._type = table, order, node_type
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def of(self, ids: npt.ArrayLike) -> list[str]:
+        """Names of nodes.
+
+        Parameters
+        ----------
+        ids : array_like
+            int, shape (n,): node ids of the graph.
+
+        Returns
+        -------
+        list of str
+            Their names in the source.
+        """
+        wanted = np.asarray(ids, np.int64).reshape(-1)
+        outside = (wanted < 0) | (wanted >= len(self))
+        if outside.any():
+            raise MissingError(
+                f"names: expected ids 0..{len(self) - 1} of {self._type}, found {wanted[np.argmax(outside)]}"
+            )
+        old = wanted if self._order is None else self._order.new_to_old(self._type)[wanted]
+        return [self._table.encoded(int(one)).decode() for one in old]
+
+    def find(self, names: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Nodes of these names.
+
+        Parameters
+        ----------
+        names
+            As the source writes them.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64, shape (names,): ids of the graph. Cost: a binary search for each name.
+
+        Raises
+        ------
+        MissingError
+            If no node of the type has one of the names.
+        """
+        places = np.empty(len(names), np.int64)
+        for k, name in enumerate(names):
+            place = self._table.position(name.encode())
+            if place is None:
+                raise MissingError(f"names: no node of type {self._type} is called {shown(name)}")
+            places[k] = place
+        return places if self._order is None else self._order.old_to_new(self._type)[places].astype(np.int64)
