@@ -8,6 +8,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # before there is a process group, which its functions would keep, with threads, to the end
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
@@ -20,21 +21,18 @@ parser.add_argument("--features", default="tiers", help="tiers, or memory: all r
 parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 parser.add_argument("--epochs", type=int, default=3)
 
-if __name__ == "__main__":
-    options = parser.parse_args()
-    cuda = options.device == "cuda"
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu"
-    dist.init_process_group("nccl" if cuda else "gloo")
+
+def train(options: argparse.Namespace, device: str) -> None:
     torch.manual_seed(0)
     with tiering.open(options.layout) as layout:
         common = {"num_neighbors": [10, 10], "device": device, "features": options.features}
-        train = layout.pyg_loader("train", batch_size=256, **common)  # this rank's share of every epoch
+        seeds = layout.pyg_loader("train", batch_size=256, **common)  # this rank's share of every epoch
         test = layout.pyg_loader("test", batch_size=256, drop_last=True, **common)
         model = GraphSAGE(layout.feature_dim(layout.node_types[0]), 64, 2, layout.num_classes()).to(device)
         model = DistributedDataParallel(model)
         optimiser = torch.optim.Adam(model.parameters(), 0.005)
         for epoch in range(options.epochs):
-            for batch in train:
+            for batch in seeds:
                 out = model(batch.x.float(), batch.edge_index)[: batch.batch_size]
                 loss = F.cross_entropy(out, batch.y[: batch.batch_size], ignore_index=-1)
                 optimiser.zero_grad()
@@ -51,4 +49,11 @@ if __name__ == "__main__":
         dist.all_reduce(right)
         if dist.get_rank() == 0:
             print(f"test accuracy {(right[0] / right[1]).item():.4f}")
-    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    options = parser.parse_args()
+    cuda = options.device == "cuda"
+    dist.init_process_group("nccl" if cuda else "gloo")
+    train(options, f"cuda:{os.environ['LOCAL_RANK']}" if cuda else "cpu")
+    dist.destroy_process_group()  # the model, which would keep it too, is gone
