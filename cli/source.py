@@ -51,7 +51,10 @@ def import_command(
         str | None, _shape("Features of a type: the mean of its neighbours'.", metavar="TYPE=RELATION,..")
     ] = None,
     relations: Annotated[str | None, _shape("Import only these relations.", metavar="SRC:NAME:DST,..")] = None,
-    split: Annotated[str | None, _shape("Make splits train, val, test of these shares.", metavar="A,B,C")] = None,
+    split: Annotated[
+        str | None,
+        _shape("Make splits of these shares, or by a rule.", metavar="A,B,C|igb|mlperf|official"),
+    ] = None,
     split_seed: Annotated[int | None, _shape("Seed of --split.", metavar="N")] = None,
     src_column: Annotated[str | None, _table("Column of the edges' sources.", metavar="NAME|INDEX")] = None,
     dst_column: Annotated[str | None, _table("Column of the edges' destinations.", metavar="NAME|INDEX")] = None,
@@ -61,7 +64,8 @@ def import_command(
     string_ids: Annotated[bool, _table("Ids in text are names.", "--string-ids")] = False,
     compact_ids: Annotated[bool, _table("Make sparse ids dense.", "--compact-ids")] = False,
     self_loops: Annotated[str, _change("Self loops.", metavar="keep|remove|add")] = "keep",
-    reverse_edges: Annotated[bool, _change("Add each edge reversed.", "--reverse-edges")] = False,
+    drop_self_loops: Annotated[bool, _change("The same as --self-loops remove.", "--drop-self-loops")] = False,
+    reverse_edges: Annotated[bool, _change("Add each edge reversed.", "--reverse-edges", "--add-reverse")] = False,
     deduplicate: Annotated[bool, _change("Keep the first of equal edges.", "--deduplicate")] = False,
     edge_ids: Annotated[bool, option("Keep each edge's position in SRC: 8 bytes each.", "--edge-ids")] = False,
     checksum_features: Annotated[
@@ -78,6 +82,9 @@ def import_command(
     from tiering.datasets.options import OPTIONS
 
     options = {name: context.params[name] for name in (*OPTIONS, "checksum_features") if name in context.params}
+    if drop_self_loops:
+        _refuse(context, ("self_loops",), "contradicts --drop-self-loops, or says the same")
+        options["self_loops"] = "remove"
     asked = {"format": format_, "edge_ids": edge_ids, "memory": memory, "threads": threads, **options}
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, **asked), json)
@@ -149,7 +156,7 @@ def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise InputError(f"--{name}: {why}; leave it out")
+            raise InputError(f"--{name.replace('_', '-')}: {why}; leave it out")
 
 
 def _print_counts(made: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 // Bindings of ext/src/sampling.
 #include <memory>
 #include <tiering/sampling/sampler.hpp>
+#include <tiering/sampling/torch_permutation.hpp>
 
 #include "ndarray_types.hpp"
 
@@ -197,4 +198,14 @@ void bind_sampling(nb::module_& m) {
         return order;
       },
       "n"_a, "seed"_a, "epoch"_a, Release());
+  m.def(
+      "torch_permutation",
+      [](int64_t n, uint32_t seed) {
+        TIERING_EXPECT(n >= 0, "n: expected 0 or more, found " + std::to_string(n));
+        GrowingArray<int64_t> order;
+        order.resize(n);
+        torch_permutation(seed, {order.data(), static_cast<size_t>(n)});
+        return order;
+      },
+      "n"_a, "seed"_a, Release());
 }

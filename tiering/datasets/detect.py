@@ -36,6 +36,7 @@ from tiering.datasets.sources import (
     own_specification,
     recognise,
 )
+from tiering.datasets.splits import OFFICIAL
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -194,7 +195,11 @@ def _opened(reading: Reading, read: Callable[[], Dataset], source: str) -> Datas
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
                     raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
-        if reading.options.split is not None and "splits" not in reading.notes:
+        if reading.options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
+            raise InputError(
+                f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
+            )
+        if reading.options.split not in (None, OFFICIAL) and "splits" not in reading.notes:
             raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
         reading.scratch.close()

@@ -13,7 +13,7 @@ from tiering.datasets.features import describe_features
 from tiering.datasets.labels import read_labels
 from tiering.datasets.options import node_count, option_name
 from tiering.datasets.reader import Reading
-from tiering.datasets.splits import check_splits, make_splits, read_splits
+from tiering.datasets.splits import are_made, check_splits, make_splits, read_splits
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
 from tiering.formats.npy_file import is_npy, open_npy, read_start
@@ -70,7 +70,7 @@ def read_nodes(files: NodeFiles, edges: list[EdgeData], reading: Reading) -> Nod
         nodes.labels, nodes.num_classes = read_labels(labels, label_file, num_nodes, reading, prefixes)
     known = set(reading.known)
     nodes.splits = read_splits(folder, num_nodes, reading)
-    if options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
+    if are_made(nodes.labels, reading):
         if nodes.splits:
             reading.notes["splits_replaced"] = sorted(path.name for path in reading.known - known)
         nodes.splits = make_splits(nodes.labels, num_nodes, reading, str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypedDict, TypeVar
@@ -82,6 +83,17 @@ def _dim(value: Any, what: str) -> int:
     return number
 
 
+SPLIT_RULES: Mapping[str, tuple[float, ...]] = {"official": (), "igb": (0.6, 0.2, 0.2), "mlperf": (0.6, 0.005)}
+"""Splits by name: those of the dataset's files; as IGB's loader and MLPerf's reference make them, with their shares."""
+
+
+def _split(value: Any, what: str) -> str | tuple[float, float, float]:
+    """A rule, or shares."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[A-Za-z]\w*\s*", value):
+        return _one_of(*SPLIT_RULES, "or shares such as 0.6,0.2,0.2")(value.strip().lower(), what)
+    return split_shares(value, what)
+
+
 def split_shares(value: Any, what: str) -> tuple[float, float, float]:
     """Shares of train, val, test."""
     try:
@@ -114,7 +126,7 @@ _PARSERS: dict[str, Parser[Any]] = {
     "num_labelled": _count,
     "mean_features": _per_type(lambda value, what: str(value)),
     "relations": lambda value, what: tuple(value.split(",") if isinstance(value, str) else value),
-    "split": split_shares,
+    "split": _split,
     "split_seed": _count,
     "self_loops": _one_of("keep", "remove", "add"),
     "spec": lambda value, what: str(value),
@@ -146,10 +158,11 @@ class ImportOptions:
     ``author=writes,institution=affiliated_with`` in MAG240M."""
     relations: tuple[str, ...] = ()
     """Import only these relations (directory names or ``src:name:dst``); empty is all."""
-    split: tuple[float, float, float] | None = None
-    """Make splits with these shares of the labelled nodes, whatever files there are."""
+    split: str | tuple[float, float, float] | None = None
+    """Make splits with these shares of the labelled nodes, whatever files there are; or a rule: ``igb``, ``mlperf``,
+    see `tiering.datasets.splits.make_splits`; ``official``: there must be files of them. ``None``: there may be."""
     split_seed: int = 0
-    """Seed of `split`."""
+    """Seed of `split` by shares, and of ``igb``."""
     src_column: str | None = None
     """Name or 0-based index of the column of sources (text, parquet)."""
     dst_column: str | None = None

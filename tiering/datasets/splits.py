@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tiering import native
 from tiering.artifacts.regular import is_there
+from tiering.datasets.options import SPLIT_RULES
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import first_wrong
 from tiering.errors import InputError
@@ -24,6 +27,8 @@ SPLIT_FILES = {
 """Split -> file names it may have, the first found counts."""
 OGB_SPLITS = {"train": "train", "valid": "val", "test": "test"}
 """OGB's name of a split -> ours."""
+OFFICIAL = "official"
+_MLPERF_SEED = 42
 SPLIT_WORDS = "node ids as whole numbers or a boolean mask"
 
 
@@ -90,10 +95,7 @@ def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
         values = found.get(theirs)
         if values is None or (names[theirs] in splits and theirs != "test-challenge"):
             continue
-        array = values.array() if isinstance(values, TorchTensor) else np.asarray(values)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InputError(f"{path}: {theirs}: expected node ids, found {array.dtype} {array.shape}; get it again")
-        ids = split_ids(array, f"{path}: {theirs}", count)
+        ids = _torch_ids(values, f"{path}: {theirs}", count)
         if theirs == "test-challenge" and "test" in splits:
             if "test" in found or "test-whole" in found:
                 continue
@@ -102,6 +104,18 @@ def torch_splits(path: Path, count: int) -> dict[str, npt.NDArray[np.int64]]:
     if splits.get("train", np.empty(0)).size == 0:
         raise InputError(f"{path}: expected a train set, found {', '.join(map(str, found))}; get the file again")
     return {name: splits[name] for name in SPLIT_FILES if name in splits}
+
+
+def torch_split(path: Path, count: int) -> Ids:
+    """Ids of a split from a file of one tensor."""
+    return _torch_ids(read_torch(path, "node ids"), str(path), count)
+
+
+def _torch_ids(values: Any, where: str, count: int) -> Ids:
+    array = values.array() if isinstance(values, TorchTensor) else np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{where}: expected node ids, found {array.dtype} {array.shape}; get it again")
+    return split_ids(array, where, count)
 
 
 def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, where: str, reading: Reading) -> None:
@@ -118,25 +132,47 @@ def check_splits(splits: dict[str, Ids], labels: Ids | None, num_nodes: int, whe
             reading.warn(f"{where}: {without} of {ids.size} nodes in {name} have no label")
 
 
-def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
-    """Random splits with the shares of option ``split``, if it is given, among labelled nodes (all without labels).
+def are_made(labels: Ids | None, reading: Reading) -> bool:
+    """Whether splits of a node type with these labels are made, and not read from files."""
+    asked = reading.options.split not in (None, OFFICIAL)
+    return asked and (labels is not None or len(reading.notes["node_types"]) == 1)
 
-    Nodes are drawn in the order of a hash of (seed, id): the same for any version of any library. Cost:
-    O(n log n) for n nodes, 24 bytes each.
+
+def make_splits(labels: Ids | None, num_nodes: int, reading: Reading, where: str) -> dict[str, Ids]:
+    """Splits as option ``split`` asks, if it does, of the labelled nodes (of all, without labels).
+
+    Shares: nodes are drawn in the order of a hash of (seed, id), the same for any version of any library.
+    ``igb``: 60, 20 and 20 %; where the labelled nodes are the first of all and not all, as in IGB-full, in the order of
+    their ids, else drawn as above (IGB's own loader draws them anew in every run).
+    ``mlperf``: 60 % and 0.5 %, no test set, in the order of torch's random permutation of seed 42: the ids that
+    ``split_seeds.py`` of MLPerf's training reference writes. Cost: O(n log n) for n nodes, 24 bytes each.
     """
-    shares = reading.options.split
-    if shares is None:
+    rule = reading.options.split
+    if rule is None or rule == OFFICIAL:
         return {}
+    shares = SPLIT_RULES[rule] if isinstance(rule, str) else rule
     pool = np.arange(num_nodes, dtype=np.int64) if labels is None else np.flatnonzero(labels >= 0)
-    pool = pool[np.argsort(_hash(pool, reading.options.split_seed), kind="stable")]
-    ends = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
-    splits = {name: pool[ends[i] : ends[i + 1]].astype(np.int64) for i, name in enumerate(SPLIT_FILES)}
+    notes: dict[str, Any] = {"made": rule if isinstance(rule, str) else list(rule), "of": int(pool.size)}
+    if rule == "mlperf":
+        pool = pool[native.torch_permutation(pool.size, _MLPERF_SEED)]
+        ends = [0, *accumulate(int(share * pool.size) for share in shares)]  # as it rounds
+    else:
+        ends = [0, *(round(sum(shares[: i + 1]) * pool.size) for i in range(3))]
+        if rule == "igb" and pool.size < num_nodes and pool.size and int(pool[-1]) == pool.size - 1:
+            notes["order"] = "ids"
+        else:
+            notes["seed"] = reading.options.split_seed
+            pool = pool[np.argsort(_hash(pool, reading.options.split_seed), kind="stable")]
+    splits = {
+        name: pool[start:end].astype(np.int64) for name, (start, end) in zip(SPLIT_FILES, pairwise(ends), strict=False)
+    }
     if splits["train"].size == 0:
+        said = rule if isinstance(rule, str) else ",".join(map(str, rule))
         raise InputError(
-            f"{where}: split {','.join(map(str, shares))} of {pool.size} labelled nodes leaves the train set empty; "
+            f"{where}: split {said} of {pool.size} labelled nodes leaves the train set empty; "
             "give train a larger share, or check the labels"
         )
-    reading.notes["splits"] = {"made": list(shares), "seed": reading.options.split_seed, "of": int(pool.size)}
+    reading.notes["splits"] = notes
     return {name: ids for name, ids in splits.items() if ids.size}
 
 

@@ -22,7 +22,7 @@ from tiering.datasets.nodes import agreed_count
 from tiering.datasets.options import node_count
 from tiering.datasets.reader import Reading
 from tiering.datasets.scratch import chunks
-from tiering.datasets.splits import SPLIT_WORDS, check_splits, make_splits, split_ids
+from tiering.datasets.splits import SPLIT_WORDS, are_made, check_splits, make_splits, split_ids
 from tiering.errors import InputError, MissingError
 from tiering.formats.features import EDGE_FEATURES, FEATURE_DTYPES, FeatureTable
 from tiering.formats.npy_file import as_column
@@ -177,7 +177,7 @@ def _nodes(node_type: str, store: NodeStore, edges: list[EdgeData], stores: Stor
         nodes.labels, nodes.num_classes = make_labels(values, labels.where, count, reading)
     for split, column in masks.items():
         nodes.splits[split] = split_ids(_mask(column, count), column.where, count)
-    if reading.options.split is not None and (nodes.labels is not None or len(reading.notes["node_types"]) == 1):
+    if are_made(nodes.labels, reading):
         if nodes.splits:
             reading.notes["splits_replaced"] = sorted(column.where for column in masks.values())
         nodes.splits = make_splits(nodes.labels, count, reading, stores.where)

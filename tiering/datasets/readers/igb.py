@@ -25,7 +25,7 @@ from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS, TREE_OPTIONS, node_count
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.sources import sources
-from tiering.datasets.splits import check_splits, torch_splits
+from tiering.datasets.splits import check_splits, torch_split, torch_splits
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start
 from tiering.formats.protocols import Dataset, NodeData
@@ -36,6 +36,8 @@ EDGES = "edge_index.npy"
 META_FILE, LONGEST_META = "meta.json", 1 << 20
 TORCH_META, TORCH_SPLITS = "meta.pt", "split_dict.pt"
 """Beside ``processed`` in MAG240M: numbers of nodes, and splits of its papers."""
+MLPERF_SPLITS = {"train": "train_idx.pt", "val": "val_idx.pt"}
+"""In ``processed``, where MLPerf's ``split_seeds.py`` was run."""
 USUAL_DIM = 1024
 
 
@@ -113,12 +115,17 @@ def open_tree(tree: Path, reading: Reading, sign: str, read_edges: EdgeReader) -
 
 
 def _read_torch_splits(tree: Path, node_type: str, nodes: NodeData, reading: Reading) -> None:
-    """Splits of the type with labels from ``split_dict.pt``, where it has no others."""
-    path = tree.parent / TORCH_SPLITS
-    if tree.name != "processed" or nodes.labels is None or nodes.splits or not is_there(path, "splits"):
+    """Splits of the type with labels from ``split_dict.pt`` or MLPerf's two files, where it has no others."""
+    if tree.name != "processed" or nodes.labels is None or nodes.splits:
         return
-    reading.used(path)
-    nodes.splits = torch_splits(path, nodes.num_nodes)
+    path = tree.parent / TORCH_SPLITS
+    if is_there(path, "splits"):
+        reading.used(path)
+        nodes.splits = torch_splits(path, nodes.num_nodes)
+    for split, name in MLPERF_SPLITS.items():
+        if is_there(tree / name, "node ids"):
+            reading.used(tree / name)
+            nodes.splits[split] = torch_split(tree / name, nodes.num_nodes)
     check_splits(nodes.splits, nodes.labels, nodes.num_nodes, node_type, reading)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering.datasets.options import SPLIT_RULES, ImportOptions
 from tiering.datasets.sources.source import Source, SourceFile, relation_of
 from tiering.errors import InputError
 from tiering.formats.features import FeatureTable
@@ -58,11 +59,12 @@ def _describe(nodes: NodeData, file: SourceFile, source: Source, path: Path) -> 
         nodes.features = FeatureTable(path / file.path, nodes.num_nodes, file.dim, file.dtypes[0])
     elif file.holds == "labels":
         nodes.labels, nodes.num_classes = _zeros(nodes.num_nodes), source.classes.get(str(file.of), 1)
-        shares = source.options.get("split")
+        split = ImportOptions.parse({"split": source.options.get("split")}).split
+        shares = SPLIT_RULES[split] if isinstance(split, str) else split
         labelled = min((*file.prefixes[:1], nodes.num_nodes))
-        if isinstance(shares, str):
-            names = zip(("train", "val", "test"), shares.split(","), strict=True)
-            nodes.splits = {name: _zeros(round(float(share) * labelled)) for name, share in names}
+        if shares:
+            names = zip(("train", "val", "test"), shares, strict=False)
+            nodes.splits = {name: _zeros(round(share * labelled)) for name, share in names}
         else:
             nodes.splits = {"train": _zeros(max(1, labelled // 100))}
 
