@@ -118,7 +118,8 @@ def test_every_specification_names_a_reader_and_files_of_its_own_relations():
             if file.of is not None and source.nodes:
                 assert file.optional or source.count(file.of) is not None, (source.name, file.path)
         for defect in source.defects:
-            assert defect.check is None or any(file.path == defect.check["file"] for file in source.files)
+            named = (defect.check or {}).get("file")
+            assert named is None or any(file.path == named for file in source.files)
 
 
 def test_a_tree_as_specified_is_imported_with_the_options_of_its_specification(tree, spec):

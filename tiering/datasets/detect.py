@@ -34,6 +34,7 @@ from tiering.datasets.sources import (
     find_source,
     locate,
     own_specification,
+    place,
     recognise,
 )
 from tiering.datasets.splits import OFFICIAL
@@ -218,6 +219,8 @@ def _checked_root(source: Source, path: Path) -> Path:
             f"its files ({expected[:200]}); give the directory that was downloaded, or another --spec"
         )
     check_tree(source, root)
+    if len(source.files) == 1:  # whose reader takes the file
+        return place(root, source.files[0]) or root
     return path if path.is_file() else root
 
 

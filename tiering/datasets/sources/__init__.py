@@ -12,7 +12,7 @@ from tiering.datasets.sources.source import (
     own_specification,
     sources,
 )
-from tiering.datasets.sources.tree import check_tree, locate
+from tiering.datasets.sources.tree import check_tree, locate, place
 
 __all__ = [
     "Defect",
@@ -25,6 +25,7 @@ __all__ = [
     "find_source",
     "locate",
     "own_specification",
+    "place",
     "recognise",
     "sources",
 ]

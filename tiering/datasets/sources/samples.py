@@ -35,7 +35,7 @@ def check_samples(source: Source, root: Path, warn: Callable[[str], None]) -> No
         elif file.holds == "features":
             _check_rows(path, array, warn)
             for defect in source.defects:
-                if defect.check is not None and defect.check["file"] == file.path:
+                if defect.check is not None and defect.check.get("file") == file.path:
                     _check_tail(source, defect, path, array)
 
 

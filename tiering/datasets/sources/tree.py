@@ -10,25 +10,27 @@ from pathlib import Path
 
 import numpy as np
 
-from tiering.artifacts.regular import is_folder, is_there
+from tiering.artifacts.regular import entries, is_folder, is_there
 from tiering.datasets.sources.source import Source, SourceFile
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import is_npy, open_npy
 from tiering.units import format_bytes
 
 ARRAYS = (".npy",)
+_LONGEST_HEADER = 4096
 
 
 def locate(source: Source, path: Path) -> Path | None:
-    """The root of the dataset's files at or below `path`; ``None`` if its files are in none of the usual places."""
+    """The root of the dataset's files at or below `path`: of the usual places the one that holds most of them; ``None``
+    if none holds any.
+    """
     if not is_folder(path):
         return path.parent if any(path.name in (file.path, *file.alternatives) for file in source.files) else None
     required = [file for file in source.files if not file.optional and not file.path.startswith("..")]
-    for root in source.roots:
-        folder = path / root if root else path
-        if is_folder(folder) and all(place(folder, file) is not None for file in required[:2]):
-            return folder
-    return None
+    folders = [folder for root in source.roots if is_folder(folder := path / root if root else path)]
+    found = {folder: sum(place(folder, file) is not None for file in required) for folder in folders}
+    best = max(folders, key=found.__getitem__, default=None)
+    return best if best is not None and found[best] else None
 
 
 def place(root: Path, file: SourceFile) -> Path | None:
@@ -53,13 +55,15 @@ def check_tree(source: Source, root: Path) -> None:
     for file in source.files:
         path = place(root, file)
         if path is None and not file.optional:
+            expected = f"{root / file.path}: expected {described(file)} of {source.name}, found nothing"
             raise MissingError(
-                f"{root / file.path}: expected {described(file)} of {source.name}, found nothing; get the file, or "
-                f"see `tiering datasets {source.name}` for all of them"
+                f"{expected}; {_other_name(source, file, root) or 'get the file'}, or see "
+                f"`tiering datasets {source.name}` for all of them"
             )
         problem = None if path is None else misfit(file, path)
         if problem:
-            raise InputError(f"{path}: {problem}; {_remedy(source, file, root)}")
+            remedy = _other_name(source, file, root) or "get the file again, or give another --spec"
+            raise InputError(f"{path}: {problem}; {remedy}")
 
 
 def misfit(file: SourceFile, path: Path) -> str | None:
@@ -93,13 +97,27 @@ def described(file: SourceFile) -> str:
     return ", ".join(parts)
 
 
-def _remedy(source: Source, file: SourceFile, root: Path) -> str:
-    """What to do about a file that does not fit: it may be another one under a wrong name."""
-    size = (root / file.path).stat().st_size if (root / file.path).is_file() else -1
+def _other_name(source: Source, file: SourceFile, root: Path) -> str | None:
+    """What to do about a file that is missing or does not fit, where names have been mixed up: if it is there under
+    another name, or another one under its name. ``None``: they have not.
+    """
+    reported = next((f" ({d.id}: {d.text})" for d in source.defects if (d.check or {}).get("kind") == "names"), "")
+    path = root / file.path
     for other in source.files:
-        if other is not file and other.bytes is not None and 0 <= size - other.bytes <= 4096:
-            return f"it has the size of {other.path}: give the files their names back"
-    return "get the file again, or give another --spec"
+        if other is not file and _has_size(path, other):
+            return f"it has the size of {other.path}: give the files their names back{reported}"
+    places = {(root / other.path).parent for other in source.files if not other.path.startswith("..")} | {root}
+    for folder in sorted(place for place in places if is_folder(place)):
+        for candidate in entries(folder):
+            named = next((other for other in source.files if place(root, other) == candidate), None)
+            if _has_size(candidate, file) and (named is None or not _has_size(candidate, named)):
+                return f"{candidate} has its size: give the files their names back{reported}"
+    return None
+
+
+def _has_size(path: Path, file: SourceFile) -> bool:
+    """Whether a file of that size, with or without a numpy header, is at `path`."""
+    return file.bytes is not None and path.is_file() and 0 <= path.stat().st_size - file.bytes <= _LONGEST_HEADER
 
 
 def arrays(source: Source, root: Path) -> Iterator[tuple[SourceFile, Path]]:
