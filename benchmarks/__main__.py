@@ -42,6 +42,7 @@ BENCHMARKS = {
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""
 REPORTS = {
     "stages": ("against", "stages and kernels beside another checkout's, or beside --no-verify"),
+    "imports": ("imports", "every reader of the import beside the disk; writes a table of docs/datasets.md"),
     "scale": ("scale", "how time grows; writes docs/internals/scale.md"),
     "loader": ("loader", "epochs of the loader in little memory, beside memory maps"),
     "frameworks": ("frameworks", "epochs of the loaders for PyG and DGL, beside the frameworks' own"),

@@ -67,7 +67,7 @@ def chain(sizes: Sizes, timed: Sequence[str] = STAGES) -> list[Comparison]:
         for name in STAGES[: 1 + max(map(STAGES.index, timed))]:
             command, inputs = commands[name]
             if name in timed:
-                results.append(_stage(sizes, folder, command, inputs, [command[-1]]))
+                results.append(stage(sizes, folder, command, inputs, [command[-1]]))
             else:
                 run_tiering(sizes, command)
             edges.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def layout(sizes: Sizes) -> Comparison:
         run_tiering(sizes, ["reorder", graph, "--scores", scores, "--out", ordered])
         made = [folder / "layout", folder / "ssd"]
         command = ["layout", ordered, "--cpu", "50%", "--ssd", made[1], "--out", made[0]]
-        result = _stage(small, folder, command, [data], made, rows * sizes.row_bytes)
+        result = stage(small, folder, command, [data], made, rows * sizes.row_bytes)
         result.parameters |= {"rows": rows, "row_bytes": sizes.row_bytes}
         forget([table])
         order = ordered / "order" / "nodes" / "node" / "new_to_old"
@@ -138,7 +138,7 @@ def write_rows(path: Path, rows: int, row_bytes: int) -> None:
         file.truncate()
 
 
-def _stage(
+def stage(
     sizes: Sizes, folder: Path, command: list[Any], read: list[Path], made: list[Path], left: int = 0
 ) -> Comparison:
     """Time a command that reads some directories and makes others, anew each turn, and the disk in turn.
@@ -253,8 +253,9 @@ def forget(paths: Iterable[Path]) -> None:
             os.close(fd)
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size]
+def _files(place: Path) -> list[Path]:
+    found = place.rglob("*") if place.is_dir() else [place]
+    return [path for path in found if path.is_file() and path.stat().st_size]
 
 
 @contextmanager
