@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
@@ -93,14 +94,30 @@ def text(folder: Path, share: float, *, matrix: bool = False) -> list[Any]:
     return [path]
 
 
-def columns(folder: Path, share: float, *, names: bool = False) -> list[Any]:
-    """Edges in parquet, of numbers, or of 10 M distinct names."""
+def columns(folder: Path, share: float) -> list[Any]:
+    """Edges in parquet."""
+    return _parquet(folder, ([pa.array(end) for end in part] for part in pairs(130_000_000, share, folder)))
+
+
+def names(folder: Path, share: float) -> list[Any]:
+    """Edges between 10 M distinct names in parquet."""
+    random, left, parts = np.random.default_rng(0), max(1000, round(45_000_000 * share)), []
+    nodes = max(100, round(10_000_000 * share))
+    while left:
+        parts.append(min(left, _PART))
+        left -= parts[-1]
+
+    def name(ids: np.ndarray[Any, Any]) -> Any:
+        return pa_compute.binary_join_element_wise("entity", pa.array(ids).cast(pa.string()), "/")
+
+    return _parquet(folder, ([name(ends) for ends in random.integers(0, nodes, (2, size))] for size in parts))
+
+
+def _parquet(folder: Path, parts: Iterable[Sequence[Any]]) -> list[Any]:
+    """A file of two columns, written part by part."""
     path, writer = folder / "edges.parquet", None
-    for part in pairs(140_000_000 if names else 130_000_000, share, folder):
-        src, dst = (pa.array(end).cast(pa.string()) if names else pa.array(end) for end in part)
-        if names:
-            src, dst = (pa.compute.binary_join_element_wise("entity", end, "/") for end in (src, dst))
-        table = pa.table({"src": src, "dst": dst})
+    for part in parts:
+        table = pa.table(dict(zip(("src", "dst"), part, strict=True)))
         writer = writer or pa_parquet.ParquetWriter(path, table.schema)
         writer.write_table(table)
     if writer is not None:
@@ -156,7 +173,7 @@ CASES: Mapping[str, Case] = {
     "edgelist, gzip: friendster": Case(partial(replica, "friendster", 0.035)),
     "mtx": Case(partial(text, matrix=True)),
     "parquet": Case(columns),
-    "parquet, 10 M names": Case(partial(columns, names=True)),
+    "parquet, 10 M names": Case(names),
     "webgraph: uk-2006-05": Case(partial(replica, "uk-2006-05", 0.03)),
     "pyg": Case(partial(in_frameworks, kind="pyg")),
     "dgl": Case(partial(in_frameworks, kind="dgl"), memory="3GiB"),
