@@ -30,7 +30,6 @@ _ON_THE_WAY = re.compile(r"graphs|csv|raw|bi|initial_snapshot|.*-fk|social_netwo
 _DEPTH = 6
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _HEX_FIELD = re.compile(rb'(?:^|\|)"?-?0[xX]', re.MULTILINE)
-"""pyarrow reads 0x1F as 31."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ class _Parser:
         """Columns of a block."""
         rows = _lines(block.raw) - self._skip
         table = self._table(block.raw, rows) if rows else None
-        if rows and (table is None or _HEX_FIELD.search(block.raw)):
+        if rows and (table is None or _has_hexadecimal(block.raw)):
             self._find_damage(block)
         if rows and table is None:
             raise InputError(
@@ -211,6 +210,11 @@ class _Parser:
                         f"{self._file}: line {number}: expected a whole number below 2^63 as {name}, found "
                         f"{shown(field)}; correct the line, or get the file again"
                     )
+
+
+def _has_hexadecimal(raw: bytes) -> bool:
+    """Whether a field begins so: pyarrow reads 0x1F as 31."""
+    return (b"0x" in raw or b"0X" in raw) and _HEX_FIELD.search(raw) is not None
 
 
 def _lines(raw: bytes) -> int:
