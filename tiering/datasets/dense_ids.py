@@ -57,8 +57,7 @@ class SparseIds:
         if self._pending_ids:
             self._sort_run()
         runs = self._file.finish()
-        out = self._scratch.array(runs.size, np.int64)
-        at = 0
+        out = self._scratch.growing_file(np.int64)  # in no case in memory, for there are as many as node types
         for slices in self._ranges(runs):
             block = np.concatenate([runs[part] for part in slices])
             block.sort()
@@ -68,9 +67,8 @@ class SparseIds:
                     f"{where}: expected each id once, found {int(block[np.argmax(twice)])} twice; was a part of the "
                     "table copied, or do files of two datasets lie together?"
                 )
-            out[at : at + block.size] = block
-            at += block.size
-        return out
+            out.append(block)
+        return out.finish()
 
     def _ranges(self, runs: Ids) -> Iterator[list[slice]]:
         """Slices of all runs that hold the same range of ids, range after range; equal ids are in one."""

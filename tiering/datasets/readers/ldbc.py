@@ -186,15 +186,15 @@ class _Import:
         owner, other = key.relation[key.owner_end], key.relation[2 - key.owner_end]
         files = self._tables.nodes[owner].files
         given = column.own.finish(), column.other.finish()
-        made = self._scratch.array(given[0].size, np.int64), self._scratch.array(given[0].size, np.int64)
+        made = self._scratch.growing_file(np.int64), self._scratch.growing_file(np.int64)
         for part in chunks(given[0].size):
-            made[0][part] = places_of(self._ids[owner], given[0][part])
+            made[0].append(places_of(self._ids[owner], given[0][part]))
             places = places_of(self._ids[other], given[1][part])
             if (wrong := _first_lacking(places)) is not None:
                 file = files[bisect.bisect_right(column.starts, part.start + wrong) - 1]
                 self._refuse(file, key.columns[0], other, int(given[1][part.start + wrong]))
-            made[1][part] = places
-        src, dst = made if key.owner_end == 0 else made[::-1]
+            made[1].append(places)
+        src, dst = (file.finish() for file in (made if key.owner_end == 0 else made[::-1]))
         return EdgeData(key.relation, src, dst, self._tables.nodes[owner].where)
 
     def _read_edges(self, relation: Relation) -> EdgeData:

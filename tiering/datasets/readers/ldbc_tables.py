@@ -129,15 +129,11 @@ class _Parser:
 
     def parse(self, block: Block) -> Columns:
         """Columns of a block."""
-        rows = _lines(block.raw) - self._skip
-        table = self._table(block.raw, rows) if rows else None
-        if rows and (table is None or _has_hexadecimal(block.raw)):
+        table = self._table(block.raw)
+        if table is None and _filled_lines(block.raw) > self._skip:
+            self._refuse(block)
+        if _has_hexadecimal(block.raw):
             self._find_damage(block)
-        if rows and table is None:
-            raise InputError(
-                f"{self._file}: lines from {block.line} on: expected {rows} rows of {self._width} fields, one a line; "
-                "correct the file"
-            )
         columns = Columns()
         for name, place in self._places.items():
             if table is None:
@@ -145,7 +141,7 @@ class _Parser:
                 continue
             column = table.column(str(place))
             if column.null_count and name not in self._may_lack:
-                self._find_damage(block)
+                self._refuse(block)
             if column.null_count:
                 columns.present[name] = column.is_valid().to_numpy()
                 column = column.fill_null(0)
@@ -153,8 +149,8 @@ class _Parser:
         self._skip = False
         return columns
 
-    def _table(self, raw: bytes, rows: int) -> Any:
-        """The block parsed, with quotes if it has any, else as it is; ``None`` if it is damaged."""
+    def _table(self, raw: bytes) -> Any:
+        """The block parsed, with quotes if it has any, else as it is; ``None`` if it is damaged or has no rows."""
         text = raw if raw.endswith(b"\n") else raw + b"\n"
         for quoted in (True, False) if b'"' in text else (False,):
             try:
@@ -178,9 +174,18 @@ class _Parser:
                 )
             except pa.ArrowException:
                 continue
-            if table.num_rows == rows:  # quotes that are not closed join lines
+            lines = table.num_rows + self._skip
+            if not quoted or lines == text.count(b"\n") or lines == _filled_lines(raw):  # an open quote joins lines
                 return table
         return None
+
+    def _refuse(self, block: Block) -> None:
+        """Raise for a block that is damaged."""
+        self._find_damage(block)
+        raise InputError(
+            f"{self._file}: lines from {block.line} on: expected {self._width} fields in each, found quotes that are not "
+            "closed; correct the file"
+        )
 
     def _find_damage(self, block: Block) -> None:
         """Raise for the first line that is damaged, if a line alone is."""
@@ -217,12 +222,9 @@ def _has_hexadecimal(raw: bytes) -> bool:
     return (b"0x" in raw or b"0X" in raw) and _HEX_FIELD.search(raw) is not None
 
 
-def _lines(raw: bytes) -> int:
+def _filled_lines(raw: bytes) -> int:
     """Lines that are not empty."""
-    lines = raw.count(b"\n") + (not raw.endswith(b"\n"))
-    if raw.startswith((b"\n", b"\r")) or b"\n\n" in raw or b"\n\r" in raw:
-        lines = sum(1 for line in raw.split(b"\n") if line.strip(b"\r"))
-    return lines
+    return sum(1 for line in raw.split(b"\n") if line.strip(b"\r"))
 
 
 def _fields(line: str) -> list[str]:
