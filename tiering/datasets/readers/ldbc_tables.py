@@ -183,8 +183,8 @@ class _Parser:
         """Raise for a block that is damaged."""
         self._find_damage(block)
         raise InputError(
-            f"{self._file}: lines from {block.line} on: expected {self._width} fields in each, found quotes that are not "
-            "closed; correct the file"
+            f"{self._file}: lines from {block.line} on: expected {self._width} fields in each, found quotes that are "
+            "not closed; correct the file"
         )
 
     def _find_damage(self, block: Block) -> None:
