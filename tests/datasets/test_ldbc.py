@@ -19,6 +19,7 @@ import tiering.datasets.text as text_blocks
 from tiering.datasets import detect, open_dataset
 from tiering.datasets.dense_ids import SparseIds, places_of
 from tiering.datasets.scratch import Scratch
+from tiering.datasets.sources import dataset_of_sizes, find_source
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset
 from tiering.memory import parse_memory
@@ -481,3 +482,20 @@ def test_numbers_of_another_version_are_told_and_a_missing_table_refused(tmp_pat
     no_table(root)
     with pytest.raises(MissingError, match=r"Post_hasTag_Tag.*: expected edges of ldbc-sf1, found nothing"):
         open_dataset(tmp_path, spec="ldbc-sf1")
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "edges"),
+    [
+        ("ldbc-sf1", 2_997_352, 17_196_776),
+        ("ldbc-sf300", 738_162_716, 5_078_844_191),
+        ("ldbc-sf30000", 72_618_599_705, 539_565_683_952),
+    ],
+)
+def test_numbers_add_up_to_the_totals_of_the_specification(name: str, nodes: int, edges: int) -> None:
+    source = find_source(name)
+    assert sum(source.nodes.values()) == nodes
+    assert sum(source.edges.values()) == edges
+    assert source.edges["Forum__containerOf__Post"] == source.nodes["Post"]
+    with dataset_of_sizes(source) as data:
+        assert sum(edge.num_edges for edge in data.edges) == edges
