@@ -15,6 +15,7 @@ from tiering.datasets.readers import (
     dgl_file,
     edge_list,
     igb,
+    ldbc,
     lists,
     matrix_market,
     npy,
@@ -55,13 +56,28 @@ READERS: dict[str, Reader] = {
     "ogb": ogb.READER,
     "reddit": reddit.READER,
     "wikikg": wikikg.READER,
+    "ldbc": ldbc.READER,
     "webgraph": webgraph.READER,
     "pyg": pyg.READER,
     "dgl": dgl_file.READER,
     "graphbolt": graphbolt.READER,
 }
 """Format -> reader, in the order in which messages name them."""
-BY_SIGN = ("igb", "npy", "ogb", "reddit", "wikikg", "graphbolt", "pyg", "dgl", "parquet", "webgraph", "mtx", "edgelist")
+BY_SIGN = (
+    "igb",
+    "npy",
+    "ogb",
+    "reddit",
+    "wikikg",
+    "ldbc",
+    "graphbolt",
+    "pyg",
+    "dgl",
+    "parquet",
+    "webgraph",
+    "mtx",
+    "edgelist",
+)
 """The order in which signs are looked for: a tree may hold what looks like other formats, and text looks like any."""
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
@@ -120,7 +136,7 @@ def open_dataset(
         File or directory; or a graph in hand, PyG's `Data` or `HeteroData` or a `DGLGraph`.
     format
         ``auto``, or a name in `READERS`: ``npy``, ``csc``, ``csr``, ``igb``, ``edgelist``, ``mtx``, ``parquet``,
-        ``ogb``, ``reddit``, ``wikikg``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
+        ``ogb``, ``reddit``, ``wikikg``, ``ldbc``, ``webgraph``, ``pyg``, ``dgl`` or ``graphbolt``.
     memory
         What to stay within, as `tiering.memory.parse_memory` takes it: what is larger goes to temporary files.
     **options

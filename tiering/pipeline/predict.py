@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tiering.datasets.sources import Source
     from tiering.layout import LayoutOptions
 
-PARSED = ("edgelist", "mtx", "parquet", "webgraph", "dgl")
+PARSED = ("edgelist", "mtx", "parquet", "ldbc", "webgraph", "dgl")
 """Formats that are read as a whole when they are opened."""
 
 

@@ -17,6 +17,7 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.datasets.generated.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from tiering.datasets.generated.content import SPLITS, Content
+from tiering.datasets.generated.ldbc import write_ldbc
 from tiering.datasets.sources.source import (
     SPECIFICATION,
     Source,
@@ -84,7 +85,11 @@ def replicate(
                 "lower --scale",
             )
         with progress(needed, "generating", "B", scale=True) as bar:
-            _Writer(source, like, output.path / source.roots[0], seed, bar).write()
+            root = output.path / source.roots[0]
+            if source.format == "ldbc":
+                write_ldbc(source, root, seed, bar)
+            else:
+                _Writer(source, like, root, seed, bar).write()
         with storage_errors(output.path):
             (output.path / SPECIFICATION).write_text(json.dumps(document, indent=1) + "\n")
         output.commit()
