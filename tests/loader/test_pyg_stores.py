@@ -147,7 +147,7 @@ def test_both_ids_mean_the_same_batches(kit, build, make):
         ("small_graph", "fork", True),
         ("hetero_graph", "fork", True),
         ("hetero_graph", "fork", False),
-        pytest.param("hetero_graph", "spawn", True, marks=pytest.mark.slow),
+        pytest.param("hetero_graph", "spawn", True, marks=pytest.mark.long),
         pytest.param("small_graph", "spawn", False, marks=pytest.mark.long),
     ],
 )
