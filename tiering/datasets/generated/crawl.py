@@ -64,7 +64,7 @@ class Crawl:
         if self.living < LEAST_PAGES * max(1, degree):
             raise InputError(
                 f"--scale: expected {LEAST_PAGES} nodes or more per edge of a node in a crawl, found {self.nodes} nodes "
-                f"and {self.edges} edges; raise it {-(-LEAST_PAGES * max(1, degree) // self.living):.0f} times"
+                f"and {self.edges} edges; raise it {-(-LEAST_PAGES * max(1, degree) // self.living):.0f}-fold"
             )
 
     def blocks(self) -> Iterator[tuple[Ids, Ids]]:
