@@ -97,7 +97,7 @@ void bind_webgraph(nb::module_& m) {
             encoder.add(indptr, indices);
             return pair_of(encoder.take());
           },
-          "indptr"_a, "indices"_a)
+          "indptr"_a, "indices"_a, Release())
       .def("finish", [](BvEncoder& encoder) { return pair_of(encoder.finish()); })
       .def_prop_ro("copied_arcs", [](const BvEncoder& encoder) { return encoder.counts().copied; })
       .def_prop_ro("interval_arcs", [](const BvEncoder& encoder) { return encoder.counts().intervals; })

@@ -5,9 +5,9 @@ each of its pages has most of a first part; the rest of a page's links are its o
 
 - Out-degrees follow a power law with density exponent 3 from folder to folder and vary little within one. An eighth of
   the pages have no links; as many of the others link to themselves.
-- Of eight links, seven go to the neighbourhood: to a page at a distance with a power law, then back to one whose id ends
-  in some zero bits, as the first pages of parts of a site have it. One goes to any page, by rank floor(n * u^4). Both give
-  in-degrees a power law. Half of a menu are runs of 8 consecutive pages instead.
+- Of eight links, seven go to the neighbourhood: to a page at a distance with a power law, then back to one whose id
+  ends in some zero bits, as the first pages of parts of a site have it. One goes to any page, by rank floor(n * u^4).
+  Both give in-degrees a power law. Half of a menu are runs of 8 consecutive pages instead.
 - The last hundredth of the pages is isolated.
 
 So lists are like those before them and hold runs of ids, as BVGraph expects. Every block of pages is drawn for itself:
@@ -40,8 +40,10 @@ REACH = 1 << 12
 """Links to the neighbourhood go no farther, about."""
 _STREAM = 1 << 16
 _RUN = 8
-_HIGHEST_SHARE = 64
-"""Most links of a folder's page beside the fewest."""
+_MOST_TIMES = 64
+"""How many times as many links as pages with the fewest have those of the folder with most, about."""
+_OWN_ROUNDS = 4
+"""Pages whose links near have been drawn so often still lacking some: any page will do."""
 
 Raw = npt.NDArray[np.uint64]
 
@@ -63,8 +65,8 @@ class Crawl:
         degree = self.edges / max(1, self.living)
         if self.living < LEAST_PAGES * max(1, degree):
             raise InputError(
-                f"--scale: expected {LEAST_PAGES} nodes or more per edge of a node in a crawl, found {self.nodes} nodes "
-                f"and {self.edges} edges; raise it {-(-LEAST_PAGES * max(1, degree) // self.living):.0f}-fold"
+                f"--scale: expected {LEAST_PAGES} nodes or more per edge of a node in a crawl, found {self.nodes} "
+                f"nodes and {self.edges} edges; raise it {-(-LEAST_PAGES * max(1, degree) // self.living):.0f}-fold"
             )
 
     def blocks(self) -> Iterator[tuple[Ids, Ids]]:
@@ -87,7 +89,8 @@ class Crawl:
         zeros = (number >> 4 & 15) * 11 >> 4  # 0 to 10
         places = places >> zeros << zeros
         places[anywhere] = self._popular.forward((self.living * share[anywhere]).astype(np.int64))
-        return places % self.living
+        wrapped: Ids = places % self.living
+        return wrapped
 
 
 @dataclass
@@ -113,19 +116,22 @@ class _Block:
         degrees = self._degrees(folder, raw[1])
         # A link is one number, (page of this block, page it goes to), so that sorting makes distinct lists.
         keys = self._menus(folder, np.flatnonzero(begins), degrees)
-        links_self = np.flatnonzero((raw[0] & np.uint64(7) == 0) & (degrees > 0))
-        short = links_self[np.bincount(keys // self.crawl.living, minlength=self.pages)[links_self] < degrees[links_self]]
-        keys = _distinct(keys, self._keys(short, self.first + short))
-        keys = self._fill(keys, degrees)
+        loops = np.flatnonzero((raw[0] & np.uint64(7) == 0) & (self._missing(keys, degrees) > 0))
+        keys = self._fill(_distinct(keys, self._keys(loops, self.first + loops)), degrees)
         return np.concatenate(([0], np.cumsum(degrees))), keys % self.crawl.living
 
     def _keys(self, pages: Ids, targets: Ids) -> Ids:
         return pages * self.crawl.living + targets
 
+    def _missing(self, keys: Ids, degrees: Ids) -> Ids:
+        """How many links each page lacks."""
+        found: Ids = np.bincount(keys // self.crawl.living, minlength=self.pages)
+        return degrees - found
+
     def _degrees(self, folder: Ids, raw: Raw) -> Ids:
         """Links of each page: the block's edges in proportion to weights."""
         mean = max(1, self.edges // self.pages)
-        most = min(_HIGHEST_SHARE, max(2, self.crawl.living // (8 * mean)))
+        most = min(_MOST_TIMES, max(2, self.crawl.living // (8 * mean)))
         unit = ((self._raw(self.pages) >> np.uint64(11)).astype(np.float64) + 1) * 2.0**-53
         of_folder = np.minimum(1 / np.sqrt(unit), most)[folder]
         weights = (of_folder * 64).astype(np.int64) * (48 + (raw >> np.uint64(59)).astype(np.int64))
@@ -134,7 +140,8 @@ class _Block:
         if ends[-1] == 0:  # of a few pages none has links
             weights[:] = 1
             ends = np.cumsum(weights)
-        return np.diff(ends * self.edges // ends[-1], prepend=0)
+        degrees: Ids = np.diff(ends * self.edges // ends[-1], prepend=0)
+        return degrees
 
     def _menus(self, folder: Ids, fronts: Ids, degrees: Ids) -> Ids:
         """Links that pages have from the menus of their folders: of the first `degree` entries 15 in 16."""
@@ -154,12 +161,11 @@ class _Block:
 
     def _fill(self, keys: Ids, degrees: Ids) -> Ids:
         """Pages' own links, until all have as many as they should; each round draws what the last has left."""
-        own_rounds = 4  # after which pages near have been drawn again and again: any page will do
+        rounds = 0
         while keys.size < self.edges:
-            missing = degrees - np.bincount(keys // self.crawl.living, minlength=self.pages)
-            pages = np.repeat(np.arange(self.pages), missing)
-            raw, own_rounds = self._raw(pages.size), own_rounds - 1
-            if own_rounds >= 0:
+            pages = np.repeat(np.arange(self.pages), self._missing(keys, degrees))
+            raw, rounds = self._raw(pages.size), rounds + 1
+            if rounds <= _OWN_ROUNDS:
                 targets = self.crawl.links(self.first + pages, raw)
             else:
                 targets = (raw % np.uint64(self.crawl.living)).view(np.int64)
