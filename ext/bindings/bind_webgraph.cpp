@@ -1,5 +1,6 @@
 // Bindings of ext/src/webgraph.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 
 #include <map>
 #include <tiering/webgraph.hpp>
@@ -52,6 +53,11 @@ void decode(const BoundGraph& bound, int64_t first, int64_t end, const GivenOffs
   }
 }
 
+/// Bytes of .graph and .offsets.
+std::pair<GrowingArray<uint8_t>, GrowingArray<uint8_t>> pair_of(BvBytes&& bytes) {
+  return {std::move(bytes.graph), std::move(bytes.offsets)};
+}
+
 }  // namespace
 
 void bind_webgraph(nb::module_& m) {
@@ -75,4 +81,26 @@ void bind_webgraph(nb::module_& m) {
       [](const Bits& bits, const std::string& code, int64_t position, int64_t first, int64_t end, int64_t limit,
          const Offsets& offsets) { return read_bv_offsets(bits, code_of(code), position, first, end, limit, offsets); },
       "bits"_a, "code"_a, "position"_a, "first"_a, "end"_a, "limit"_a, "offsets"_a, Release());
+  nb::class_<BvEncoder>(m, "BvEncoder")
+      .def(
+          "__init__",
+          [](BvEncoder* self, int64_t num_nodes, int64_t window, int64_t max_chain, int64_t min_interval, int zeta_k) {
+            BvFormat format;
+            format.num_nodes = num_nodes, format.window = window;
+            format.min_interval = min_interval, format.zeta_k = zeta_k;
+            new (self) BvEncoder(format, max_chain);
+          },
+          "num_nodes"_a, "window"_a = 7, "max_chain"_a = 3, "min_interval"_a = 4, "zeta_k"_a = 3)
+      .def(
+          "add",
+          [](BvEncoder& encoder, const GivenIndptr& indptr, const Values<const int64_t, "indices">& indices) {
+            encoder.add(indptr, indices);
+            return pair_of(encoder.take());
+          },
+          "indptr"_a, "indices"_a, Release())
+      .def("finish", [](BvEncoder& encoder) { return pair_of(encoder.finish()); })
+      .def_prop_ro("copied_arcs", [](const BvEncoder& encoder) { return encoder.counts().copied; })
+      .def_prop_ro("interval_arcs", [](const BvEncoder& encoder) { return encoder.counts().intervals; })
+      .def_prop_ro("residual_arcs", [](const BvEncoder& encoder) { return encoder.counts().residuals; })
+      .def_prop_ro("bits", [](const BvEncoder& encoder) { return encoder.counts().bits; });
 }

@@ -1,5 +1,6 @@
 // The BVGraph decoder: a stream that another encoder wrote, each bit of it changed, cut anywhere, and random bits. What
-// comes back is the graph, another valid one, or InputError; the sanitizers see nothing else.
+// comes back is the graph, another valid one, or InputError; the sanitizers see nothing else. The encoder: what it makes of
+// random lists is read back, and takes no more bits than the other encoder's choices do.
 #include <random>
 #include <string>
 #include <tiering/webgraph.hpp>
@@ -148,6 +149,115 @@ void test_formats() {
   check_refused("intervals", [&] { BvGraph(bits, {.min_interval = -1}); });
 }
 
+using Rows = std::vector<std::vector<int64_t>>;
+
+/// Lists that share much with those before, with runs of ids, and some empty.
+Rows random_rows(std::mt19937_64& random, int64_t num_nodes) {
+  const auto below = [&](int64_t bound) { return static_cast<int64_t>(random() % static_cast<uint64_t>(bound)); };
+  Rows rows;
+  for (int64_t node = 0; node < num_nodes; ++node) {
+    std::vector<bool> held(static_cast<size_t>(num_nodes));
+    if (node > 0 && below(3) > 0)
+      for (const int64_t id : rows[static_cast<size_t>(node - 1 - below(std::min<int64_t>(node, 9)))])
+        held[static_cast<size_t>(id)] = below(8) > 0;
+    if (below(2) == 0)
+      for (int64_t id = below(num_nodes), left = below(20); id < num_nodes && left > 0; ++id, --left)
+        held[static_cast<size_t>(id)] = true;
+    for (int64_t i = below(4); i > 0; --i) held[static_cast<size_t>(below(num_nodes))] = true;
+    rows.emplace_back();
+    for (int64_t id = 0; id < num_nodes && node % 7 != 3; ++id)
+      if (held[static_cast<size_t>(id)]) rows.back().push_back(id);
+  }
+  return rows;
+}
+
+struct Encoded {
+  std::vector<std::byte> graph, offsets;
+  BvCounts counts;
+  int64_t num_arcs = 0;
+};
+
+/// Gives the encoder so many lists at a time.
+Encoded encoded(const Rows& rows, BvFormat format, int64_t max_chain, size_t step) {
+  format.num_nodes = static_cast<int64_t>(rows.size());
+  BvEncoder encoder(format, max_chain);
+  Encoded all;
+  const auto append = [&](const BvBytes& bytes) {
+    for (const uint8_t one : bytes.graph) all.graph.push_back(std::byte{one});
+    for (const uint8_t one : bytes.offsets) all.offsets.push_back(std::byte{one});
+  };
+  for (size_t first = 0; first < rows.size(); first += step) {
+    std::vector<int64_t> indptr{0}, indices;
+    for (size_t v = first; v < std::min(rows.size(), first + step); ++v) {
+      indices.insert(indices.end(), rows[v].begin(), rows[v].end());
+      indptr.push_back(static_cast<int64_t>(indices.size()));
+    }
+    encoder.add(indptr, indices);
+    if (first % 3 == 0) append(encoder.take());
+    all.num_arcs += indptr.back();
+  }
+  append(encoder.finish());
+  all.counts = encoder.counts();
+  return all;
+}
+
+void test_encoder_round_trips() {
+  std::mt19937_64 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random() % bound); };
+    const Rows rows = random_rows(random, 1 + below(trial % 10 == 0 ? 400 : 60));
+    BvFormat format;
+    format.window = below(9), format.min_interval = below(5), format.zeta_k = 1 + static_cast<int>(below(7));
+    const Encoded whole = encoded(rows, format, below(4), rows.size());
+    format.num_nodes = static_cast<int64_t>(rows.size()), format.num_arcs = whole.num_arcs;
+    const Lists lists = decoded<int64_t>(whole.graph, format, 1 + trial % 3, format.num_nodes);
+    for (size_t v = 0; v < rows.size(); ++v)
+      CHECK(std::vector<int64_t>(lists.indices.begin() + lists.indptr[v],
+                                 lists.indices.begin() + lists.indptr[v + 1]) == rows[v]);
+    CHECK(lists.offsets.back() == whole.counts.bits);
+    CHECK(static_cast<int64_t>(whole.graph.size()) == (whole.counts.bits + 7) / 8);
+    CHECK(whole.counts.copied + whole.counts.intervals + whole.counts.residuals == whole.num_arcs);
+    std::vector<int64_t> offsets(rows.size() + 1);
+    read_bv_offsets(whole.offsets, Code::gamma, 0, 0, static_cast<int64_t>(offsets.size()), whole.counts.bits, offsets);
+    CHECK(offsets == lists.offsets);
+  }
+}
+
+void test_encoder_in_steps() {
+  std::mt19937_64 random(12);
+  const Rows rows = random_rows(random, 300);
+  const Encoded whole = encoded(rows, {}, 3, 300);
+  CHECK(whole.counts.copied > 100 && whole.counts.intervals > 100 && whole.counts.residuals > 100);
+  for (const size_t step : {1, 2, 100}) {
+    const Encoded parts = encoded(rows, {}, 3, step);
+    CHECK(parts.graph == whole.graph && parts.offsets == whole.offsets);
+  }
+  CHECK(encoded(rows, {}, 0, 300).counts.copied == 0);
+}
+
+void test_encoder_takes_no_more_bits() {
+  const Lists lists = decoded<int64_t>(stream(), {kNodes, kArcs}, 1, kNodes);
+  Rows rows;
+  for (size_t v = 0; v < kNodes; ++v)
+    rows.emplace_back(lists.indices.begin() + lists.indptr[v], lists.indices.begin() + lists.indptr[v + 1]);
+  CHECK(encoded(rows, {}, 1 << 20, kNodes).counts.bits <= lists.offsets.back());
+}
+
+void test_encoder_refuses() {
+  const std::vector<int64_t> one{0, 1}, both{0, 2};
+  BvFormat format{.num_nodes = 5};
+  BvEncoder encoder(format, 3);
+  check_refused("must rise", [&] { encoder.add(both, std::vector<int64_t>{2, 2}); });
+  check_refused("found 5", [&] { encoder.add(one, std::vector<int64_t>{5}); });
+  check_refused("nodes, found 0", [&] { encoder.finish(); });
+  check_refused("the number of indices", [&] { encoder.add(both, std::vector<int64_t>{2}); });
+  format.residuals = Code::gamma;
+  check_refused("usual codes", [&] { BvEncoder(format, 3); });
+  check_refused("window", [&] { BvEncoder({.window = -1}, 3); });
+  check_refused("zeta", [&] { BvEncoder({.zeta_k = 8}, 3); });
+  check_refused("chains", [&] { BvEncoder({}, -1); });
+}
+
 }  // namespace
 
 int main() {
@@ -158,4 +268,8 @@ int main() {
   test_wrong_offsets();
   test_random_bits();
   test_formats();
+  test_encoder_round_trips();
+  test_encoder_in_steps();
+  test_encoder_takes_no_more_bits();
+  test_encoder_refuses();
 }

@@ -102,6 +102,12 @@ def test_the_sizes_of_the_specifications_are_those_published():
     assert files["paper__cites__paper/edge_index.npy"] == 2 * 8 * 3_727_095_830
     with dataset_of_sizes(find_source("igbh-full")) as igbh:
         assert sum(node.num_nodes for node in igbh.nodes.values()) == 547_306_935
+    for shares in ("0.25,0.5,0", (0.25, 0.5, 0.0)):  # of a dataset without labels, as the user asks
+        with dataset_of_sizes(find_source("uk-2006-05"), split=shares) as crawl:
+            sizes = {name: ids.size for name, ids in crawl.nodes["node"].splits.items()}
+            assert sizes == {"train": 19_435_262, "val": 38_870_523, "test": 0}
+    with dataset_of_sizes(find_source("uk-2006-05")) as crawl:
+        assert not crawl.nodes["node"].splits
     mag = find_source("mag240m")
     assert sum(mag.nodes.values()) == 244_160_499
     assert {file.path: file.bytes for file in mag.files}["paper/node_feat.npy"] == 121_751_666 * 768 * 2

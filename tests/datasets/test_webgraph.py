@@ -1,7 +1,8 @@
-"""Format webgraph: graphs of an encoder of our own, of every code, and a real crawl; damage anywhere."""
+"""Format webgraph: graphs of a slow encoder, of every code, and a real crawl; damage anywhere; the core's encoder."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,116 @@ def test_damage_anywhere_is_one_error_or_another_graph(written: Path, which: str
         else:
             assert all(0 <= u < 200 and 0 <= v < 200 for u, v in edges) and len(set(edges)) == len(edges)
     assert refused > 30
+
+
+def encoded(lists: Lists, step: int, **parameters: int) -> tuple[native.BvEncoder, bytes, bytes]:
+    """The core's encoder, given so many lists at a time, and its bytes of .graph and .offsets."""
+    encoder = native.BvEncoder(len(lists), **parameters)
+    parts = []
+    for first in range(0, len(lists), step):
+        some = lists[first : first + step]
+        indptr = np.cumsum([0, *map(len, some)], dtype=np.int64)
+        parts.append(encoder.add(indptr, np.array([one for ids in some for one in ids], np.int64)))
+    parts.append(encoder.finish())
+    return encoder, *(b"".join(part[k].tobytes() for part in parts) for k in (0, 1))
+
+
+@st.composite
+def some_lists(draw: st.DrawFn) -> Lists:
+    """Lists like crawls', and sets of any ids, which may be all or none."""
+    if draw(st.booleans()):
+        return crawl_like(draw(st.integers(0, 2**32)), draw(st.integers(1, 80)))
+    nodes = draw(st.integers(1, 40))
+    ids = st.sets(st.integers(0, nodes - 1), max_size=nodes)
+    return [sorted(draw(ids)) for _ in range(nodes)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lists=some_lists(),
+    window=st.sampled_from([0, 1, 7, 40]),
+    max_chain=st.sampled_from([0, 1, 3, 1000]),
+    min_interval=st.sampled_from([0, 1, 2, 4]),
+    zeta_k=st.integers(1, 7),
+    step=st.sampled_from([1, 3, 1000]),
+)
+def test_the_core_writes_the_bytes_of_the_slow_encoder_and_reads_them(
+    tmp_path_factory: Any, lists: Lists, window: int, max_chain: int, min_interval: int, zeta_k: int, step: int
+) -> None:
+    parameters = {"window": window, "max_chain": max_chain, "min_interval": min_interval, "zeta_k": zeta_k}
+    slow, base = Encoder(**parameters, shortest=True), tmp_path_factory.mktemp("graph") / "base"
+    slow.write(base, lists)
+    fast, graph, offsets = encoded(lists, step, **parameters)
+    assert graph == base.with_suffix(".graph").read_bytes()
+    assert offsets == base.with_suffix(".offsets").read_bytes()
+    assert fast.bits == sum(map(len, Encoder(**parameters, shortest=True).lists(lists)))
+    assert fast.residual_arcs == slow.used["residuals"]
+    assert fast.copied_arcs + fast.interval_arcs + fast.residual_arcs == sum(map(len, lists))
+    if any(lists):
+        assert read(base.with_suffix(".graph")) == edges_of(lists)
+
+
+def test_distant_ids_and_long_codes(tmp_path: Path) -> None:
+    nodes = 300_000
+    lists: Lists = [[] for _ in range(nodes)]
+    lists[0] = [0, nodes - 1]
+    lists[nodes - 1] = [0, 7, *range(70_000, 200_000), nodes - 1]
+    lists[nodes - 2] = lists[nodes - 200] = list(range(0, nodes, 3))  # a reference 198 nodes back
+    fast, graph, offsets = encoded(lists, nodes, window=500)
+    assert fast.copied_arcs >= nodes // 3
+    Encoder(window=500).write(tmp_path / "base", [[0]])
+    (tmp_path / "base.graph").write_bytes(graph)
+    (tmp_path / "base.offsets").write_bytes(offsets)
+    change(tmp_path / "base.properties", "nodes=1\narcs=1", f"nodes={nodes}\narcs={len(edges_of(lists))}")
+    assert read(tmp_path) == edges_of(lists)
+
+
+def test_a_real_crawl_is_written_as_webgraph_has_written_it(shared_data: Path) -> None:
+    """The numbers are of cnr-2000.properties, the sums of the files that LAW publishes, without zeros at their end."""
+    src, dst = np.load(shared_data / "cnr-2000" / "edge_index.npy")
+    indptr = np.searchsorted(src, np.arange(325_558)).astype(np.int64)
+    encoder = native.BvEncoder(325_557)
+    parts = [encoder.add(indptr, dst), encoder.finish()]
+    graph, offsets = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    found = encoder.copied_arcs, encoder.interval_arcs, encoder.residual_arcs
+    assert found == (2_195_145, 443_657, 577_350)
+    assert round(encoder.bits / 3_216_152, 3) == 2.897
+    assert hashlib.sha256(graph).hexdigest() == "51dbd6a2d3630879cd5ffbc8315541a886cf5269b8aa096ebc2272cf90364ec8"
+    assert hashlib.sha256(offsets).hexdigest() == "d0af42340bf2859ea5a2902b0a28776ccf98d313acafc9872283a68167cc6ac7"
+    again, where = np.zeros(325_558, np.int64), np.zeros(325_558, np.int64)
+    usual = ["gamma", "unary", "gamma", "gamma", "gamma", "zeta"]
+    decoder = native.BvGraph(graph, 325_557, 3_216_152, 7, 4, 3, usual)
+    decoder.find_lists(0, 325_557, where, again)
+    indices = np.zeros(3_216_152, np.int64)
+    decoder.decode(0, 325_557, where, again, indices, 2)
+    assert np.array_equal(again, indptr)
+    assert np.array_equal(indices, dst)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "message"),
+    [
+        ([0, 2], [3, 3], "node 0: successors must rise from 0 to 4, found 3"),
+        ([0, 1, 2], [4, 5], "node 1: successors must rise from 0 to 4, found 5"),
+        ([0, 1], [-1], "node 0: successors must rise"),
+        ([0, 2, 1, 2], [0, 1], "node 1: indptr falls"),
+        ([0, 3, 2], [0, 1], "node 0: indptr falls"),
+        ([1, 2], [0, 1], "expected entries from 0 to the number of indices"),
+        ([], [], "expected entries from 0"),
+        ([0] * 7, [], "more lists than the graph has nodes, 5"),
+    ],
+)
+def test_the_encoder_refuses_wrong_lists(indptr: list[int], indices: list[int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        native.BvEncoder(5).add(np.array(indptr, np.int64), np.array(indices, np.int64))
+
+
+def test_the_encoder_refuses_wrong_parameters_and_an_early_end() -> None:
+    with pytest.raises(ValueError, match="expected lists of 5 nodes, found 0"):
+        native.BvEncoder(5).finish()
+    for wrong in ({"window": -1}, {"zeta_k": 0}, {"max_chain": -1}, {"min_interval": -1}):
+        with pytest.raises(ValueError, match="expected"):
+            native.BvEncoder(5, **wrong)
 
 
 def test_the_core_refuses_wrong_arrays() -> None:

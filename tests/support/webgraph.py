@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 
@@ -51,7 +51,7 @@ def packed(bits: str) -> bytes:
 
 @dataclass
 class Encoder:
-    """Each list refers to the one in its window that has most in common with it."""
+    """Each list refers to the one in its window that has most in common with it, or that makes it `shortest`."""
 
     window: int = 7
     max_chain: int = 3
@@ -59,6 +59,8 @@ class Encoder:
     zeta_k: int = 3
     codes: dict[str, str] = field(default_factory=dict)
     """OUTDEGREES, REFERENCES, BLOCK_COUNT, BLOCKS, RESIDUALS, OFFSETS -> name of a code other than the usual."""
+    shortest: bool = False
+    """As WebGraph chooses: of several the nearest, none first."""
     used: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("references", "intervals", "residuals"), 0))
 
     def _put(self, what: str, number: int) -> str:
@@ -74,6 +76,10 @@ class Encoder:
             near = range(max(0, node - self.window), node)
             allowed = [other for other in near if chains[other] < self.max_chain and set(lists[other]) & set(ids)]
             copied = max(allowed, key=lambda other: len(set(lists[other]) & set(ids)), default=node)
+            if self.shortest:
+                trial = replace(self, used=dict(self.used))  # what is tried does not count
+                sizes = {other: len(trial._list(node, ids, other, lists[other])) for other in (node, *allowed[::-1])}
+                copied = min(sizes, key=lambda other: sizes[other])
             chains[node] = 0 if copied == node else chains[copied] + 1
             bits.append(self._list(node, ids, copied, lists[copied]))
         return bits

@@ -66,7 +66,7 @@ def import_plan(
     with (
         open_source(source, target, format, memory, options)
         if published is None
-        else dataset_of_sizes(published, Path(source).absolute())
+        else dataset_of_sizes(published, Path(source).absolute(), options.get("split"))
     ) as dataset:
         opening = _opening(dataset) if published is None else _future_opening(dataset)
         plan = plan_import(dataset, parse_memory(memory), edge_ids=edge_ids, out=target)

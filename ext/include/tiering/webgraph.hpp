@@ -1,11 +1,14 @@
-// Decoder of WebGraph's BVGraph: successor lists as gaps, intervals and copies from lists before, in a stream of bits.
-// The stream is not trusted: whatever it holds, each read stays inside it, and damage is an InputError that names the
-// node.
+// WebGraph's BVGraph: successor lists as gaps, intervals and copies from lists before, in a stream of bits. Decoder: the
+// stream is not trusted; whatever it holds, each read stays inside it, and damage is an InputError that names the node.
+// Encoder: lists in, bytes out, with the memory of a window of lists.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <tiering/sampling/growing_array.hpp>
+#include <vector>
 
 namespace tiering {
 
@@ -57,5 +60,48 @@ class BvGraph {
 /// Returns the bit after them. Offsets that fall cannot be said; those beyond `limit` are refused.
 int64_t read_bv_offsets(std::span<const std::byte> bits, Code code, int64_t position, int64_t first, int64_t end,
                         int64_t limit, std::span<int64_t> offsets);
+
+/// Bytes of BASE.graph and BASE.offsets that follow those before.
+struct BvBytes {
+  GrowingArray<uint8_t> graph, offsets;
+};
+
+/// How the arcs were written, and the bits of all lists.
+struct BvCounts {
+  int64_t copied = 0, intervals = 0, residuals = 0, bits = 0;
+};
+
+class ListParts;
+
+class BvEncoder {
+ public:
+  /// `max_chain`: how many lists may refer to one another in a row. The codes of `format` must be the usual ones; its
+  /// number of arcs is not looked at.
+  BvEncoder(const BvFormat& format, int64_t max_chain);
+  ~BvEncoder();
+
+  /// Writes the lists of the next nodes: indices[indptr[i] .. indptr[i + 1] - 1], which rise.
+  void add(std::span<const int64_t> indptr, std::span<const int64_t> indices);
+
+  /// The bytes that are complete.
+  BvBytes take();
+
+  /// The last bytes, once all nodes have their lists.
+  BvBytes finish();
+
+  const BvCounts& counts() const { return counts_; }
+
+ private:
+  struct Kept;
+  struct Streams;
+  void put(std::span<const int64_t> list);
+  int64_t bits_of(const ListParts& parts) const;
+
+  BvFormat format_;
+  int64_t max_chain_, node_ = 0;
+  BvCounts counts_;
+  std::vector<Kept> kept_;  ///< the list of node v at v modulo window + 1
+  std::unique_ptr<Streams> streams_;
+};
 
 }  // namespace tiering

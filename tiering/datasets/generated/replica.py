@@ -17,6 +17,7 @@ from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.storage import disk_free, storage_errors
 from tiering.datasets.generated.containers import Array, save_csv, save_npy, save_npz, save_pickle, save_pt
 from tiering.datasets.generated.content import SPLITS, Content
+from tiering.datasets.generated.crawl import BYTES_PER_EDGE, Crawl, write_crawl
 from tiering.datasets.generated.ldbc import write_ldbc
 from tiering.datasets.sources.source import (
     SPECIFICATION,
@@ -31,7 +32,7 @@ from tiering.progress import Progress, progress
 from tiering.units import format_bytes
 
 EDGES = "node__to__node"
-"""The only relation of OGB's small datasets."""
+"""The only relation of OGB's small datasets and of web crawls."""
 SPARSE = {"friendster": (19, 10)}
 """Dataset whose ids are sparse -> by how much: id x of the nodes is written as x * 19 // 10."""
 
@@ -69,15 +70,16 @@ def replicate(
     find_source(like)
     document = scaled_document(like, scale)
     source = source_of(document)
-    if not source.nodes or not source.edges or source.format == "webgraph":
+    if not source.nodes or not source.edges:
         raise InputError(f"--like {like}: no replica can be made of it; see `tiering datasets` for others")
+    crawl = Crawl(source.nodes["node"], source.edges[EDGES], seed) if source.format == "webgraph" else None
     target = Path(out).absolute()
     if force and target.is_dir() and any(target.iterdir()) and not (target / SPECIFICATION).is_file():
         raise ExistsError(
             f"{target}: holds something that tiering generate did not write; remove it yourself or choose another OUT"
         )
     with OutputDirectory(target, force=force) as output:
-        free, needed = disk_free(output.path), source.bytes
+        free, needed = disk_free(output.path), source.bytes if crawl is None else crawl.edges * BYTES_PER_EDGE
         if needed > free:
             raise StorageError(
                 errno.ENOSPC,
@@ -86,7 +88,9 @@ def replicate(
             )
         with progress(needed, "generating", "B", scale=True) as bar:
             root = output.path / source.roots[0]
-            if source.format == "ldbc":
+            if crawl is not None:
+                write_crawl((root / source.files[0].path).with_suffix(""), crawl, bar)
+            elif source.format == "ldbc":
                 write_ldbc(source, root, seed, bar)
             else:
                 _Writer(source, like, root, seed, bar).write()

@@ -16,9 +16,10 @@ from tiering.formats.features import FeatureTable
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, NodeData
 
 
-def dataset_of_sizes(source: Source, path: Path = Path()) -> Dataset:
+def dataset_of_sizes(source: Source, path: Path = Path(), split: Any = None) -> Dataset:
     """Nodes and edges of the numbers published, features of their shapes as if they lay at `path`; all entries are 0.
 
+    `split` is what the user asks for, as of the import; the specification's if ``None``.
     Arrays are maps of a temporary file that has a size and no content.
     """
     types = {file.of for file in _contents(source) if file.holds in ("features", "labels") and not file.optional}
@@ -28,6 +29,7 @@ def dataset_of_sizes(source: Source, path: Path = Path()) -> Dataset:
     for file in _contents(source):
         if file.of in nodes and not file.optional:
             _describe(nodes[file.of], file, source, path)
+    _divide(nodes, source, split or source.options.get("split"))
     edges = []
     for name in sorted(name for name in relations if name):
         src, dst = (_zeros(_known(source, name)) for _ in range(2))
@@ -59,14 +61,20 @@ def _describe(nodes: NodeData, file: SourceFile, source: Source, path: Path) -> 
         nodes.features = FeatureTable(path / file.path, nodes.num_nodes, file.dim, file.dtypes[0])
     elif file.holds == "labels":
         nodes.labels, nodes.num_classes = _zeros(nodes.num_nodes), source.classes.get(str(file.of), 1)
-        split = ImportOptions.parse({"split": source.options.get("split")}).split
-        shares = SPLIT_RULES[split] if isinstance(split, str) else split
-        labelled = min((*file.prefixes[:1], nodes.num_nodes))
-        if shares:
+
+
+def _divide(nodes: dict[str, NodeData], source: Source, split: Any) -> None:
+    """Splits of the nodes with labels, or of all nodes of the only type: by the shares, else some in train."""
+    asked = ImportOptions.parse({"split": split}).split
+    shares = SPLIT_RULES[asked] if isinstance(asked, str) else asked
+    rows = {f.of: f.prefixes[:1] for f in _contents(source) if f.holds == "labels" and not f.optional}
+    for name, node in nodes.items():
+        labelled = min((*rows.get(name, ()), node.num_nodes))
+        if shares and (node.labels is not None or len(nodes) == 1):
             names = zip(("train", "val", "test"), shares, strict=False)
-            nodes.splits = {name: _zeros(round(share * labelled)) for name, share in names}
-        else:
-            nodes.splits = {"train": _zeros(max(1, labelled // 100))}
+            node.splits = {split: _zeros(round(share * labelled)) for split, share in names}
+        elif node.labels is not None:
+            node.splits = {"train": _zeros(max(1, labelled // 100))}
 
 
 def _zeros(count: int) -> npt.NDArray[np.int64]:

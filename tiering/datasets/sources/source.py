@@ -174,8 +174,8 @@ def sources() -> dict[str, Source]:
 
 
 def scaled_document(name: str, scale: float) -> dict[str, Any]:
-    """The specification of a dataset with `scale` of its nodes and edges, of which there are at least 16 and 1; what is
-    known roughly of its edges counts as known.
+    """The specification of a dataset with `scale` of its nodes and edges, of which there are at least 16 and 1; numbers
+    of nodes and edges that are known roughly count as known.
     """
     for path in _own_files():
         document = _document(path)
@@ -198,12 +198,14 @@ def _scaled(variant: Mapping[str, Any], scale: float) -> dict[str, Any]:
         return {name: max(min(least, count), round(count * scale)) for name, count in counts.items()}
 
     about = variant.get("about", {})
-    roughly = {name: count for name, count in about.items() if "__" in name}
-    others = {name: count for name, count in about.items() if name not in roughly and name not in FLAGS}
+    edges = {**variant.get("edges", {}), **{name: count for name, count in about.items() if "__" in name}}
+    types = {node_type for name in edges for node_type in relation_of(name)[::2]}
+    nodes = {**variant.get("nodes", {}), **{name: count for name, count in about.items() if name in types}}
+    others = {name: count for name, count in about.items() if name not in {*edges, *nodes, *FLAGS}}
     return {
         **variant,
-        "nodes": times(variant.get("nodes", {}), 16),
-        "edges": times({**variant.get("edges", {}), **roughly}, 1),
+        "nodes": times(nodes, 16),
+        "edges": times(edges, 1),
         "about": {**times(others, 1), **{name: about[name] for name in FLAGS if name in about}},
         "prefixes": {
             name: [max(1, round(rows * scale)) for rows in counts]
