@@ -16,6 +16,7 @@ from memory_group import memory_group
 
 import tiering
 from tiering.datasets import detect, mean_features, open_dataset
+from tiering.datasets.features import narrowed
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.formats.graph import Graph
 
@@ -230,7 +231,35 @@ def edges_between(graph: Graph, relation: Any) -> Any:
     return np.asarray(indices), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
-def test_means_are_the_same_bytes_for_any_memory(mag, tmp_path, monkeypatch):
+def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypatch):
+    """To the bit, whether the relation's lists are by neighbour (authors' papers) or by node."""
+    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+    step = (1 << 20) // (4 * 768)
+    for node_type, other, relation in (
+        ("author", "paper", ("author", "writes", "paper")),
+        ("institution", "author", ("author", "affiliated_with", "institution")),
+    ):
+        src, dst = edges_between(graph, relation)
+        nodes, neighbours = (src, dst) if relation[0] == node_type else (dst, src)
+        rows, found = rows_of(graph, other).astype(np.float32), rows_of(graph, node_type)
+        total = np.zeros((found.shape[0], 768), np.float32)
+        for edge in np.argsort(neighbours // step, kind="stable"):
+            total[nodes[edge]] += rows[neighbours[edge]]
+        total /= np.maximum(np.bincount(nodes, minlength=found.shape[0]), 1)[:, None]
+        assert found.tobytes() == total.astype(np.float16).tobytes()
+
+
+def test_means_of_bfloat16_are_rounded_to_it():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.3e38, np.nan, 3.4e38, 0.0], np.float32)
+    torch = pytest.importorskip("torch")
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    found = narrowed(values, "bfloat16")
+    assert np.array_equal(found[~np.isnan(values)], expected[~np.isnan(values)])
+    assert found[4] & 0x7FFF > 0x7F80
+
+
+def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
     parts = []
 
@@ -240,9 +269,9 @@ def test_means_are_the_same_bytes_for_any_memory(mag, tmp_path, monkeypatch):
 
     part = mean_features._Mean._part
     monkeypatch.setattr(mean_features._Mean, "_part", counted)
-    for name, least in (("much", 1 << 30), ("little", 1 << 20)):
+    for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
         monkeypatch.setattr(mean_features, "room_of", lambda reading, least=least: least)
-        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS)
+        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
     assert len(parts) > 8
     for node_type in ("author", "institution"):
         few, many = ((tmp_path / name / f"features/tables/{node_type}").read_bytes() for name in ("little", "much"))
