@@ -350,3 +350,27 @@ def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp
     monkeypatch.setattr(mean_features, "room_of", lambda reading: 1 << 50)
     with pytest.raises(BudgetError, match="features of author: rows on their way"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+
+
+def test_edges_in_fortran_order_are_those_in_c_order_and_features_in_it_are_refused(copied, tmp_path):
+    path = copied / "raw/data.npz"
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files}
+    expected = edges_of(tiering.import_graph(copied, tmp_path / "expected"))
+    write_npz(path, **{**arrays, "edge_index": np.asfortranarray(arrays["edge_index"])})
+    assert np.array_equal(edges_of(tiering.import_graph(copied, tmp_path / "graph")), expected)
+    wrong = np.asfortranarray(arrays["edge_index"])
+    wrong[1, 7] = 2221
+    write_npz(path, **{**arrays, "edge_index": wrong})
+    with pytest.raises(InputError, match="edge_index: edge 7: destination id 2221: expected ids"):
+        open_dataset(copied)
+    write_npz(path, **{**arrays, "node_feat": np.asfortranarray(arrays["node_feat"])})
+    with pytest.raises(InputError, match=r"node_feat: expected rows that lie together .* in Fortran order"):
+        open_dataset(copied)
+
+
+def test_two_arrays_of_one_name_in_an_archive_are_refused(copied):
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(copied / "raw/data.npz", "a") as archive:
+        archive.writestr("node_feat.npy", archive.read("node_feat.npy"))
+    with pytest.raises(InputError, match="expected one array node_feat, found two of that name"):
+        open_dataset(copied)

@@ -82,20 +82,25 @@ def _archives(raw: Path, reading: Reading) -> tuple[EdgeData, NodeData]:
 
 
 def _stored_pairs(pairs: Member, count: int, reading: Reading) -> npt.NDArray[Any]:
-    """The ids, unpacked once; each is checked on its way: one out of range might wrap to one that looks right."""
-    out, at = reading.scratch.array(pairs.shape, np.int32 if count < 2**31 else np.int64), 0
+    """The ids, unpacked once; each is checked on its way: one out of range might wrap to one that looks right.
+
+    In Fortran order both ends of an edge lie together.
+    """
+    shape = pairs.shape[::-1] if pairs.fortran_order else pairs.shape
+    out, at = reading.scratch.array(shape, np.int32 if count < 2**31 else np.int64), 0
     flat, edges = out.reshape(-1), pairs.shape[1]
     for block in pairs.flat():
         wrong = first_wrong(block, lambda ids: (ids < 0) | (ids >= count))
         if wrong is not None:
-            end, edge = divmod(at + wrong, max(1, edges))
+            place = at + wrong
+            end, edge = (place % 2, place // 2) if pairs.fortran_order else divmod(place, max(1, edges))
             raise InputError(
                 f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {int(block[wrong])}: expected ids in "
                 f"0..{count - 1}, as the dataset says; get the file again"
             )
         flat[at : at + block.size] = block
         at += block.size
-    return out
+    return out.T if pairs.fortran_order else out
 
 
 def _one(member: Member) -> int:
