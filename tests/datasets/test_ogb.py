@@ -374,3 +374,71 @@ def test_two_arrays_of_one_name_in_an_archive_are_refused(copied):
         archive.writestr("node_feat.npy", archive.read("node_feat.npy"))
     with pytest.raises(InputError, match="expected one array node_feat, found two of that name"):
         open_dataset(copied)
+
+
+def write_text(path: Path, values: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        np.savetxt(file, np.atleast_2d(values), "%.9g", ",")
+
+
+@pytest.fixture
+def proteins(tmp_path: Path) -> tuple[Path, Any, Any]:
+    """The tree of ogbn-proteins in small: no features of nodes, 3 labels each, 8 features of each edge."""
+    random = np.random.default_rng(4)
+    pairs, rows = random.integers(0, 20, (90, 2)), random.random((90, 8), np.float32)
+    root = tmp_path / "ogbn_proteins"
+    for name, values in {
+        "edge": pairs, "edge-feat": rows, "num-node-list": 20, "num-edge-list": 90,
+        "node-label": random.integers(0, 2, (20, 3)), "node_species": random.integers(0, 9, (20, 1)),
+    }.items():  # fmt: skip
+        write_text(root / f"raw/{name}.csv.gz", values)
+    for name, ids in {"train": [3, 1, 19], "valid": [0], "test": [7, 8]}.items():
+        write_text(root / f"split/species/{name}.csv.gz", np.array(ids)[:, None])
+    return root, pairs, rows
+
+
+def check_proteins(graph: Graph, pairs: Any, rows: Any) -> None:
+    order = np.argsort(pairs[:, 1], kind="stable")
+    assert np.array_equal(edges_of(graph), pairs[order].T)
+    table = graph.edge_feature_table(RELATION)
+    assert table is not None and table.dtype == rows.dtype.name
+    assert np.array_equal(table.open(), rows[order])
+    assert graph.labels("node") is None
+    assert graph.feature_table("node") is None
+    assert [graph.split(name, "node").tolist() for name in ("train", "val", "test")] == [[3, 1, 19], [0], [7, 8]]
+    (warning,) = graph.manifest.body["changes"]["warnings"]
+    assert "has 3 columns of labels; a graph holds one class per node, so they are left out" in warning
+    assert tiering.check(graph.path, "full") == []
+
+
+def test_features_of_edges_are_read_and_labels_of_several_columns_left_out(proteins, tmp_path):
+    root, pairs, rows = proteins
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    check_proteins(graph, pairs, rows)
+    (ignored,) = graph.manifest.body["changes"]["ignored_files"]
+    assert ignored.endswith("node_species.csv.gz")
+    for given, found in ((rows[:-1], "89"), (np.concatenate((rows, rows)), "more")):
+        write_text(root / "raw/edge-feat.csv.gz", given)
+        with pytest.raises(InputError, match=f"edge-feat.csv.gz: .* for each of 90 edges, found {found}; get it"):
+            open_dataset(root)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_the_same_from_archives(proteins, tmp_path, dtype):
+    root, pairs, rows = proteins
+    labels = np.loadtxt(root / "raw/node-label.csv.gz", delimiter=",")
+    for file in (root / "raw").iterdir():
+        file.unlink()
+    data = {"edge_index": pairs.T, "num_nodes_list": [20], "num_edges_list": [90], "node_year": np.zeros(20)}
+    np.savez(root / "raw/data.npz", edge_feat=rows.astype(dtype), **data)
+    np.savez(root / "raw/node-label.npz", node_label=labels)
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    check_proteins(graph, pairs, rows.astype(dtype))
+    assert graph.manifest.body["changes"]["ignored_arrays"] == [f"{root / 'raw/data.npz'}: node_year"]
+    np.savez(root / "raw/data.npz", edge_feat=rows[1:], **data)
+    with pytest.raises(InputError, match=r"edge_feat: expected one row of features per edge, shape \(90, dim\), found"):
+        open_dataset(root)
+    np.savez(root / "raw/data.npz", edge_feat=np.asfortranarray(rows), **data)
+    with pytest.raises(InputError, match="edge_feat: expected rows that lie together"):
+        open_dataset(root)
