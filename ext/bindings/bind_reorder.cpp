@@ -64,6 +64,20 @@ tiering::RowsTarget target_of(const Target& out, const tiering::RowsView& table)
   return out;
 }
 
+void add_rows(const Argument<tiering::NumberRows, "rows">& table, const Ids<"nodes">& nodes,
+              const Ids<"neighbours">& neighbours, const Argument<Sums, "total">& total,
+              const Values<int64_t, "degree">& degree, Threads threads) {
+  const tiering::NumberRows rows = table;
+  const Sums sums = total;
+  const std::span<int64_t> counts = degree;
+  TIERING_EXPECT(sums.columns == rows.dim, "total: expected sums of " + std::to_string(rows.dim) +
+                                               " entries as rows have, found " + std::to_string(sums.columns));
+  TIERING_EXPECT(static_cast<int64_t>(counts.size()) == sums.rows,
+                 "degree: expected one for each of " + std::to_string(sums.rows) + " nodes of total, found " +
+                     std::to_string(counts.size()));
+  tiering::add_rows(rows, nodes, neighbours, {sums.entries, counts.data(), sums.rows}, threads);
+}
+
 }  // namespace
 
 void bind_reorder(nb::module_& m) {
@@ -110,4 +124,5 @@ void bind_reorder(nb::module_& m) {
         tiering::gather_rows(table, ids, target_of(out, table), threads);
       },
       "table"_a, "ids"_a, "out"_a, "threads"_a = 1, Release());
+  m.def("add_rows", &add_rows, "rows"_a, "nodes"_a, "neighbours"_a, "total"_a, "degree"_a, "threads"_a = 1, Release());
 }

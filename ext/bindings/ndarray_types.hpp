@@ -39,6 +39,12 @@ struct Matrix {
   int64_t rows, columns;
 };
 
+/// A float32 matrix without gaps.
+struct Sums {
+  float* entries;
+  int64_t rows, columns;
+};
+
 /// Dtypes of Python's stubs.
 template <typename... T>
 constexpr auto array_name() {
@@ -66,6 +72,8 @@ void view(const AnyArray& a, const char* name, IdSpan& out);
 void view(const AnyArray& a, const char* name, IdArray& out);
 void view(const AnyArray& a, const char* name, WeightArray& out);
 void view(const AnyArray& a, const char* name, Matrix& out);
+void view(const AnyArray& a, const char* name, Sums& out);
+void view(const AnyArray& a, const char* name, NumberRows& out);
 void view(const AnyArray& a, const char* name, RowsView& out);
 void view(const AnyArray& a, const char* name, EdgeValues& out);
 void view(const AnyArray& a, const char* name, RowsTarget& out);
@@ -102,6 +110,14 @@ struct Form<std::span<T>> {
 };
 template <>
 struct Form<Matrix> : Form<std::span<const int64_t>> {};
+template <>
+struct Form<Sums> : Form<std::span<float>> {};
+template <>
+struct Form<NumberRows> {
+  static constexpr auto kName =
+      nb::detail::const_name("numpy.typing.NDArray[numpy.float16 | numpy.uint16 | numpy.float32 | numpy.float64]");
+  static constexpr bool kWritten = false;
+};
 
 /// The name of an argument, as messages say it.
 template <size_t kSize>

@@ -76,6 +76,24 @@ void view(const AnyArray& a, const char* name, Matrix& out) {
   out = {{static_cast<const int64_t*>(a.data()), a.size()}, size(a, 0), size(a, 1)};
 }
 
+void view(const AnyArray& a, const char* name, Sums& out) {
+  expect(a.ndim() == 2 && of<float>(a) && gapless(a), a, name, "C-contiguous 2-D float32 array");
+  out = {static_cast<float*>(const_cast<void*>(a.data())), size(a, 0), size(a, 1)};
+}
+
+void view(const AnyArray& a, const char* name, NumberRows& out) {
+  constexpr auto kFloat = static_cast<uint8_t>(nb::dlpack::dtype_code::Float);
+  const bool half = a.dtype() == nb::dlpack::dtype{kFloat, 16, 1}, brain = of<uint16_t>(a);
+  const bool aligned = reinterpret_cast<uintptr_t>(a.data()) % (a.dtype().bits / 8) == 0;
+  expect(a.ndim() == 2 && (half || brain || of<float>(a) || of<double>(a)) && gapless(a) && aligned, a, name,
+         "C-contiguous 2-D array of float16, float32, float64, or bfloat16 as uint16, aligned");
+  const NumberKind kind = half            ? NumberKind::kFloat16
+                          : brain         ? NumberKind::kBFloat16
+                          : of<double>(a) ? NumberKind::kFloat64
+                                          : NumberKind::kFloat32;
+  out = {a.data(), size(a, 0), size(a, 1), kind};
+}
+
 void view(const AnyArray& a, const char* name, RowsView& out) {
   expect(a.ndim() == 2 && of<uint8_t>(a), a, name, "2-D uint8 array (rows, row_bytes)");
   expect(gapless(a), a, name, "C-contiguous 2-D uint8 array (rows, row_bytes)");

@@ -18,8 +18,14 @@ import pytest
 import tiering
 from tiering.artifacts.manifest import relation_key
 from tiering.datasets import open_dataset
+from tiering.datasets.options import ImportOptions
+from tiering.datasets.reader import Reading
+from tiering.datasets.readers.graphbolt import dataset, topology
+from tiering.datasets.scratch import Scratch
+from tiering.datasets.stores import Column
 from tiering.errors import CapabilityError, InputError, MissingError
 from tiering.formats.graph import Graph
+from tiering.memory import parse_memory
 
 MADE = Path(__file__).parent / "graphbolt_made"
 pytest.importorskip("yaml")
@@ -77,12 +83,47 @@ def test_a_dataset_is_the_same_from_its_own_edges_and_from_what_graphbolt_made(
     if name == "het":
         relation = ("paper", "cites", "paper")
         data = graph.edge_data(relation)
-        warnings = graph.manifest.body["changes"].get("warnings", [])
-        if form == "preprocessed":
-            assert "weight" not in data
-            assert any("is left out" in warning for warning in warnings)
-        else:
-            np.testing.assert_array_equal(data["weight"], np.load(MADE / "het/data/cw.npy")[data["edge_ids"]])
+        assert "warnings" not in graph.manifest.body["changes"]
+        np.testing.assert_array_equal(data["weight"], np.load(MADE / "het/data/cw.npy")[data["edge_ids"]])
+
+
+def preprocessed(folder: Path) -> tuple[Path, Path]:
+    """The heterogeneous dataset without edges of its own, and its metadata."""
+    source = shutil.copytree(MADE / "het", folder / "het")
+    (source / "data/c.npy").unlink()
+    return source, source / "preprocessed/metadata.yaml"
+
+
+def test_features_of_edges_are_gathered_through_the_ids_that_graphbolt_kept(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(dataset, "BLOCK_BYTES", 40)
+    source, meta = preprocessed(tmp_path)
+    rows = np.random.default_rng(1).random((np.load(MADE / "het/data/cw.npy").size, 3), np.float32)
+    added = "- {domain: edge, type: 'paper:cites:paper', name: feat, format: numpy, path: rows.npy}"
+    assert "feature_data:\n" in meta.read_text()
+    meta.write_text(meta.read_text().replace("feature_data:\n", f"feature_data:\n{added}\n", 1))
+    np.save(source / "rows.npy", rows)
+    graph = tiering.import_graph(source, tmp_path / "graph")
+    relation = ("paper", "cites", "paper")
+    table = graph.edge_feature_table(relation)
+    assert table is not None
+    np.testing.assert_array_equal(table.open(), rows[graph.edge_data(relation)["edge_ids"]])
+    np.save(source / "rows.npy", rows[1:])
+    with pytest.raises(InputError, match=rf"rows\.npy: expected one row for each of {len(rows)} edges, found float32"):
+        open_dataset(source)
+
+
+def test_data_of_edges_without_ids_is_left_out_and_wrong_ids_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    source, _ = preprocessed(tmp_path)
+    monkeypatch.setattr(topology, "EDGE_IDS", "none")
+    with open_dataset(source) as data:
+        assert "weight" not in data.edge(("paper", "cites", "paper")).data
+        (warning,) = data.notes["warnings"]
+        assert "data of edges (weight), and have no ids (include_original_edge_id), so it is left out" in warning
+    column = Column("w.npy", np.arange(4.0), "float64", source)
+    reading = Reading("graphbolt", ImportOptions(), Scratch(None, parse_memory("1GiB")))
+    for wrong in ([0, 1, 2, 4], [0, -1, 2, 3]):
+        with pytest.raises(InputError, match=r"here: expected ids of edges in 0\.\.3, found others"):
+            dataset._in_order(column, np.array(wrong), "here", reading)
 
 
 def test_cora_is_the_same_from_csv_edges_and_torch_features(

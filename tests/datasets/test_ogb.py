@@ -16,6 +16,7 @@ from memory_group import memory_group
 
 import tiering
 from tiering.datasets import detect, mean_features, open_dataset
+from tiering.datasets.features import narrowed
 from tiering.errors import BudgetError, InputError, MissingError
 from tiering.formats.graph import Graph
 
@@ -230,7 +231,35 @@ def edges_between(graph: Graph, relation: Any) -> Any:
     return np.asarray(indices), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
-def test_means_are_the_same_bytes_for_any_memory(mag, tmp_path, monkeypatch):
+def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypatch):
+    """To the bit, whether the relation's lists are by neighbour (authors' papers) or by node."""
+    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+    step = (1 << 20) // (4 * 768)
+    for node_type, other, relation in (
+        ("author", "paper", ("author", "writes", "paper")),
+        ("institution", "author", ("author", "affiliated_with", "institution")),
+    ):
+        src, dst = edges_between(graph, relation)
+        nodes, neighbours = (src, dst) if relation[0] == node_type else (dst, src)
+        rows, found = rows_of(graph, other).astype(np.float32), rows_of(graph, node_type)
+        total = np.zeros((found.shape[0], 768), np.float32)
+        for edge in np.argsort(neighbours // step, kind="stable"):
+            total[nodes[edge]] += rows[neighbours[edge]]
+        total /= np.maximum(np.bincount(nodes, minlength=found.shape[0]), 1)[:, None]
+        assert found.tobytes() == total.astype(np.float16).tobytes()
+
+
+def test_means_of_bfloat16_are_rounded_to_it():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.3e38, np.nan, 3.4e38, 0.0], np.float32)
+    torch = pytest.importorskip("torch")
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    found = narrowed(values, "bfloat16")
+    assert np.array_equal(found[~np.isnan(values)], expected[~np.isnan(values)])
+    assert found[4] & 0x7FFF > 0x7F80
+
+
+def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
     monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
     parts = []
 
@@ -240,9 +269,9 @@ def test_means_are_the_same_bytes_for_any_memory(mag, tmp_path, monkeypatch):
 
     part = mean_features._Mean._part
     monkeypatch.setattr(mean_features._Mean, "_part", counted)
-    for name, least in (("much", 1 << 30), ("little", 1 << 20)):
+    for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
         monkeypatch.setattr(mean_features, "room_of", lambda reading, least=least: least)
-        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS)
+        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
     assert len(parts) > 8
     for node_type in ("author", "institution"):
         few, many = ((tmp_path / name / f"features/tables/{node_type}").read_bytes() for name in ("little", "much"))
@@ -321,3 +350,95 @@ def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp
     monkeypatch.setattr(mean_features, "room_of", lambda reading: 1 << 50)
     with pytest.raises(BudgetError, match="features of author: rows on their way"):
         tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+
+
+def test_edges_in_fortran_order_are_those_in_c_order_and_features_in_it_are_refused(copied, tmp_path):
+    path = copied / "raw/data.npz"
+    with np.load(path) as data:
+        arrays = {name: data[name] for name in data.files}
+    expected = edges_of(tiering.import_graph(copied, tmp_path / "expected"))
+    write_npz(path, **{**arrays, "edge_index": np.asfortranarray(arrays["edge_index"])})
+    assert np.array_equal(edges_of(tiering.import_graph(copied, tmp_path / "graph")), expected)
+    wrong = np.asfortranarray(arrays["edge_index"])
+    wrong[1, 7] = 2221
+    write_npz(path, **{**arrays, "edge_index": wrong})
+    with pytest.raises(InputError, match="edge_index: edge 7: destination id 2221: expected ids"):
+        open_dataset(copied)
+    write_npz(path, **{**arrays, "node_feat": np.asfortranarray(arrays["node_feat"])})
+    with pytest.raises(InputError, match=r"node_feat: expected rows that lie together .* in Fortran order"):
+        open_dataset(copied)
+
+
+def test_two_arrays_of_one_name_in_an_archive_are_refused(copied):
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(copied / "raw/data.npz", "a") as archive:
+        archive.writestr("node_feat.npy", archive.read("node_feat.npy"))
+    with pytest.raises(InputError, match="expected one array node_feat, found two of that name"):
+        open_dataset(copied)
+
+
+def write_text(path: Path, values: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt") as file:
+        np.savetxt(file, np.atleast_2d(values), "%.9g", ",")
+
+
+@pytest.fixture
+def proteins(tmp_path: Path) -> tuple[Path, Any, Any]:
+    """The tree of ogbn-proteins in small: no features of nodes, 3 labels each, 8 features of each edge."""
+    random = np.random.default_rng(4)
+    pairs, rows = random.integers(0, 20, (90, 2)), random.random((90, 8), np.float32)
+    root = tmp_path / "ogbn_proteins"
+    for name, values in {
+        "edge": pairs, "edge-feat": rows, "num-node-list": 20, "num-edge-list": 90,
+        "node-label": random.integers(0, 2, (20, 3)), "node_species": random.integers(0, 9, (20, 1)),
+    }.items():  # fmt: skip
+        write_text(root / f"raw/{name}.csv.gz", values)
+    for name, ids in {"train": [3, 1, 19], "valid": [0], "test": [7, 8]}.items():
+        write_text(root / f"split/species/{name}.csv.gz", np.array(ids)[:, None])
+    return root, pairs, rows
+
+
+def check_proteins(graph: Graph, pairs: Any, rows: Any) -> None:
+    order = np.argsort(pairs[:, 1], kind="stable")
+    assert np.array_equal(edges_of(graph), pairs[order].T)
+    table = graph.edge_feature_table(RELATION)
+    assert table is not None and table.dtype == rows.dtype.name
+    assert np.array_equal(table.open(), rows[order])
+    assert graph.labels("node") is None
+    assert graph.feature_table("node") is None
+    assert [graph.split(name, "node").tolist() for name in ("train", "val", "test")] == [[3, 1, 19], [0], [7, 8]]
+    (warning,) = graph.manifest.body["changes"]["warnings"]
+    assert "has 3 columns of labels; a graph holds one class per node, so they are left out" in warning
+    assert tiering.check(graph.path, "full") == []
+
+
+def test_features_of_edges_are_read_and_labels_of_several_columns_left_out(proteins, tmp_path):
+    root, pairs, rows = proteins
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    check_proteins(graph, pairs, rows)
+    (ignored,) = graph.manifest.body["changes"]["ignored_files"]
+    assert ignored.endswith("node_species.csv.gz")
+    for given, found in ((rows[:-1], "89"), (np.concatenate((rows, rows)), "more")):
+        write_text(root / "raw/edge-feat.csv.gz", given)
+        with pytest.raises(InputError, match=f"edge-feat.csv.gz: .* for each of 90 edges, found {found}; get it"):
+            open_dataset(root)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_the_same_from_archives(proteins, tmp_path, dtype):
+    root, pairs, rows = proteins
+    labels = np.loadtxt(root / "raw/node-label.csv.gz", delimiter=",")
+    for file in (root / "raw").iterdir():
+        file.unlink()
+    data = {"edge_index": pairs.T, "num_nodes_list": [20], "num_edges_list": [90], "node_year": np.zeros(20)}
+    np.savez(root / "raw/data.npz", edge_feat=rows.astype(dtype), **data)
+    np.savez(root / "raw/node-label.npz", node_label=labels)
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    check_proteins(graph, pairs, rows.astype(dtype))
+    assert graph.manifest.body["changes"]["ignored_arrays"] == [f"{root / 'raw/data.npz'}: node_year"]
+    np.savez(root / "raw/data.npz", edge_feat=rows[1:], **data)
+    with pytest.raises(InputError, match=r"edge_feat: expected one row of features per edge, shape \(90, dim\), found"):
+        open_dataset(root)
+    np.savez(root / "raw/data.npz", edge_feat=np.asfortranarray(rows), **data)
+    with pytest.raises(InputError, match="edge_feat: expected rows that lie together"):
+        open_dataset(root)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import io
 import math
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,40 +25,26 @@ from tiering.datasets.features import feature_dtype
 from tiering.datasets.reader import Reading
 from tiering.datasets.tables import one_line
 from tiering.errors import InputError, TieringError
+from tiering.formats.npy_file import MAX_HEADER, NpyHeader, read_header
 from tiering.formats.protocols import FeatureStream, GraphSoFar
 
 MOST_DEFLATED = 1100
 """Bytes that a byte of deflated data may become, a little more than the format allows."""
 STEP = 1 << 24
 """Bytes that are unpacked together, at the least a row."""
-_MAX_HEADER = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(NpyHeader):
     """An array in an archive."""
 
     path: Path
     name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int
-    """Bytes of the member before the data."""
 
     @property
     def where(self) -> str:
         """For messages."""
         return f"{self.path}: {self.name}"
-
-    @property
-    def described(self) -> str:
-        """``float32 (5, 3)``, for messages."""
-        return f"{self.dtype} {self.shape}"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the data."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
     def blocks(self, start: int = 0) -> Iterator[npt.NDArray[Any]]:
         """The array from row `start` on, in blocks of some rows. Cost: the member is unpacked from its beginning."""
@@ -76,8 +61,8 @@ class Member:
                 raise InputError(f"{self.where}: has bytes behind its array; get the file again")
 
     def flat(self) -> Iterator[npt.NDArray[Any]]:
-        """All entries one after the other, in blocks."""
-        return Member(self.path, self.name, self.dtype, (math.prod(self.shape),), self.offset).blocks()
+        """All entries one after the other as they lie there, in blocks."""
+        return replace(self, shape=(math.prod(self.shape),), fortran_order=False).blocks()
 
     def column(self, kinds: str, words: str, reading: Reading) -> npt.NDArray[Any]:
         """The whole array as one column, in memory or a temporary file, if its dtype is of one of `kinds`."""
@@ -87,12 +72,12 @@ class Member:
 
     def store(self, reading: Reading, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The whole array with entries of `dtype`, in memory or a temporary file."""
-        out, at = reading.scratch.array(self.shape, dtype), 0
+        out, at = reading.scratch.array(self.shape[::-1] if self.fortran_order else self.shape, dtype), 0
         flat = out.reshape(-1)
         for block in self.flat():
             flat[at : at + block.size] = block
             at += block.size
-        return out
+        return out.T if self.fortran_order else out
 
     def _skip(self, file: IO[bytes], count: int) -> None:
         while count:
@@ -128,6 +113,8 @@ def open_npz(path: Path, what: str, reading: Reading) -> dict[str, Member]:
     members = {}
     for info in infos:
         name = info.filename.removesuffix(".npy")
+        if name in members:
+            raise InputError(f"{path}: expected one array {name}, found two of that name; get the file again")
         if info.compress_size > size or info.file_size > MOST_DEFLATED * info.compress_size + 1024:
             raise InputError(
                 f"{path}: {name} claims to be {info.file_size} bytes, of {info.compress_size} packed ones in a file of "
@@ -152,6 +139,7 @@ def rows_of(member: Member, count: int) -> FeatureStream:
         raise InputError(
             f"{member.where}: expected features of shape (nodes, dim), found {member.described}; get the file again"
         )
+    require_rows_first(member)
 
     def pieces(start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         for block in member.blocks(start):
@@ -168,20 +156,22 @@ def require_rows(where: str, rows: tuple[int, ...], count: int) -> None:
         raise InputError(f"{where}: expected a row for each of {count} nodes, found {rows}; get the file again")
 
 
+def require_rows_first(member: Member) -> None:
+    """Refuse rows that do not lie together: they could not be read one after the other."""
+    if member.fortran_order:
+        raise InputError(
+            f"{member.where}: expected rows that lie together (C order), found {member.described} in Fortran order; "
+            "save it again with numpy.ascontiguousarray(array)"
+        )
+
+
 def _member(path: Path, name: str, size: int) -> Member:
     with _opened(path, name) as file:
-        start = io.BytesIO(file.read(_MAX_HEADER))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            version = np.lib.format.read_magic(start)
-            parse = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, fortran, dtype = parse(start, max_header_size=_MAX_HEADER)
-    except (ValueError, KeyError, SyntaxError, TypeError, RecursionError, EOFError) as error:
-        raise InputError(f"{path}: {name}: expected an array of numpy's ({one_line(error)}); get it again") from error
-    if dtype.hasobject or dtype.names or dtype.byteorder == ">" or (fortran and len(shape) > 1):
-        raise InputError(f"{path}: {name}: expected plain numbers, rows first, found {dtype} {shape}; convert them")
-    member = Member(path, name, dtype, shape, start.tell())
+        start = io.BytesIO(file.read(MAX_HEADER + 12))
+    member = Member(**vars(read_header(start, f"{path}: {name}")), path=path, name=name)
+    dtype = member.dtype
+    if dtype.hasobject or dtype.names or dtype.byteorder == ">":
+        raise InputError(f"{member.where}: expected plain numbers, found {member.described}; convert them")
     if member.offset + member.nbytes != size:
         raise InputError(
             f"{member.where}: its header says {member.described}, {member.offset + member.nbytes} bytes, the archive "

@@ -57,23 +57,30 @@ def read_edge_values(folder: Path, edges: EdgeData, reading: Reading) -> None:
 
 
 def _edge_features(path: Path, num_edges: int, reading: Reading) -> npt.NDArray[Any]:
-    """Rows of features, shape (edges, dim), as they are stored: ``bfloat16`` as ``uint16``."""
     array = reading.open_npy(path, "edge features of shape (edges, dim)").array()
-    described = f"{array.dtype} {array.shape}"
-    if array.ndim not in (1, 2) or array.shape[0] != num_edges:
-        raise InputError(
-            f"{path}: expected one row of features per edge, shape ({num_edges}, dim), found {described}; correct the "
-            "file, or take it out of the directory"
-        )
     if not array.flags.c_contiguous:
         raise InputError(
             f"{path}: expected rows that lie together (C order), found Fortran order; save it again with "
             "numpy.save(path, numpy.ascontiguousarray(array))"
         )
-    if array.ndim == 2 and array.shape[1] == 0:
-        raise InputError(f"{path}: expected 1 or more values per row, found {described}; leave it out")
-    stored = storage_dtype(feature_dtype(path, array.dtype))
-    return array.reshape(num_edges, array.shape[1] if array.ndim == 2 else 1).view(stored)
+    shape, stored = edge_rows(str(path), array.shape, array.dtype, num_edges)
+    return array.reshape(shape).view(stored)
+
+
+def edge_rows(
+    where: str, shape: tuple[int, ...], dtype: np.dtype[Any], num_edges: int
+) -> tuple[tuple[int, int], np.dtype[Any]]:
+    """What an array of features of edges is as rows, (edges, dim), and as it is stored: ``bfloat16`` as ``uint16``."""
+    described = f"{dtype} {shape}"
+    if len(shape) not in (1, 2) or shape[0] != num_edges:
+        raise InputError(
+            f"{where}: expected one row of features per edge, shape ({num_edges}, dim), found {described}; correct the "
+            "file, or take it out of the directory"
+        )
+    dim = shape[1] if len(shape) == 2 else 1
+    if dim == 0:
+        raise InputError(f"{where}: expected 1 or more values per row, found {described}; leave it out")
+    return (num_edges, dim), storage_dtype(feature_dtype(where, dtype))
 
 
 def _open_edge_index(path: Path, reading: Reading, pairs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

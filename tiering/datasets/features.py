@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.datasets.reader import Reading
@@ -67,6 +69,17 @@ def feature_dtype(path: Path | str, dtype: np.dtype[np.generic]) -> str:
         f"{path}: expected features of {', '.join(FEATURE_DTYPES)} (bfloat16 stored as uint16), found {dtype}; "
         "convert them, for example with array.astype('float32')"
     )
+
+
+def narrowed(rows: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """Rows as a table of `dtype` stores them; ``bfloat16`` is rounded to the nearest, ties to even."""
+    if dtype != "bfloat16":
+        return rows.astype(storage_dtype(dtype), copy=False)
+    bits = rows.view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    np.copyto(rounded, bits | np.uint32(1 << 22), where=np.isnan(rows))  # rounding might make infinity of it, or zero
+    stored: npt.NDArray[Any] = (rounded >> np.uint32(16)).astype(storage_dtype(dtype))
+    return stored
 
 
 def _headerless(

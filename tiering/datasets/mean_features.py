@@ -2,8 +2,9 @@
 their papers, and of its institutions from their authors.
 
 Approach: the rows of the neighbours are read front to back, some 16 MiB at a time, and added in float32 to the rows of
-as many nodes as the memory holds; with less memory they are read more often. The pieces in which rows are added do not
-depend on the memory, so neither does the result.
+as many nodes as the memory holds; with less memory they are read more often. A node's rows are added one by one, piece
+after piece and in the order of its edges within each. Pieces depend neither on the memory nor on the number of threads,
+so neither does the result.
 Cost: the neighbours' table and the relation's lists, once for every part of the nodes that fits.
 """
 
@@ -16,16 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tiering import native
 from tiering.artifacts.manifest import Relation, relation_key, storage_dtype
+from tiering.datasets.features import narrowed
 from tiering.datasets.reader import Reading
 from tiering.errors import InputError
 from tiering.formats.protocols import EdgeData, FeatureStream, GraphSoFar, NodeData
 
 PIECE = 16 << 20
-"""Bytes of float32 rows that are added together. Part of the definition: other pieces round otherwise."""
+"""Bytes of a piece of the neighbours' rows, as float32. Part of the definition: other pieces round otherwise."""
 EDGE_BYTES = 40
 """Memory that sorting takes for each edge."""
-DTYPES = ("float16", "float32", "float64")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], reading: Reading) -> None:
@@ -85,10 +88,15 @@ class _Mean:
     room: int
     """Bytes of memory."""
 
+    @property
+    def step(self) -> int:
+        """Rows of a piece."""
+        return max(1, PIECE // (4 * self.dim))
+
     def pieces(self, start: int, graph: GraphSoFar) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Rows from `start` on."""
-        rows = graph.rows(self.other)
-        step = max(1, PIECE // (4 * self.dim))
+        rows, step = graph.rows(self.other), self.step
+        piece = np.empty((min(step, rows.shape[0]), self.dim), rows.dtype)
         while start < self.count:
             stop, pairs = self._part(graph, start)
             total, degree = np.zeros((stop - start, self.dim), np.float32), np.zeros(stop - start, np.int64)
@@ -96,17 +104,19 @@ class _Mean:
                 last = min(rows.shape[0], first + step)
                 nodes, neighbours = pairs(first, last)
                 if nodes.size:
-                    self._add(
-                        total, degree, nodes - start, np.asarray(rows[first:last], np.float32), neighbours - first
-                    )
+                    # Disks are read front to back: adding, which follows the edges, would map pages in their order.
+                    np.copyto(piece[: last - first], rows[first:last])
+                    native.add_rows(piece[: last - first], nodes, neighbours, total, degree, graph.threads)
             total /= np.maximum(degree, 1)[:, None]
             for first in range(0, stop - start, step):
-                yield start + first, total[first : first + step].astype(self.dtype)
+                yield start + first, narrowed(total[first : first + step], self.dtype)
             start = stop
 
     def _part(self, graph: GraphSoFar, start: int) -> tuple[int, Any]:
-        """The end of a part of the nodes that fits, and what gives the edges of it with some of the neighbours: nodes
-        and neighbours, ordered by node, then as they stand."""
+        """The end of a part of the nodes that fits, and what gives the edges of it with a piece of the neighbours.
+
+        Nodes and neighbours, counted from the first of the part and of the piece, ordered by node, then as they stand.
+        """
         indptr, indices = graph.csc(self.relation)
         stop = min(self.count, start + max(1, self.room // 2 // (4 * self.dim + 8)))
         if self.relation[0] == self.node_type:  # lists by neighbour
@@ -114,36 +124,23 @@ class _Mean:
             def listed(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
                 ends = indptr[first : last + 1]
                 nodes = np.asarray(indices[ends[0] : ends[-1]])
-                neighbours = np.repeat(np.arange(first, last), np.diff(ends))
                 inside = np.flatnonzero((nodes >= start) & (nodes < stop))
                 inside = inside[np.argsort(nodes[inside], kind="stable")]
-                return nodes[inside], neighbours[inside]
+                neighbours = np.searchsorted(ends - ends[0], inside, side="right") - 1
+                return np.subtract(nodes[inside], start, dtype=np.int64), neighbours
 
             return stop, listed
         limit = indptr[start] + max(1, self.room // 2 // EDGE_BYTES)
         stop = max(start + 1, min(stop, int(np.searchsorted(indptr, limit, side="right")) - 1))
         neighbours = np.asarray(indices[indptr[start] : indptr[stop]])
-        nodes = np.repeat(np.arange(start, stop), np.diff(indptr[start : stop + 1]))
-        order = np.argsort(neighbours, kind="stable")
-        neighbours, nodes = neighbours[order], nodes[order]
+        # The lists are in the order of the nodes, and remain so within each piece.
+        order = np.argsort(neighbours // self.step, kind="stable")
+        neighbours = neighbours[order].astype(np.int64)
+        nodes = np.repeat(np.arange(stop - start), np.diff(indptr[start : stop + 1]))[order]
+        ends = np.append(0, np.cumsum(np.bincount(neighbours // self.step)))
 
         def found(first: int, last: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-            begin, end = np.searchsorted(neighbours, (first, last))
-            by_node = begin + np.argsort(nodes[begin:end], kind="stable")
-            return nodes[by_node], neighbours[by_node]
+            begin, end = ends[np.minimum((first // self.step, -(-last // self.step)), ends.size - 1)]
+            return nodes[begin:end], neighbours[begin:end] - first
 
         return stop, found
-
-    @staticmethod
-    def _add(total: Any, degree: Any, nodes: Any, rows: Any, neighbours: Any) -> None:
-        """Add rows to those of nodes, which come in order; some edges at a time, whole nodes each."""
-        firsts = np.flatnonzero(np.concatenate(([True], nodes[1:] != nodes[:-1])))
-        ends = np.append(firsts[1:], nodes.size)
-        degree[nodes[firsts]] += ends - firsts
-        most, begin = max(1, rows.shape[0]), 0
-        while begin < firsts.size:
-            end = max(begin + 1, int(np.searchsorted(ends, firsts[begin] + most, side="right")))
-            chosen = slice(int(firsts[begin]), int(ends[end - 1]))
-            sums = np.add.reduceat(rows[neighbours[chosen]], firsts[begin:end] - firsts[begin], axis=0)
-            total[nodes[firsts[begin:end]]] += sums
-            begin = end

@@ -36,6 +36,8 @@ SPLITS = {
 }
 EDGE_ROWS = ("edge_attr", "feat", "edge_feat")
 EDGE_VALUES = {"weight": ("edge_weight", "weight"), "type": ("edge_type", "type")}
+EDGE_NAMES = frozenset(EDGE_ROWS).union(*EDGE_VALUES.values())
+"""Names of data of edges that are read."""
 BLOCK_BYTES = 8 << 20
 """Rows that are copied together."""
 

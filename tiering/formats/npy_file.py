@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ from tiering.errors import InputError, shown
 _MAGIC = b"\x93NUMPY"
 _PARSERS = {1: (np.lib.format.read_array_header_1_0, 2), 2: (np.lib.format.read_array_header_2_0, 4)}
 """Version -> what parses its header, and how many bytes the length of the header takes."""
-_MAX_HEADER = 64 * 1024
+MAX_HEADER = 64 * 1024
+"""Bytes of the longest header that is read."""
 _MAX_AXES = 8
 
 _ZIP_MAGIC = (b"PK\x03\x04", b"PK\x05\x06")
@@ -45,15 +46,13 @@ _STEMS |= {f"{split}_idx" for split in ("train", "val", "valid", "test")}
 
 
 @dataclass(frozen=True)
-class NpyFile:
-    """A numpy file whose header was checked; the length of the file agrees with it."""
+class NpyHeader:
+    """What a numpy file says of its array."""
 
-    path: Path
-    what: str
-    """What the file should hold, for messages."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran_order: bool
+    """Whether the first axis is the fastest, of two or more."""
     offset: int
     """Bytes before the data."""
 
@@ -61,6 +60,20 @@ class NpyFile:
     def described(self) -> str:
         """``float32 (5, 3)``, for messages."""
         return f"{self.dtype} {self.shape}"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class NpyFile(NpyHeader):
+    """A numpy file whose header was checked; the length of the file agrees with it."""
+
+    path: Path
+    what: str
+    """What the file should hold, for messages."""
 
     def array(self) -> npt.NDArray[Any]:
         """The data, mapped read-only, in the shape of the header."""
@@ -120,39 +133,41 @@ def open_npy(path: Path, what: str = "a numpy file") -> NpyFile:
             f"{path}: expected {what} with a numpy header, found {size} bytes without one "
             f"({_guess(path, size)}); write it with numpy.save, or see the options for headerless files"
         )
-    if size < 12:
-        raise _damaged(path, f"the file ends in it, {size} bytes")
-    file = _parse(path, what)
+    with storage_errors(path), path.open("rb") as start:
+        header = read_header(start, path)
+    file = NpyFile(**vars(header), path=path, what=what)
     _check_dtype(path, file.dtype)
     _check_length(file, size)
     return file
 
 
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"{path}: damaged numpy header ({what}); get the file again")
+def read_header(file: IO[bytes], where: str | Path) -> NpyHeader:
+    """The header at the beginning of a file, left at the data; `InputError` if it is none or damaged."""
+    start = file.read(12)
+    if len(start) < 12 or not start.startswith(_MAGIC):
+        raise _damaged(where, f"the file ends in it, {len(start)} bytes" if len(start) < 12 else "found another one")
+    if start[6] not in _PARSERS or start[7] != 0:
+        raise InputError(
+            f"{where}: expected numpy file version 1.0 or 2.0, found {start[6]}.{start[7]}; "
+            "save it again with numpy.save"
+        )
+    parser, width = _PARSERS[start[6]]
+    length = int.from_bytes(start[8 : 8 + width], "little")
+    if length > MAX_HEADER:
+        raise _damaged(where, f"expected at most {MAX_HEADER} bytes, found {length}")
+    file.seek(8)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
+            shape, fortran, dtype = parser(file, max_header_size=MAX_HEADER)
+    except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
+        raise _damaged(where, " ".join(str(error).split())[:120]) from error
+    sizes = tuple(int(n) for n in shape)
+    return NpyHeader(np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
 
 
-def _parse(path: Path, what: str) -> NpyFile:
-    with storage_errors(path), path.open("rb") as file:
-        start = file.read(12)
-        if start[6] not in _PARSERS or start[7] != 0:
-            raise InputError(
-                f"{path}: expected numpy file version 1.0 or 2.0, found {start[6]}.{start[7]}; "
-                "save it again with numpy.save"
-            )
-        parser, width = _PARSERS[start[6]]
-        length = int.from_bytes(start[8 : 8 + width], "little")
-        if length > _MAX_HEADER:
-            raise _damaged(path, f"expected at most {_MAX_HEADER} bytes, found {length}")
-        file.seek(8)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # files of Python 2 are read; Python's doubts about noise help nobody
-                shape, fortran, dtype = parser(file, max_header_size=_MAX_HEADER)
-        except Exception as error:  # numpy evaluates the text: almost any error can come of a damaged one
-            raise _damaged(path, " ".join(str(error).split())[:120]) from error
-        sizes = tuple(int(n) for n in shape)
-        return NpyFile(path, what, np.dtype(dtype), sizes, bool(fortran) and len(sizes) > 1, file.tell())
+def _damaged(where: str | Path, what: str) -> InputError:
+    return InputError(f"{where}: damaged numpy header ({what}); get the file again")
 
 
 def _check_dtype(path: Path, dtype: np.dtype[Any]) -> None:
@@ -179,7 +194,7 @@ def _check_length(file: NpyFile, size: int) -> None:
     # What has no value has no bytes either, but numpy counts the other axes all the same.
     if math.prod(n or 1 for n in shape) * item >= 2**63:
         raise _damaged(path, f"expected a shape of less than 2^63 bytes, found {', '.join(map(shown, shape))}")
-    expected = file.offset + math.prod(shape) * item
+    expected = file.offset + file.nbytes
     announced = f"the header announces {file.described}, {expected} bytes in all, found {size}"
     if size < expected:
         raise InputError(f"{path}: truncated: {announced}; get the file again")

@@ -73,6 +73,10 @@ class FeatureStream:
 class GraphSoFar(Protocol):
     """What is written of a graph when features are streamed into it."""
 
+    @property
+    def threads(self) -> int:
+        """Of the import."""
+
     def csc(self, relation: Relation) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """``indptr`` and ``indices`` of a relation, by destination."""
 

@@ -106,7 +106,7 @@ def build_graph(
                     relations.append(write_relation(writer, relation, workers, convert))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
-        _write_features(writer, dataset, plan, workers if checksum_features else 0)
+        _write_features(writer, dataset, plan, workers, checksum=checksum_features)
         _write_names(writer, dataset)
         body = {"node_types": nodes, "relations": relations, "changes": _json(dataset.notes, "notes")}
         writer.commit(body, provenance)
@@ -255,6 +255,7 @@ class _Written:
 
     writer: ArtifactWriter
     plan: ImportPlan
+    threads: int
     tables: dict[str, FeatureTable] = field(default_factory=dict)
     """By node type, of those that are there."""
 
@@ -268,17 +269,19 @@ class _Written:
         return self.tables[node_type].open()
 
 
-def _write_features(writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, checksum_threads: int) -> None:
+def _write_features(
+    writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, threads: int, *, checksum: bool
+) -> None:
     """Refer to the feature files from a nested artifact, each with a digest that notices when it changes.
 
-    With `checksum_threads` above 0 the files are read whole. Rows that come as a stream are written into the artifact.
+    With `checksum` the files are read whole. Rows that come as a stream are written into the artifact.
     """
     given = {t: data.features for t, data in sorted(dataset.nodes.items()) if data.features is not None}
     if not given:
         return
     part = writer.part("features", "features")
     entries: dict[str, Any] = {}
-    graph = _Written(writer, plan)
+    graph = _Written(writer, plan, threads)
     while given:
         node_type = next(t for t, f in given.items() if not (isinstance(f, FeatureStream) and {*f.needs} & {*given}))
         features = given.pop(node_type)
@@ -288,7 +291,7 @@ def _write_features(writer: ArtifactWriter, dataset: Dataset, plan: ImportPlan, 
         else:
             where = {"offset": features.offset, "external": f"features-{node_type}"}
             table = features
-            part.external[f"features-{node_type}"] = _external(dataset, table, checksum_threads)
+            part.external[f"features-{node_type}"] = _external(dataset, table, threads if checksum else 0)
         graph.tables[node_type] = table
         entries[node_type] = table.entry(row_order="original", **where)
     part.external = dict(sorted(part.external.items()))

@@ -90,4 +90,27 @@ void gather_rows(const RowsView& table, const IdSpan& ids, const RowsTarget& out
 /// out row places[i] - first = table row i; rows whose place is outside `out` are passed over. No place may come twice.
 void scatter_rows(const RowsView& table, const IdSpan& places, int64_t first, const RowsTarget& out, int threads);
 
+/// What the entries of rows are. bfloat16 comes as its bits.
+enum class NumberKind { kFloat16, kBFloat16, kFloat32, kFloat64 };
+
+/// A table of rows of numbers, without gaps.
+struct NumberRows {
+  const void* data = nullptr;
+  int64_t num_rows = 0;
+  int64_t dim = 0;
+  NumberKind kind = NumberKind::kFloat32;
+};
+
+/// Sums of rows by node, without gaps, and how many rows are in each.
+struct RowSums {
+  float* total = nullptr;
+  int64_t* degree = nullptr;
+  int64_t num_nodes = 0;
+};
+
+/// total[nodes[e]] += row neighbours[e], in float32, and degree[nodes[e]] += 1, for every edge e; a node's rows are added
+/// in the order of its edges. Nodes come in ascending order. Throws InputError naming an edge whose node is out of order,
+/// or whose node or neighbour is out of range, and has then added nothing.
+void add_rows(const NumberRows& rows, const IdSpan& nodes, const IdSpan& neighbours, const RowSums& out, int threads);
+
 }  // namespace tiering

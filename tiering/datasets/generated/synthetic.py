@@ -30,6 +30,7 @@ import numpy.typing as npt
 from tiering.artifacts.atomic import OutputDirectory
 from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import disk_free, storage_errors
+from tiering.datasets.features import narrowed
 from tiering.datasets.generated.communities import EDGE_BLOCK, FEATURE_BLOCK, Population, Shuffle, draw_edges
 from tiering.datasets.options import split_shares
 from tiering.datasets.scratch import chunks
@@ -234,12 +235,7 @@ def _write(plan: Plan, tree: Path, bar: Progress) -> dict[str, Any]:
 def _feature_blocks(plan: Plan, population: Population) -> Iterator[npt.NDArray[Any]]:
     for block, rows in enumerate(chunks(population.size, max(1, FEATURE_BLOCK // plan.dim))):
         values = population.features(block, rows, plan.dim, SIGNAL)
-        if plan.dtype == "bfloat16":
-            bits = values.view(np.uint32)
-            bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))  # to nearest, ties to even
-            yield (bits >> np.uint32(16)).astype("<u2")
-        else:
-            yield values.astype(DTYPES[plan.dtype], copy=False)
+        yield narrowed(values, plan.dtype)
 
 
 def _edge_blocks(

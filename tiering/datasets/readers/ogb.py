@@ -2,16 +2,19 @@
 
 Large ones (papers100M) have ``raw/data.npz`` with deflated arrays ``edge_index`` (2, E), ``node_feat`` (N, dim),
 ``num_nodes_list``, and ``raw/node-label.npz``; small ones ``raw/edge.csv.gz``, ``node-feat.csv.gz``,
-``node-label.csv.gz``, ``num-node-list.csv.gz``. Splits are in ``split/SCHEME/{train,valid,test}.csv.gz`` or
-``split_dict.pt``.
+``node-label.csv.gz``, ``num-node-list.csv.gz``. Either may have features of edges, ``edge_feat`` or
+``edge-feat.csv.gz``. Labels of several columns, as those of proteins, are left out. Splits are in
+``split/SCHEME/{train,valid,test}.csv.gz`` or ``split_dict.pt``.
 
-Nothing of this can be mapped: edges and labels are unpacked once, into memory or temporary files, and features once,
-into the graph that is written.
+Nothing of this can be mapped: edges, their features and labels are unpacked once, into memory or temporary files, and
+features of nodes once, into the graph that is written.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,17 +26,21 @@ import pyarrow.csv as pa_csv
 
 from tiering.artifacts.manifest import storage_dtype
 from tiering.artifacts.regular import entries, is_folder, is_there, require_file
-from tiering.datasets.archives import STEP, Member, open_npz, require_member, require_rows, rows_of
-from tiering.datasets.edges import largest_id, require_room
+from tiering.datasets.archives import STEP, Member, open_npz, require_member, require_rows, require_rows_first, rows_of
+from tiering.datasets.edges import edge_rows, largest_id, require_room
 from tiering.datasets.labels import make_labels
 from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
 from tiering.datasets.scratch import first_wrong
 from tiering.datasets.splits import OGB_SPLITS, check_splits, make_splits, split_ids, torch_splits
 from tiering.datasets.tables import one_line
 from tiering.errors import InputError, MissingError
+from tiering.formats.features import EDGE_FEATURES
 from tiering.formats.protocols import Dataset, EdgeData, FeatureStream, GraphSoFar, NodeData
 
 DATA, LABELS, EDGES = "data.npz", "node-label.npz", "edge.csv.gz"
+READ = frozenset({"num_nodes_list", "num_edges_list", "edge_index", "node_feat", "edge_feat"})
+"""Arrays of `DATA` that are read."""
+_OPTIONS = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
 
 
 def _raw(path: Path) -> Path | None:
@@ -75,27 +82,51 @@ def _archives(raw: Path, reading: Reading) -> tuple[EdgeData, NodeData]:
     if is_there(labels, "labels"):
         member = require_member(open_npz(labels, "labels", reading), "node_label", labels)
         require_rows(member.where, member.shape[:1], count)
-        values = member.column("iuf", "labels as numbers", reading)
-        nodes.labels, nodes.num_classes = make_labels(values, member.where, count, reading)
+        if _one_label(member.where, math.prod(member.shape[1:]), reading):
+            values = member.column("iuf", "labels as numbers", reading)
+            nodes.labels, nodes.num_classes = make_labels(values, member.where, count, reading)
     src, dst = _stored_pairs(pairs, count, reading)
-    return EdgeData(RELATION, src, dst, pairs.where), nodes
+    edges = EdgeData(RELATION, src, dst, pairs.where)
+    if "edge_feat" in members:
+        member = members["edge_feat"]
+        require_rows_first(member)
+        shape, stored = edge_rows(member.where, member.shape, member.dtype, edges.num_edges)
+        edges.data[EDGE_FEATURES] = member.store(reading, member.dtype).reshape(shape).view(stored)
+    unread = [member.where for name, member in members.items() if name not in READ]
+    if unread:
+        reading.notes.setdefault("ignored_arrays", []).extend(unread)
+    return edges, nodes
+
+
+def _one_label(where: str, columns: int, reading: Reading) -> bool:
+    """Whether there is one column of labels: a graph holds one class per node."""
+    if columns > 1:
+        reading.warn(
+            f"{where}: has {columns} columns of labels; a graph holds one class per node, so they are left out"
+        )
+    return columns == 1
 
 
 def _stored_pairs(pairs: Member, count: int, reading: Reading) -> npt.NDArray[Any]:
-    """The ids, unpacked once; each is checked on its way: one out of range might wrap to one that looks right."""
-    out, at = reading.scratch.array(pairs.shape, np.int32 if count < 2**31 else np.int64), 0
+    """The ids, unpacked once; each is checked on its way: one out of range might wrap to one that looks right.
+
+    In Fortran order both ends of an edge lie together.
+    """
+    shape = pairs.shape[::-1] if pairs.fortran_order else pairs.shape
+    out, at = reading.scratch.array(shape, np.int32 if count < 2**31 else np.int64), 0
     flat, edges = out.reshape(-1), pairs.shape[1]
     for block in pairs.flat():
         wrong = first_wrong(block, lambda ids: (ids < 0) | (ids >= count))
         if wrong is not None:
-            end, edge = divmod(at + wrong, max(1, edges))
+            place = at + wrong
+            end, edge = (place % 2, place // 2) if pairs.fortran_order else divmod(place, max(1, edges))
             raise InputError(
                 f"{pairs.where}: edge {edge}: {('source', 'destination')[end]} id {int(block[wrong])}: expected ids in "
                 f"0..{count - 1}, as the dataset says; get the file again"
             )
         flat[at : at + block.size] = block
         at += block.size
-    return out
+    return out.T if pairs.fortran_order else out
 
 
 def _one(member: Member) -> int:
@@ -131,18 +162,42 @@ def _texts(raw: Path, reading: Reading) -> tuple[EdgeData, NodeData]:
         largest = largest_id(ids, str(raw / EDGES), name)
         if largest.id >= count:
             raise InputError(f"{largest.place}: expected ids in 0..{count - 1}, as the dataset says; get it again")
+    edges = EdgeData(RELATION, src, dst, str(raw / EDGES))
+    if is_there(rows := raw / "edge-feat.csv.gz", "features of edges"):
+        edges.data[EDGE_FEATURES] = _edge_rows_of_text(rows, edges.num_edges, reading)
+    return edges, _nodes_of_text(raw, count, reading)
+
+
+def _nodes_of_text(raw: Path, count: int, reading: Reading) -> NodeData:
     nodes = NodeData(count)
     labels, features = raw / "node-label.csv.gz", raw / "node-feat.csv.gz"
     if is_there(labels, "labels"):
-        values = _numbers(labels, "labels", reading, most=count, kind="float64")
-        require_rows(str(labels), values.shape[:1], count)
-        nodes.labels, nodes.num_classes = make_labels(values[:, 0], str(labels), count, reading)
+        reading.used(labels)
+        if _one_label(str(labels), len(_columns(labels, "labels")), reading):
+            values = _numbers(labels, "labels", reading, most=count, kind="float64")
+            require_rows(str(labels), values.shape[:1], count)
+            nodes.labels, nodes.num_classes = make_labels(values[:, 0], str(labels), count, reading)
     if is_there(features, "features"):
         reading.used(features)
-        first = next(_csv(features, "features", "float32", reading), np.empty((0, 0), np.float32))
+        dim = len(_columns(features, "features"))
         pieces = partial(_rows_of_text, features, count, reading)
-        nodes.features = FeatureStream(count, first.shape[1], "float32", pieces, "unpacked", 4 * STEP)
-    return EdgeData(RELATION, src, dst, str(raw / EDGES)), nodes
+        nodes.features = FeatureStream(count, dim, "float32", pieces, "unpacked", 4 * STEP)
+    return nodes
+
+
+def _edge_rows_of_text(path: Path, count: int, reading: Reading) -> npt.NDArray[Any]:
+    """Features of edges, a row for each of `count`, in memory or a temporary file."""
+    out, at = reading.scratch.array((count, len(_columns(path, "features of edges"))), np.float32), 0
+    for block in _csv(path, "features of edges", "float32", reading):
+        if at + block.shape[0] <= count:
+            out[at : at + block.shape[0]] = block
+        at += block.shape[0]
+        if at > count:
+            break
+    if at != count:
+        found = "more" if at > count else at
+        raise InputError(f"{path}: expected one row of features for each of {count} edges, found {found}; get it again")
+    return out
 
 
 def _rows_of_text(
@@ -173,23 +228,32 @@ def _numbers(path: Path, what: str, reading: Reading, most: int = 1, kind: str =
     return out[:at]
 
 
+def _columns(path: Path, what: str) -> list[str]:
+    """Made-up names of the columns of a packed text."""
+    require_file(path, what)
+    with _text_errors(path, what), pa_csv.open_csv(path, _OPTIONS) as file:
+        names: list[str] = file.schema.names
+    return names
+
+
 def _csv(path: Path, what: str, kind: str, reading: Reading, width: int | None = None) -> Iterator[npt.NDArray[Any]]:
     """Blocks of rows of a packed text, each of shape (some, width)."""
-    require_file(path, what)
+    names, dtype = _columns(path, what), storage_dtype(kind)
     reading.used(path)
-    dtype = storage_dtype(kind)
+    if width not in (None, len(names)):
+        raise InputError(f"{path}: expected {what}, {width} in a line, found {len(names)}; get the file again")
+    types = dict.fromkeys(names, pa.int64() if dtype.kind == "i" else pa.from_numpy_dtype(dtype))
+    convert = pa_csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"] if dtype.kind == "f" else [])
+    with _text_errors(path, what), pa_csv.open_csv(path, _OPTIONS, convert_options=convert) as file:
+        for batch in file:
+            values = [batch.column(k).to_numpy(zero_copy_only=False) for k in range(len(names))]
+            yield np.stack(values, axis=1).astype(dtype, copy=False)
+
+
+@contextmanager
+def _text_errors(path: Path, what: str) -> Iterator[None]:
     try:
-        options = pa_csv.ReadOptions(autogenerate_column_names=True, block_size=STEP)
-        with pa_csv.open_csv(path, options) as file:
-            names = file.schema.names
-        if width not in (None, len(names)):
-            raise InputError(f"{path}: expected {what}, {width} in a line, found {len(names)}; get the file again")
-        types = dict.fromkeys(names, pa.int64() if dtype.kind == "i" else pa.from_numpy_dtype(dtype))
-        convert = pa_csv.ConvertOptions(column_types=types, null_values=["", "nan", "NaN"] if dtype.kind == "f" else [])
-        with pa_csv.open_csv(path, options, convert_options=convert) as file:
-            for batch in file:
-                values = [batch.column(k).to_numpy(zero_copy_only=False) for k in range(len(names))]
-                yield np.stack(values, axis=1).astype(dtype, copy=False)
+        yield
     except (pa.ArrowException, OSError, EOFError) as error:
         raise InputError(f"{path}: expected {what} as packed text ({one_line(error)}); get the file again") from error
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.regular import is_there
 from tiering.datasets.reader import Reader, Reading, Sign
 from tiering.datasets.readers.edge_list import read_text
 from tiering.datasets.readers.graphbolt.metadata import META, PREPROCESSED, FileEntry, Metadata, SetEntry, read_metadata
 from tiering.datasets.readers.graphbolt.topology import read_topology
-from tiering.datasets.stores import Column, EdgeStore, NodeStore, Stores, dataset_of, edge_ends
+from tiering.datasets.scratch import chunks
+from tiering.datasets.stores import BLOCK_BYTES, EDGE_NAMES, Column, EdgeStore, NodeStore, Stores, dataset_of, edge_ends
 from tiering.datasets.tables import TableSink
 from tiering.errors import InputError, MissingError
 from tiering.formats.protocols import Dataset
@@ -64,26 +65,57 @@ def _all_there(meta: Metadata) -> bool:
 def _put_edges(stores: Stores, meta: Metadata, reading: Reading) -> None:
     for relation, entry in meta.edges.items():
         src, dst = _ends(entry, relation_key(relation), reading)
-        arrays = {}
-        for data in meta.edge_data.get(relation, []):
-            name = "edge_weight" if data.name == "weights" else data.name
-            arrays[name] = data.column(f"{data.name} of {relation_key(relation)}", reading)
-        stores.edges.append(EdgeStore(relation, src, dst, str(entry.path), arrays))
+        stores.edges.append(EdgeStore(relation, src, dst, str(entry.path), _edge_data(relation, meta, reading)))
+
+
+def _edge_data(relation: Relation, meta: Metadata, reading: Reading) -> dict[str, Column]:
+    """Data of edges by the names of `tiering.datasets.stores`, in the order of the dataset's own edges."""
+    arrays = {}
+    for data in meta.edge_data.get(relation, []):
+        name = "edge_weight" if data.name == "weights" else data.name
+        arrays[name] = data.column(f"{data.name} of {relation_key(relation)}", reading)
+    return arrays
 
 
 def _put_topology(stores: Stores, path: Path, meta: Metadata, reading: Reading) -> None:
-    """The edges that GraphBolt has sorted, with their ids where it has kept them."""
+    """The edges that GraphBolt has sorted; with the ids that it has kept, also what belongs to them."""
     topology = read_topology(path, reading)
     for node_type, number in topology.nodes.items():
         stores.nodes.setdefault(node_type, NodeStore(num_nodes=number))
+    unused = []
     for edges in topology.edges:
-        stores.edges.append(EdgeStore(edges.relation, edges.src, edges.dst, edges.where, {}, edges.edge_ids))
-    unused = [entry.name for entries in meta.edge_data.values() for entry in entries]
+        arrays = {}
+        if edges.edge_ids is None:
+            unused += [entry.name for entry in meta.edge_data.get(edges.relation, [])]
+        else:
+            data = _edge_data(edges.relation, meta, reading)
+            arrays = {
+                name: _in_order(column, edges.edge_ids, edges.where, reading) if name in EDGE_NAMES else column
+                for name, column in data.items()
+            }
+        stores.edges.append(EdgeStore(edges.relation, edges.src, edges.dst, edges.where, arrays, edges.edge_ids))
     if unused:
         reading.warn(
-            f"{path}: its edges are in another order than the data of edges ({', '.join(unused)}), which is left out; "
-            "import the dataset with its own edges to have it"
+            f"{path}: its edges are in another order than the data of edges ({', '.join(unused)}), and have no ids "
+            "(include_original_edge_id), so it is left out; import the dataset with its own edges to have it"
         )
+
+
+def _in_order(column: Column, ids: npt.NDArray[np.int64], where: str, reading: Reading) -> Column:
+    """Data of edges in the order of `ids`, its places."""
+    rows = column.array
+    if rows.shape[:1] != ids.shape:
+        raise InputError(
+            f"{column.where}: expected one row for each of {ids.size} edges, found {column.dtype} {rows.shape}; "
+            "correct it, or leave it out"
+        )
+    out = reading.scratch.array(rows.shape, rows.dtype)
+    for part in chunks(ids.size, max(1, BLOCK_BYTES // max(8, rows.nbytes // max(1, ids.size)))):
+        places = ids[part]
+        if int(places.min()) < 0 or int(places.max()) >= ids.size:
+            raise InputError(f"{where}: expected ids of edges in 0..{ids.size - 1}, found others; preprocess it again")
+        out[part] = rows[places]
+    return Column(column.where, out, column.dtype, column.path)
 
 
 def _ends(entry: FileEntry, key: str, reading: Reading) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
