@@ -53,7 +53,7 @@ def add_mean_features(nodes: dict[str, NodeData], edges: list[EdgeData], reading
         passes = -(-mean.count * 4 * table.dim // max(1, room // 2))
         read = passes * table.rows * table.dim * storage_dtype(table.dtype).itemsize
         nodes[node_type].features = FeatureStream(
-            mean.count, table.dim, table.dtype, mean.pieces, f"means of {other}", room + 3 * PIECE, read, (other,)
+            mean.count, table.dim, table.dtype, mean.pieces, f"means of {other}", room + 4 * PIECE, read, (other,)
         )
         reading.notes.setdefault("mean_features", {})[node_type] = name
         if reading.options.deduplicate:

@@ -1,0 +1,180 @@
+"""MAG240M's tree: features of authors and institutions, made or found, and splits of torch; against numpy."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiering
+from tiering.datasets import mean_features
+from tiering.datasets.features import narrowed
+from tiering.errors import BudgetError, InputError
+from tiering.formats.graph import Graph
+
+
+def rows_of(graph: Graph, node_type: str) -> Any:
+    table = graph.feature_table(node_type)
+    assert table is not None
+    return table.open()
+
+
+@pytest.fixture(scope="module")
+def mag(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mag") / "data"
+    tiering.replicate_dataset("mag240m", folder, scale=2e-5)
+    return folder
+
+
+MEANS = "author=writes,institution=affiliated_with"
+
+
+def means(root: Path) -> dict[str, Any]:
+    """Of the authors' papers, then of the institutions' authors, as OGB makes them: in float32, kept as float16."""
+    tree = root / "mag240m_kddcup2021/processed"
+    rows = {"paper": np.load(tree / "paper/node_feat.npy")}
+    for node_type, folder, count, own in (
+        ("author", "author___writes___paper", 2448, 0),
+        ("institution", "author___affiliated_with___institution", 16, 1),
+    ):
+        pairs = np.load(tree / folder / "edge_index.npy")
+        source = rows["paper" if node_type == "author" else "author"].astype(np.float64)
+        total = np.zeros((count, 768))
+        np.add.at(total, pairs[own], source[pairs[1 - own]])
+        degree = np.bincount(pairs[own], minlength=count)
+        rows[node_type] = (total / np.maximum(degree, 1)[:, None]).astype(np.float16)
+    return rows
+
+
+def test_authors_and_institutions_get_the_mean_of_their_neighbours_rows(mag, tmp_path):
+    graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+    expected = means(mag)
+    assert graph.splits("paper") == ["train", "val", "test"]
+    for node_type, rows in expected.items():
+        found = rows_of(graph, node_type)
+        assert found.dtype == np.float16
+        assert found.shape == rows.shape
+        assert np.abs(found.astype(np.float64) - rows).max() < 2e-3
+    lonely = np.setdiff1d(np.arange(2448), edges_between(graph, ("author", "writes", "paper"))[0])
+    assert lonely.size
+    assert not rows_of(graph, "author")[lonely].any()
+
+
+def edges_between(graph: Graph, relation: Any) -> Any:
+    indptr, indices = graph.csc(relation)
+    return np.asarray(indices), np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def test_means_are_sums_in_the_order_of_pieces_and_edges(mag, tmp_path, monkeypatch):
+    """To the bit, whether the relation's lists are by neighbour (authors' papers) or by node."""
+    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    graph = tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
+    step = (1 << 20) // (4 * 768)
+    for node_type, other, relation in (
+        ("author", "paper", ("author", "writes", "paper")),
+        ("institution", "author", ("author", "affiliated_with", "institution")),
+    ):
+        src, dst = edges_between(graph, relation)
+        nodes, neighbours = (src, dst) if relation[0] == node_type else (dst, src)
+        rows, found = rows_of(graph, other).astype(np.float32), rows_of(graph, node_type)
+        total = np.zeros((found.shape[0], 768), np.float32)
+        for edge in np.argsort(neighbours // step, kind="stable"):
+            total[nodes[edge]] += rows[neighbours[edge]]
+        total /= np.maximum(np.bincount(nodes, minlength=found.shape[0]), 1)[:, None]
+        assert found.tobytes() == total.astype(np.float16).tobytes()
+
+
+def test_means_of_bfloat16_are_rounded_to_it():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.3e38, np.nan, 3.4e38, 0.0], np.float32)
+    torch = pytest.importorskip("torch")
+    expected = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+    found = narrowed(values, "bfloat16")
+    assert np.array_equal(found[~np.isnan(values)], expected[~np.isnan(values)])
+    assert found[4] & 0x7FFF > 0x7F80
+
+
+def test_means_are_the_same_bytes_for_any_memory_and_threads(mag, tmp_path, monkeypatch):
+    monkeypatch.setattr(mean_features, "PIECE", 1 << 20)
+    parts = []
+
+    def counted(self: Any, graph: Any, start: int) -> Any:
+        parts.append(start)
+        return part(self, graph, start)
+
+    part = mean_features._Mean._part
+    monkeypatch.setattr(mean_features._Mean, "_part", counted)
+    for name, least, threads in (("much", 1 << 30, 1), ("little", 1 << 20, 3)):
+        monkeypatch.setattr(mean_features, "room_of", lambda reading, least=least: least)
+        tiering.import_graph(mag, tmp_path / name, mean_features=MEANS, threads=threads)
+    assert len(parts) > 8
+    for node_type in ("author", "institution"):
+        few, many = ((tmp_path / name / f"features/tables/{node_type}").read_bytes() for name in ("little", "much"))
+        assert few == many
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("institution=affiliated_with", "is to get the mean of rows of author, which has none"),
+        ("author=cites", "no relation cites of author to another type; there are: affiliated_with, writes"),
+        ("reader=writes", "no node type reader"),
+    ],
+)
+def test_means_that_cannot_be_are_refused(mag, tmp_path, given, message):
+    with pytest.raises(InputError, match=message):
+        tiering.import_graph(mag, tmp_path / "graph", mean_features=given)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("full_feat.npy", ("paper", "author", "institution")), ("full.npy", ("author", "institution", "paper"))],
+)
+def test_a_file_of_all_features_is_told_by_its_content(mag, tmp_path, name, order):
+    root = Path(shutil.copytree(mag, tmp_path / "data"))
+    rows = means(mag)
+    file = root / "mag240m_kddcup2021" / name
+    np.concatenate([rows[t] for t in order]).tofile(file)
+    graph = tiering.import_graph(root, tmp_path / "graph")
+    for node_type in ("author", "institution"):
+        assert np.array_equal(rows_of(graph, node_type), rows[node_type])
+    np.concatenate([rows[t] for t in ("author", "paper", "institution")]).tofile(file)
+    with pytest.raises(InputError, match=r"expected the papers' rows first .* or last"):
+        tiering.import_graph(root, tmp_path / "other")
+    np.concatenate([rows[t] if t == "paper" else np.zeros_like(rows[t]) for t in order]).tofile(file)
+    with pytest.raises(InputError, match="rows of authors are zeros: its script was stopped"):
+        tiering.import_graph(root, tmp_path / "other")
+    np.concatenate([rows[t] for t in order])[:-1].tofile(file)
+    with pytest.raises(InputError, match="expected the features of all 4899 nodes without numpy header, 7524864 bytes"):
+        tiering.import_graph(root, tmp_path / "other")
+
+
+def test_splits_of_torch_are_read_without_running_them(mag, tmp_path, spoil_pickle: Callable[[Path], None]):
+    root = Path(shutil.copytree(mag, tmp_path / "data"))
+    spoil_pickle(root / "mag240m_kddcup2021/split_dict.pt")
+    with pytest.raises(InputError, match=r"split_dict.pt: .*os\.|posix"):
+        tiering.import_graph(root, tmp_path / "graph")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def spoil_pickle(tmp_path: Path) -> Callable[[Path], None]:
+    """Puts a call of ``os.mkdir`` in the place of the splits."""
+
+    def spoil(path: Path) -> None:
+        program = b"cos\nmkdir\n(V" + str(tmp_path / "ran").encode() + b"\ntR."
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("split_dict/data.pkl", program)
+            archive.writestr("split_dict/version", "3\n")
+
+    return spoil
+
+
+def test_rows_that_do_not_fit_the_budget_are_refused_before_work_begins(mag, tmp_path, monkeypatch):
+    monkeypatch.setattr(mean_features, "room_of", lambda reading: 1 << 50)
+    with pytest.raises(BudgetError, match="features of author: rows on their way"):
+        tiering.import_graph(mag, tmp_path / "graph", mean_features=MEANS)
