@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import tiering
+from tiering.datasets.generated.content import SPLITS, Content
 from tiering.datasets.generated.crawl import Crawl
 from tiering.datasets.sources import find_source, recognise
+from tiering.datasets.sources.source import scaled_document, source_of
 from tiering.errors import InputError
 
 
@@ -253,3 +255,20 @@ def test_what_cannot_be_made_is_refused(tmp_path, tiering_cli):
     assert (tmp_path / "mine/data").read_text() == "mine"
     out = tiering_cli("generate", tmp_path / "b", "--like", "igb-tiny", "--scale", "0.0002").ok().out
     assert "--spec" in out
+
+
+@pytest.mark.parametrize(
+    ("like", "scale"),
+    [
+        ("ogbn-products", 0.5),
+        ("ogbn-products", 1e-4),
+        ("ogbn-arxiv", 0.5),
+        ("mag240m", 3.3e-3),
+        ("ogbn-papers100m", 1e-4),
+    ],
+)
+def test_splits_of_any_scale_are_of_distinct_nodes(like, scale):
+    content = Content(source_of(scaled_document(like, scale)), 0)
+    node_type = "paper" if like == "mag240m" else "node"
+    ids = np.concatenate([content.split(node_type, name) for name in SPLITS])
+    assert np.unique(ids).size == ids.size

@@ -64,7 +64,11 @@ class Content:
     def split_sizes(self, node_type: str) -> list[int]:
         """Nodes in train, val, test."""
         about, labelled = self.source.about, self.labelled(node_type)
-        return [about.get(name, int(labelled * share)) for name, share in zip(SPLITS, SHARES, strict=True)]
+        sizes, left = [], self.source.nodes[node_type]
+        for name, share in zip(SPLITS, SHARES, strict=True):
+            sizes.append(min(left, about.get(name, int(labelled * share))))  # scaled counts were rounded one by one
+            left -= sizes[-1]
+        return sizes
 
     def labelled(self, node_type: str) -> int:
         """Nodes that have a label."""
