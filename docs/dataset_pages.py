@@ -31,7 +31,8 @@ def dataset_page(family: Sequence[Source], jobs: Path) -> str:
         "## One command",
         f"```bash\ntiering import DIR --spec {last.name} --out graph\n```",
     ]
-    text += _job(jobs / f"{last.name}.toml", last)
+    shown = next((source for source in reversed(family) if (jobs / f"{source.name}.toml").is_file()), last)
+    text += _job(jobs / f"{shown.name}.toml", shown)
     text.append("## Known defects")
     text += [f"- {defect.text} ({defect.id}) **{defect.cure}**" for defect in last.defects]
     return "\n\n".join(text) + "\n"

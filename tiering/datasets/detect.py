@@ -38,7 +38,7 @@ from tiering.datasets.sources import (
     place,
     recognise,
 )
-from tiering.datasets.splits import OFFICIAL
+from tiering.datasets.splits import OFFICIAL, make_splits
 from tiering.datasets.transforms import transform
 from tiering.errors import InputError, MissingError
 from tiering.formats.npy_file import read_start, refuse_archive, refuse_archives
@@ -206,23 +206,33 @@ def _opened(reading: Reading, read: Callable[[], Dataset], source: str) -> Datas
     """What `read` gives, changed as the options want; temporary files go if anything fails."""
     try:
         dataset = read()
+        _make_splits(dataset, reading, source)
         transform(dataset, reading)
         for name in ("num_nodes", "feature_dim", "feature_dtype"):
             for node_type in getattr(reading.options, name).by_type:
                 if node_type not in dataset.nodes:
                     known = ", ".join(dataset.nodes)
                     raise InputError(f"{option_name(name)}: no node type {node_type}; there are: {known}")
-        if reading.options.split == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
-            raise InputError(
-                f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
-            )
-        if reading.options.split not in (None, OFFICIAL) and "splits" not in reading.notes:
-            raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
     except BaseException:
         reading.scratch.close()
         raise
     dataset.on_close(reading.scratch.close)
     return dataset
+
+
+def _make_splits(dataset: Dataset, reading: Reading, source: str) -> None:
+    """Splits of the only node type, if they are asked for and its reader has made none; refused where none can be."""
+    asked = reading.options.split
+    if asked == OFFICIAL and not any(nodes.splits for nodes in dataset.nodes.values()):
+        raise InputError(
+            f"--split official: {source} has no files of splits; give shares such as --split 0.6,0.2,0.2, or a rule"
+        )
+    if asked in (None, OFFICIAL) or "splits" in reading.notes:
+        return
+    if len(dataset.nodes) != 1:
+        raise InputError(f"--split: no node type of {source} has labels to split; leave the option out")
+    (nodes,) = dataset.nodes.values()
+    nodes.splits = make_splits(nodes.labels, nodes.num_nodes, reading, source)
 
 
 def _checked_root(source: Source, path: Path) -> Path:

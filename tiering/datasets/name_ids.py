@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from tiering.datasets.edges import check_weights, require_room
 from tiering.datasets.reader import NODE, RELATION, Reading
 from tiering.datasets.scratch import Scratch, chunks
-from tiering.datasets.splits import make_splits
 from tiering.errors import InputError
 from tiering.formats.names import NameTable
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
@@ -163,12 +162,9 @@ class NameSink:
         data = {} if self._weights is None else {"weight": self._weights.finish()}
         edges = EdgeData(RELATION, src, dst, where=str(path), data=data)
         require_room(NODE, len(names), f"{path}: {len(names)} names occur", [edges], reading)
-        splits = make_splits(None, len(names), reading, str(path))
         reading.notes["node_types"] = [NODE]
         reading.notes["names"] = {"nodes": len(names), "bytes": int(names.data.shape[0]), "ids": "ascending by name"}
-        return reading.dataset(
-            path.name.split(".")[0], {NODE: NodeData(len(names), splits=splits, names=names)}, [edges]
-        )
+        return reading.dataset(path.name.split(".")[0], {NODE: NodeData(len(names), names=names)}, [edges])
 
 
 def is_text(kind: Any) -> bool:

@@ -13,7 +13,6 @@ from tiering.datasets.edges import LargestId, check_weights, largest_id, require
 from tiering.datasets.options import MAX_NODES, ImportOptions
 from tiering.datasets.reader import NODE, RELATION, Reading
 from tiering.datasets.scratch import Scratch, changes, chunks
-from tiering.datasets.splits import make_splits
 from tiering.errors import InputError, StorageError
 from tiering.formats.protocols import Dataset, EdgeData, NodeData
 from tiering.units import format_bytes
@@ -126,7 +125,6 @@ class TableSink:
         else:
             nodes = _counted(edges, self._largest, reading)
         reading.notes["node_types"] = [NODE]
-        nodes.splits = make_splits(None, nodes.num_nodes, reading, str(path))
         return reading.dataset(path.name.split(".")[0], {NODE: nodes}, [edges])
 
 

@@ -25,7 +25,6 @@ from tiering.datasets.edges import require_room
 from tiering.datasets.nodes import NodeFiles, read_nodes
 from tiering.datasets.options import RAW_OPTIONS, node_count, option_name
 from tiering.datasets.reader import NODE, RELATION, Reader, Reading, Sign
-from tiering.datasets.splits import make_splits
 from tiering.errors import InputError, MissingError, RefusedError, shown
 from tiering.formats.column_ids import ColumnIds
 from tiering.formats.npy_file import read_start
@@ -154,7 +153,7 @@ def _open_webgraph(path: Path, reading: Reading) -> Dataset:
         if asked is not None and asked != properties.num_nodes:
             raise InputError(f"--num-nodes: expected {stated[1]} as in {stated[0]}, found {asked}; leave it out")
         require_room(NODE, stated[1], f"{stated[0]}: says that there are {stated[1]} nodes", [edges], reading)
-        nodes = NodeData(properties.num_nodes, splits=make_splits(None, properties.num_nodes, reading, str(path)))
+        nodes = NodeData(properties.num_nodes)
     return reading.dataset(base.name, {NODE: nodes}, [edges])
 
 
