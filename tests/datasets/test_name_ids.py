@@ -205,3 +205,10 @@ def test_names_of_another_graph_are_refused(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "h" / "names", tmp_path / "g" / "names")
     with pytest.raises(FormatError, match=r"one more than nodes|changed after it was recorded"):
         tiering.open(graph.path)
+
+
+def test_a_name_longer_than_what_is_parsed_at_a_time(tmp_path):
+    long = "n" * (3 << 20)
+    (tmp_path / "long.csv").write_text(f"src,dst\na,b\n{long},a\nb,{long}\n")
+    with open_dataset(tmp_path / "long.csv", string_ids=True) as data:
+        assert (data.edges[0].src.tolist(), data.edges[0].dst.tolist()) == ([0, 2, 1], [1, 0, 2])

@@ -313,3 +313,21 @@ def test_detection_says_what_it_looked_for(tmp_path: Path) -> None:
 def test_bad_options(npy_dir: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         open_dataset(npy_dir, **options)
+
+
+def test_lines_that_separate_fields_in_other_ways_than_the_first(tmp_path):
+    (tmp_path / "mixed.txt").write_text("1\t2\n3 4\n 5  6 \n\n7\t 0\r\n")
+    with open_dataset(tmp_path / "mixed.txt") as data:
+        assert (data.edges[0].src.tolist(), data.edges[0].dst.tolist()) == ([1, 3, 5, 7], [2, 4, 6, 0])
+    (tmp_path / "third.txt").write_text("1 2 9\n3  4\n")
+    with pytest.raises(InputError, match=r"line 2: expected 3 fields, found 2"):
+        open_dataset(tmp_path / "third.txt", num_nodes=10)
+
+
+def test_many_blocks_are_parsed_side_by_side_and_keep_their_order(tmp_path):
+    count = 300_000  # some MiB, that is several parts of a block
+    ids = np.arange(count) * 7 % count
+    (tmp_path / "large.csv").write_bytes(b"src,dst\n" + b"".join(b"%d,%d\n" % (i, k) for k, i in enumerate(ids)))
+    with open_dataset(tmp_path / "large.csv") as data:
+        assert np.array_equal(data.edges[0].src, ids)
+        assert np.array_equal(data.edges[0].dst, np.arange(count))

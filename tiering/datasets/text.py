@@ -22,6 +22,8 @@ from tiering.formats.npy_file import read_start
 from tiering.progress import progress
 
 BLOCK_BYTES = 16 * 1024 * 1024
+_PARSED_BYTES = 1024 * 1024
+"""Of a block, parsed at a time, side by side; lines are shorter."""
 BLANK = "blanks"
 """Delimiter: any number of spaces and tabs."""
 _COMMENT = re.compile(rb"^[ \t]*[#%][^\n]*\n?", re.MULTILINE)
@@ -128,7 +130,7 @@ def _require_text(start: bytes, path: Path) -> None:
 
 def _refuse_lone_returns(block: bytes, path: Path, line: int) -> None:
     """A carriage return alone ended lines long ago; comments and numbers of lines would go wrong."""
-    if block.count(b"\r") == block.count(b"\r\n"):
+    if b"\r" not in block or block.count(b"\r") == block.count(b"\r\n"):
         return
     alone = _LONE_RETURN.search(block)
     if alone is not None:
@@ -164,32 +166,55 @@ class ColumnParser:
 
     def parse(self, block: Block, body: bytes) -> dict[str, Any]:
         """Columns of a block as numpy arrays, names as pyarrow arrays; `body` is the block without comments."""
-        text = _single_blanks(body) if self.blanks else body
-        if not text.endswith(b"\n"):
-            text += b"\n"  # pyarrow cannot skip a header without
-        ids = pa.string() if self.named else pa.int64()
-        kinds = {str(i): pa.float64() if name == "weight" else ids for name, i in self.columns.items()}
-        try:
-            table = pa_csv.read_csv(
-                io.BytesIO(text),
-                pa_csv.ReadOptions(
-                    column_names=[str(i) for i in range(self.width)], skip_rows=int(self._skip), block_size=len(text)
-                ),
-                pa_csv.ParseOptions(delimiter=self.delimiter, ignore_empty_lines=True),
-                pa_csv.ConvertOptions(
-                    include_columns=list(kinds), column_types=kinds, null_values=[], strings_can_be_null=False
-                ),
-            )
-        except pa.ArrowException as error:
-            self._find_damage(block)
-            raise InputError(f"{self.path}: lines from {block.line} on: {one_line(error)}; correct the file") from error
-        if not self.named and _HEX.search(text):  # pyarrow reads 0x1F as 31
+        text = body if body.endswith(b"\n") else body + b"\n"  # pyarrow cannot skip a header without
+        table = self._parse_single_blanks(text)
+        if table is None:
+            text = _single_blanks(text) if self.blanks else text
+            table = self._parse_whole(text, block)
+        if not self.named and (b"x" in text or b"X" in text) and _HEX.search(text):  # pyarrow reads 0x1F as 31
             self._find_damage(block)
         self._skip = False
         columns = {name: table.column(str(i)) for name, i in self.columns.items()}
         return {
             name: column if self.named and name != "weight" else column.to_numpy() for name, column in columns.items()
         }
+
+    def _parse_single_blanks(self, text: bytes) -> pa.Table | None:
+        """The table of a text with a single blank between fields, which most are: to look first takes longer than to
+        parse. ``None``: it is another text, or has columns that are not looked at and may hide what is wrong.
+        """
+        if not self.blanks or self.named or len(self.columns) != self.width:
+            return None
+        try:
+            return self._parse(text, "\t" if b"\t" in text[: text.index(b"\n")] else " ")
+        except pa.ArrowException:
+            return None
+
+    def _parse_whole(self, text: bytes, block: Block) -> pa.Table:
+        """The table of a text; raises what is wrong with it."""
+        try:
+            return self._parse(text, self.delimiter)
+        except pa.ArrowException:  # perhaps for a long line alone
+            pass
+        try:
+            return self._parse(text, self.delimiter, len(text))
+        except pa.ArrowException as error:
+            self._find_damage(block)
+            raise InputError(f"{self.path}: lines from {block.line} on: {one_line(error)}; correct the file") from error
+
+    def _parse(self, text: bytes, delimiter: str, block_size: int = _PARSED_BYTES) -> pa.Table:
+        ids = pa.string() if self.named else pa.int64()
+        kinds = {str(i): pa.float64() if name == "weight" else ids for name, i in self.columns.items()}
+        return pa_csv.read_csv(
+            io.BytesIO(text),
+            pa_csv.ReadOptions(
+                column_names=[str(i) for i in range(self.width)], skip_rows=int(self._skip), block_size=block_size
+            ),
+            pa_csv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True),
+            pa_csv.ConvertOptions(
+                include_columns=list(kinds), column_types=kinds, null_values=[], strings_can_be_null=False
+            ),
+        )
 
     def _find_damage(self, block: Block) -> None:
         """Name the first line that is damaged: pyarrow names rows of the block, at best."""
