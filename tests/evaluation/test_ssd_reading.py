@@ -151,9 +151,7 @@ def same(found: Reading, expected: Reading) -> bool:
 )
 def test_policies_read_what_plain_python_reads(entries: list[tuple[int, int]], data: st.DataObject) -> None:
     total = sum(count for count, _ in entries)
-    assume(
-        plain.extents(entries, 4096)[-1][1] < plain.LONGEST
-    )  # the loader cuts longer reads between rows
+    assume(plain.extents(entries, 4096)[-1][1] < plain.LONGEST)  # the loader cuts longer reads between rows
     some = st.sets(st.integers(0, total - 1), min_size=1, max_size=max(1, total // 4)).map(sorted)
     batches = data.draw(st.lists(some, min_size=1, max_size=12))
     # Ranks within a type follow the line: any interleaving of the types.
