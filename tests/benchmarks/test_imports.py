@@ -15,7 +15,7 @@ def test_every_reader_has_a_dataset():
     assert {name.partition(",")[0].partition(":")[0] for name in imports.CASES} >= set(READERS) - {"csr"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_formats_are_measured_and_the_page_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     page = tmp_path / "datasets.md"
     page.write_text(f"before\n{imports.BEGIN}\nold\n{imports.END}\nafter\n")
