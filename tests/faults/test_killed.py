@@ -41,12 +41,12 @@ def test_killed_while_it_replaces_itself(start: Callable[..., Trials]) -> None:
     trials, struck = start("layout in place of itself"), 0
     images = next(at for at, name in enumerate(trials.names) if name in ("rename", "replace"))
     layout = trials.names.index("exchange")
-    for at in (*range(images - 4, images + 16, 2), *range(layout - 4, layout + 8, 2)):
+    for number, at in enumerate((*range(images - 4, images + 16, 2), *range(layout - 4, layout + 8, 2))):
         trials.begin()
         answer = trials.run("--threads", "1", fault="kill", at=at)
         struck += answer["code"] == -9
         trials.whole()
-        if at % 8 == 0:
+        if number % 4 == 0:
             trials.finish(f"killed before call {at} {answer['last']}", 2)
     assert struck == 16
 
