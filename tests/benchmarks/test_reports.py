@@ -19,7 +19,7 @@ from tiering.errors import MissingError
 FEW = ["score vip", "kernel transpose"]
 
 
-@pytest.mark.parametrize("parts", [pytest.param(FEW, marks=pytest.mark.slow), pytest.param([], marks=pytest.mark.long)])
+@pytest.mark.parametrize("parts", [pytest.param(FEW, marks=pytest.mark.long), pytest.param([], marks=pytest.mark.long)])
 def test_stages_and_kernels_beside_another_checkout(tmp_path, capsys, parts):
     """This checkout beside itself: every row has both sides."""
     out = tmp_path / "figures.json"
