@@ -27,6 +27,7 @@ from tiering.datasets.sources.source import (
     scaled_document,
     source_of,
 )
+from tiering.datasets.splits import OGB_SPLITS
 from tiering.errors import ExistsError, InputError, StorageError
 from tiering.progress import Progress, progress
 from tiering.units import format_bytes
@@ -155,8 +156,7 @@ class _Writer:
     def _text(self, path: Path, file: SourceFile) -> None:
         content, array = self._content, self._content.array(file)
         if file.holds == "splits":
-            name = {"train": "train", "valid": "val", "test": "test"}[path.name.split(".")[0]]
-            array = _of(content.split("node", name))
+            array = _of(content.split("node", OGB_SPLITS[path.name.split(".")[0]]))
         elif path.name.startswith("num-node-list"):
             array = _of(np.array([self._source.nodes["node"]]))
         elif path.name.startswith("num-edge-list"):
