@@ -27,6 +27,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.datasets.generated.communities import Ids, Shuffle, raw_numbers
 from tiering.datasets.generated.containers import written
+from tiering.datasets.scratch import changes
 from tiering.errors import InputError
 from tiering.progress import Progress
 
@@ -176,7 +177,7 @@ class _Block:
 def _distinct(*parts: Ids) -> Ids:
     """Values of all parts, ascending, each once; ``np.unique`` hashes them, which takes ten times as long."""
     values = np.sort(np.concatenate(parts))
-    return values[np.concatenate(([True], values[1:] != values[:-1]))] if values.size else values
+    return values[changes(values)]
 
 
 def write_crawl(base: Path, crawl: Crawl, bar: Progress) -> None:
