@@ -48,6 +48,41 @@ def test_no_gpu():
     assert "no GPU can be used: looking for a GPU" in ask(TIERING_SIMULATED_DEVICES="0")[0]
 
 
+@pytest.mark.parametrize(
+    ("architectures", "runs", "runs_not"),
+    [
+        ("75-virtual 80-real 90", "7.5 8.0 8.6 8.9 9.0 10.0 12.0", "7.0 6.1"),
+        ("80-real 90-real", "8.0 8.9 9.0", "7.5 10.0 12.0"),
+        ("86-real", "8.6 8.9", "8.0 9.0"),
+        ("90a", "9.0", "8.0 10.0"),
+        ("75-real 100-real 120", "7.5 10.0 12.0 12.1", "8.0 9.0"),
+    ],
+)
+def test_which_gpus_a_build_serves(architectures, runs, runs_not):
+    assert [gpu for gpu in f"{runs} {runs_not}".split() if cuda.serves(architectures, gpu)] == runs.split()
+
+
+def test_a_gpu_that_the_build_has_no_kernels_for(monkeypatch):
+    module = pytest.importorskip("tiering._cuda_simulated")
+    monkeypatch.setattr(cuda, "_cuda", module, raising=False)
+    monkeypatch.setattr(cuda, "_found", module)
+    cuda.require_device(0)
+    monkeypatch.setattr(module, "architectures", "80-real")
+    message = "simulated device has compute capability 9.0, and the kernels .* are for 80-real; .*ARCHITECTURES=90 "
+    with pytest.raises(CapabilityError, match=message):
+        cuda.require_device(0)
+
+
+@pytest.mark.parametrize(("served", "enough"), [(13_000, True), (13_020, True), (14_000, True), (12_090, False)])
+def test_a_driver_serves_all_of_its_major_version(monkeypatch, served, enough):
+    module = pytest.importorskip("tiering._cuda_simulated")
+    monkeypatch.setattr(cuda, "_cuda", module, raising=False)
+    monkeypatch.setattr(cuda, "_found", module)
+    monkeypatch.setattr(module, "versions", lambda: (served, 13_010))
+    expected = "" if enough else "the driver serves CUDA up to 12.9, and this build needs 13.0"
+    assert cuda.unavailable().startswith(expected) and bool(cuda.unavailable()) != enough
+
+
 def test_a_build_without_cuda(monkeypatch):
     monkeypatch.setattr(cuda, "_found", None)
     monkeypatch.setattr(cuda, "_missing", "No module named 'tiering._cuda'")

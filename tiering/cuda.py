@@ -6,10 +6,12 @@ the build makes; meaning: ``ext/cuda/include``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tiering.errors import BudgetError, CapabilityError, DeviceError
 from tiering.units import format_bytes
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         RowTable as RowTable,
         Sampler as Sampler,
         Stream as Stream,
+        begin_thread as begin_thread,
         can_access as can_access,
         copy as copy,
         count_devices as count_devices,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
         wait_event as wait_event,
     )
 
+T = TypeVar("T")
 Part: TypeAlias = tuple[int, int, int, int, int]
 """(begins, indices, sums, firsts, edges)."""
 Adjacency: TypeAlias = tuple[int, int, bool, int, int, Part, list[Part], Part]
@@ -62,9 +66,9 @@ def unavailable() -> str:
         return f"the CUDA part cannot be loaded: {_missing}"
     try:
         served, built = _cuda.versions()
-        if served and served < built:
+        if served and served // 1000 < built // 1000:  # a driver serves all of its major version
             return (
-                f"the driver serves CUDA up to {_version(served)}, and this build needs {_version(built)}: update the "
+                f"the driver serves CUDA up to {_version(served)}, and this build needs {built // 1000}.0: update the "
                 "driver, or build with an older CUDA toolkit"
             )
         if not served:
@@ -82,6 +86,35 @@ def require_device(device: int) -> None:
     if not 0 <= device < count:
         found = "1 GPU (number 0)" if count == 1 else f"{count} GPUs (numbers 0 to {count - 1})"
         raise CapabilityError(f"device='cuda:{device}': there is no such GPU; this process sees {found}")
+    info = _cuda.device_info(device)
+    if not serves(architectures(), info.capability):
+        raise CapabilityError(
+            f"device='cuda:{device}': {info.name} has compute capability {info.capability}, and the kernels of this "
+            f"build are for {architectures()}; build on the machine with that GPU, or with `pip install "
+            "-C cmake.define.TIERING_CUDA=ON "
+            f"-C cmake.define.CMAKE_CUDA_ARCHITECTURES={info.capability.replace('.', '')} .`"
+        )
+
+
+def serves(architectures: str, capability: str) -> bool:
+    """Whether a GPU of compute `capability`, such as ``8.6``, runs kernels compiled for `architectures`.
+
+    They are written as CMake does: ``86`` means code for 8.6 and text, ``86-real`` code alone, ``86-virtual`` text
+    alone. Code runs on GPUs of its own generation from its own capability on, text on all from it on.
+    """
+    major, minor = (int(number) for number in capability.split("."))
+    for architecture in architectures.split():
+        found = re.fullmatch(r"(\d+)(\d)(-real|-virtual)?", architecture)
+        if found is None:  # of one model alone, such as 90a, or the simulated device
+            if architecture in (f"{major}{minor}a", "simulated"):
+                return True
+            continue
+        of_major, of_minor, kind = int(found[1]), int(found[2]), found[3]
+        if kind != "-virtual" and of_major == major and of_minor <= minor:
+            return True
+        if kind != "-real" and (of_major, of_minor) <= (major, minor):
+            return True
+    return False
 
 
 def status() -> str:
@@ -105,6 +138,25 @@ def driver_and_build() -> tuple[str, str]:
     versions = (0, 0) if _found is None else _found.versions()
     served, built = (_version(number) if number else "" for number in versions)
     return served, built
+
+
+def allocate(device: int, nbytes: int, shared: bool = False) -> DeviceMemory:
+    """Memory of a GPU; `shared`: which other processes may open."""
+    return with_room(lambda: _cuda.DeviceMemory(device, nbytes, shared))
+
+
+def with_room(work: Callable[[], T]) -> T:
+    """What `work` returns. Where it finds too little memory of the GPU, torch gives back what it keeps there for tensors
+    to come, and `work` is done once more.
+    """
+    try:
+        return work()
+    except _cuda.OutOfMemoryError:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            raise
+        torch.cuda.empty_cache()
+        return work()
 
 
 @contextmanager

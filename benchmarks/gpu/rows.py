@@ -112,7 +112,7 @@ def rows(sizes: Sizes) -> list[Comparison]:
     From host memory by a tenth of the multiprocessors, from the GPU alone by all.
     """
     gpu = GpuSide(sizes)
-    memory = PinnedRows(sizes.image_bytes + _PAGE, sizes.seed)
+    memory = PinnedRows(gpu.device, sizes.image_bytes + _PAGE, sizes.seed)
     cases = [(0.0, "scrambled", where) for where in OFFSETS]
     cases += [(0.0, "ascending", ON_A_PAGE), (SHARE, "power law", ON_A_PAGE), (1.0, "scrambled", ON_A_PAGE)]
     return [_rows(gpu, memory, row_bytes, *case) for row_bytes in ROW_BYTES for case in cases]

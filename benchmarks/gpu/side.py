@@ -118,13 +118,13 @@ def _bound(asked: str, multiprocessors: int) -> int:
 class PinnedRows:
     """Random bytes in pinned host memory, on huge pages where there are some, and where the GPU finds them."""
 
-    def __init__(self, nbytes: int, seed: int) -> None:
+    def __init__(self, device: Device, nbytes: int, seed: int) -> None:
         array, rng = anonymous(nbytes), np.random.default_rng(seed)
         for start in range(0, nbytes, _BLOCK):
             part = array[start : start + _BLOCK]
             part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
         self._array, self._owner = array, ResidentRows("rows of a benchmark", array)
-        self.address = pinned_address(self._owner, "rows of a benchmark in host memory")
+        self.address = pinned_address(self._owner, device.index, "rows of a benchmark in host memory")
 
     def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
         """Rows of float32 from byte `offset` on; a view."""
@@ -176,7 +176,7 @@ class CopiedRows:
         if len(self._buffers[turn]) < rows:
             width, itemsize = self._table.shape[1], self._table.element_size()
             room = rows * 5 // 4 + 1
-            array, _ = pinned(room * width * itemsize, np.uint8, "rows gathered by the CPU")
+            array, _ = pinned(self._device.index, room * width * itemsize, np.uint8, "rows gathered by the CPU")
             self._buffers[turn] = torch.from_numpy(array).view(self._table.dtype).view(room, width)
         return self._buffers[turn][:rows]
 

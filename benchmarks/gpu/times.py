@@ -30,7 +30,7 @@ FANOUTS = ((2, 2, 2), (5, 5, 5), (10, 10, 10), (25, 10))
 def times(sizes: Sizes) -> list[Comparison]:
     """Rows at each size, batches at each choice of fanouts; the fitted seconds are a parameter of the last."""
     gpu = GpuSide(sizes)
-    memory = PinnedRows(sizes.image_bytes, sizes.seed)
+    memory = PinnedRows(gpu.device, sizes.image_bytes, sizes.seed)
     rows = [_rows(gpu, memory, row_bytes) for row_bytes in ROW_BYTES]
     lists = _lists(gpu, sizes)
     document = fit_access_times(

@@ -3,7 +3,9 @@
 # GPU), ALL (for every architecture that nvcc knows since the first of those: wheels), or OFF.
 set(TIERING_HAVE_CUDA 0)
 set(TIERING_OLDEST_CUDA 12.0)  # the first with C++20
-set(TIERING_CUDA_SERVERS 80 90)
+# Code for the GPUs of servers, and text that newer and older ones compile when it is loaded.
+set(TIERING_CUDA_SERVERS 75-virtual 80-real 90)
+set(TIERING_OLDEST_GPU 75)
 
 # The compute capabilities of this machine's GPUs, as CMake writes architectures.
 function(find_gpus result)
@@ -52,10 +54,9 @@ else()
     if(TIERING_CUDA STREQUAL "ALL")
       # Code for each generation runs on its later members; the newest one's also as text, for those to come.
       set(CMAKE_CUDA_ARCHITECTURES "")
-      list(GET TIERING_CUDA_SERVERS 0 oldest)
       foreach(architecture ${CMAKE_CUDA_ARCHITECTURES_ALL_MAJOR})
         string(REGEX MATCH "^[0-9]+" number "${architecture}")
-        if(number GREATER_EQUAL oldest)
+        if(number GREATER_EQUAL TIERING_OLDEST_GPU)
           list(APPEND CMAKE_CUDA_ARCHITECTURES ${architecture})
         endif()
       endforeach()

@@ -128,6 +128,30 @@ void test_pick() {
   }
 }
 
+/// A scope makes another device current, and leaves what was current before as it was, also in a thread that has used
+/// none. With one device it has nothing to do.
+void test_scope() {
+  int devices = 0, device = -1;
+  cuda::check(cudaGetDeviceCount(&devices), "counting devices");
+  {
+    const cuda::DeviceScope outer(devices - 1);
+    const cuda::DeviceScope inner(0);
+    cuda::check(cudaGetDevice(&device), "finding the device");
+    CHECK(device == 0);
+  }
+  cuda::check(cudaGetDevice(&device), "finding the device");
+  CHECK(device == 0);
+  bool refused = false;
+  try {
+    const cuda::DeviceScope none(devices);
+  } catch (const cuda::CudaError&) {
+    refused = true;
+  }
+  CHECK(refused);
+  const cuda::DeviceScope quiet(devices, std::nothrow);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
 }  // namespace
 
 int main() {
@@ -135,6 +159,7 @@ int main() {
   test_fill();
   test_too_much();
   test_registration();
+  test_scope();
   test_pick();
   std::cout << "test_memory: ok\n";
   return 0;

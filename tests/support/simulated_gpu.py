@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -29,9 +30,10 @@ class SimulatedDevice(Device):
 
         self.index = index
         self.torch_device = torch.device("cpu")
+        self._threads = threading.local()
         # A real allocator gives memory out again in the order of the stream; this one must not give it out at all.
         self._alive: list[Any] = []
-        self._pinned: Any = cuda.PinnedMemory(1)
+        self._pinned: Any = cuda.PinnedMemory(index, 1)
 
     def __del__(self) -> None:
         # Freeing page-locked memory waits for all work, as CUDA does: work in flight may still write to the tensors.
@@ -39,6 +41,9 @@ class SimulatedDevice(Device):
 
     def current(self) -> int:
         return 0
+
+    def stream(self, *, urgent: bool = False) -> Any:
+        return cuda.Stream(self.index)
 
     @contextmanager
     def on(self, stream: Any) -> Iterator[None]:
@@ -81,6 +86,10 @@ class Simulator:
     def set_registrable(self, nbytes: int) -> None:
         """Host memory that may be page-locked."""
         self._library.simulator_set_registrable(ctypes.c_size_t(nbytes))
+
+    def device(self) -> int:
+        """The calling thread's current device."""
+        return int(self._library.simulator_device())
 
     def live(self, what: str) -> int:
         """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""

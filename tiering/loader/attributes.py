@@ -39,7 +39,7 @@ class Lookup:
         if device is None or mapped or not table.size:
             return
         with cuda.device_errors(f"a table of {table.nbytes} bytes for {device.name}"):
-            self._memory = cuda.PinnedMemory(table.nbytes)
+            self._memory = cuda.PinnedMemory(device.index, table.nbytes)
         copy = self._memory.array().view(table.dtype).reshape(table.shape)
         copy[...] = table
         ends, row_bytes = [0, 0, len(table), len(table)], table.nbytes // len(table)

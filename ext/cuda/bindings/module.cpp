@@ -38,7 +38,7 @@ Address address(T* pointer) {
 }
 cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
-/// Something on one device; what it does is done with that device as the current one.
+/// Something of one device: it is made, used and given back with that device as the current one.
 template <typename T>
 struct OnDevice {
   int device;
@@ -50,6 +50,12 @@ struct OnDevice {
           const DeviceScope scope(d);
           return T(std::forward<Arguments>(arguments)...);
         }()) {}
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    const DeviceScope scope(device, std::nothrow);
+    [[maybe_unused]] const T ending = std::move(held);
+  }
 };
 
 void bind_errors(nb::module_& m) {
@@ -82,22 +88,24 @@ void bind_memory(nb::module_& m) {
         const cudaIpcMemHandle_t handle = d.held.share();
         return nb::bytes(reinterpret_cast<const char*>(&handle), sizeof handle);
       });
-  nb::class_<PinnedMemory>(m, "PinnedMemory")
-      .def(nb::init<int64_t>(), "nbytes"_a, Release())
-      .def_prop_ro("address", [](const PinnedMemory& p) { return address(p.data()); })
-      .def_prop_ro("nbytes", &PinnedMemory::size)
+  using Pinned = OnDevice<PinnedMemory>;
+  nb::class_<Pinned>(m, "PinnedMemory")
+      .def(nb::init<int, int64_t>(), "device"_a, "nbytes"_a, Release())
+      .def_prop_ro("address", [](const Pinned& p) { return address(p.held.data()); })
+      .def_prop_ro("nbytes", [](const Pinned& p) { return p.held.size(); })
       .def("array", [](nb::handle self) {
-        auto& memory = nb::cast<PinnedMemory&>(self);
+        auto& memory = nb::cast<Pinned&>(self).held;
         return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(memory.data(), {static_cast<size_t>(memory.size())}, self);
       });
-  nb::class_<Registration>(m, "Registration")
+  using Registered = OnDevice<Registration>;
+  nb::class_<Registered>(m, "Registration")
       .def(
           "__init__",
-          [](Registration* self, Address memory, int64_t nbytes) {
-            new (self) Registration(pointer<void>(memory), nbytes);
+          [](Registered* self, int device, Address memory, int64_t nbytes) {
+            new (self) Registered(device, pointer<void>(memory), nbytes);
           },
-          "memory"_a, "nbytes"_a, Release())
-      .def_prop_ro("address", [](const Registration& r) { return address(r.device_address()); });
+          "device"_a, "memory"_a, "nbytes"_a, Release())
+      .def_prop_ro("address", [](const Registered& r) { return address(r.held.device_address()); });
   nb::class_<OnDevice<PeerMemory>>(m, "PeerMemory")
       .def(
           "__init__",
@@ -136,7 +144,13 @@ void bind_streams(nb::module_& m) {
   nb::class_<BoundStream>(m, "Stream")
       .def(nb::init<int>(), "device"_a)
       .def_prop_ro("handle", [](const BoundStream& s) { return address(s.held.get()); })
-      .def("synchronize", [](const BoundStream& s) { s.held.synchronize(); }, Release());
+      .def(
+          "synchronize",
+          [](const BoundStream& s) {
+            const DeviceScope scope(s.device);
+            s.held.synchronize();
+          },
+          Release());
   nb::class_<BoundEvent>(m, "Event")
       .def(nb::init<int>(), "device"_a)
       // A stream may be the default one, which every device has.
@@ -147,7 +161,13 @@ void bind_streams(nb::module_& m) {
             e.held.record(stream_of(stream));
           },
           "stream"_a)
-      .def("wait", [](const BoundEvent& e) { e.held.wait(); }, Release());
+      .def(
+          "wait",
+          [](const BoundEvent& e) {
+            const DeviceScope scope(e.device);
+            e.held.wait();
+          },
+          Release());
   m.def(
       "wait_event",
       [](Address stream, const BoundEvent& e) {
@@ -288,8 +308,7 @@ struct BoundSampler {
   std::unique_ptr<GpuSampler> sampler;
 
   ~BoundSampler() {
-    if (sampler == nullptr) return;
-    const DeviceScope scope(device);
+    const DeviceScope scope(device, std::nothrow);
     sampler.reset();
   }
 };
@@ -321,6 +340,7 @@ void bind_sampler(nb::module_& m) {
       .def(
           "finish",
           [](BoundSampler& self) {
+            const DeviceScope scope(self.device);
             GpuBatchSizes sizes = self.sampler->finish();
             return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
           },
@@ -359,6 +379,7 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
       .def_ro("pci_bus", &DeviceInfo::pci_bus);
+  m.def("begin_thread", &begin_thread, "device"_a, Release());
   m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());
   m.def("device_info", &device_info, "device"_a, Release());

@@ -55,4 +55,10 @@ void enable_access(int device, int peer) {
   check(code, "letting a GPU read a peer's memory");
 }
 
+void begin_thread(int device) {
+  check(cudaSetDevice(device), "choosing the device");
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check(cudaThreadExchangeStreamCaptureMode(&mode), "letting a thread work beside captures");
+}
+
 }  // namespace tiering::cuda

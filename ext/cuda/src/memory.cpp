@@ -1,3 +1,5 @@
+#include <map>
+#include <mutex>
 #include <string>
 #include <tiering/cuda/memory.hpp>
 
@@ -28,40 +30,80 @@ void check_memory(cudaError_t code, const char* what, int64_t wanted, bool of_de
 
 namespace {
 
-/// Whether this process has a context on a device. Only the driver knows without making one.
-bool in_use([[maybe_unused]] int device) {
-#ifndef TIERING_SIMULATED
-  using State = int (*)(int device, unsigned* flags, int* active);
-  static const State state = [] {
+/// What the runtime has no counterpart of: a device made current and given up again, without a look at the one before.
+struct Driver {
+  int (*get_device)(int* device, int ordinal) = nullptr;
+  int (*retain_context)(void** context, int device) = nullptr;
+  int (*push_context)(void* context) = nullptr;
+  int (*pop_context)(void** context) = nullptr;
+
+  bool complete() const {
+    return get_device != nullptr && retain_context != nullptr && push_context != nullptr && pop_context != nullptr;
+  }
+  static const Driver& get() {
+    static const Driver driver;
+    return driver;
+  }
+
+ private:
+  Driver() {
+    find("cuDeviceGet", get_device);
+    find("cuDevicePrimaryCtxRetain", retain_context);
+    find("cuCtxPushCurrent", push_context);
+    find("cuCtxPopCurrent", pop_context);
+  }
+
+  template <typename Function>
+  static void find(const char* name, Function& function) {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
 #if CUDART_VERSION >= 12050
-    const cudaError_t code =
-        cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &result);
+    const cudaError_t code = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &result);
 #else
-    const cudaError_t code = cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &result);
+    const cudaError_t code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
 #endif
-    return code == cudaSuccess ? reinterpret_cast<State>(found) : nullptr;
-  }();
-  unsigned flags = 0;
-  int active = 0;
-  return state != nullptr && state(device, &flags, &active) == 0 && active != 0;
-#else
-  return true;
-#endif
+    if (code == cudaSuccess && result == cudaDriverEntryPointSuccess) function = reinterpret_cast<Function>(found);
+  }
+};
+
+/// The context of a device that the runtime uses too. It is kept for as long as the process
+/// runs, as the runtime keeps it.
+cudaError_t primary_context(int device, void*& context) {
+  static std::mutex mutex;
+  static std::map<int, void*> contexts;
+  const Driver& driver = Driver::get();
+  const std::lock_guard lock(mutex);
+  void*& known = contexts[device];
+  int code = 0, found = 0;
+  if (known == nullptr) code = driver.get_device(&found, device);
+  if (known == nullptr && code == 0) code = driver.retain_context(&known, found);
+  context = known;
+  return static_cast<cudaError_t>(code);  // both number errors alike
 }
 
 }  // namespace
 
-DeviceScope::DeviceScope(int device) {
-  check(cudaGetDevice(&before_), "finding the device");
-  if (before_ == device) return;
-  check(cudaSetDevice(device), "choosing the device");
-  changed_ = true;
+cudaError_t DeviceScope::enter(int device) noexcept {
+  int before = 0;
+  if (const cudaError_t code = cudaGetDevice(&before); code != cudaSuccess) return code;
+  if (before == device) return cudaSuccess;
+  const Driver& driver = Driver::get();
+  if (!driver.complete()) return cudaErrorNotSupported;
+  void* context = nullptr;
+  if (const cudaError_t code = primary_context(device, context); code != cudaSuccess) return code;
+  const auto code = static_cast<cudaError_t>(driver.push_context(context));
+  entered_ = code == cudaSuccess;
+  return code;
+}
+
+DeviceScope::DeviceScope(int device) { check(enter(device), "choosing the device"); }
+DeviceScope::DeviceScope(int device, std::nothrow_t) noexcept {
+  if (enter(device) != cudaSuccess) (void)cudaGetLastError();
 }
 
 DeviceScope::~DeviceScope() {
-  if (changed_ && in_use(before_)) (void)cudaSetDevice(before_);
+  void* context = nullptr;
+  if (entered_) (void)Driver::get().pop_context(&context);
 }
 
 DeviceMemory::DeviceMemory(int64_t bytes, bool shared) : bytes_(bytes) {

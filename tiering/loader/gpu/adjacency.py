@@ -144,7 +144,7 @@ class _Builder:
     def _pinned(self, rows: ResidentRows, what: str) -> tuple[npt.NDArray[np.uint8], int]:
         """Bytes in host memory, from now on kept, and where the GPU finds them."""
         self._made.owners.append(rows)
-        return rows.array, pinned_address(rows, what)
+        return rows.array, pinned_address(rows, self._device.index, what)
 
     def _name(self, relation: Relation) -> str:
         return f"{self._layout.path}: adjacency of {relation_key(relation)}"
@@ -195,7 +195,7 @@ class _Builder:
         if not nbytes:
             return 0
         with cuda.device_errors(what):
-            memory, stream = cuda.DeviceMemory(self._device.index, nbytes), cuda.Stream(self._device.index)
+            memory, stream = cuda.allocate(self._device.index, nbytes), cuda.Stream(self._device.index)
             cuda.copy(self._device.index, memory.address, address, nbytes, stream.handle)
             stream.synchronize()
         self._made.owners.append(memory)
@@ -284,7 +284,7 @@ def _own_share(
             if array is None or not (count := edges if along_edges else array.size):
                 made.append(None)
                 continue
-            memory = cuda.DeviceMemory(device.index, count * array.itemsize, shared=True)
+            memory = cuda.allocate(device.index, count * array.itemsize, shared=True)
             pieces = list_pieces(array, starts, degrees) if along_edges else iter([np.ascontiguousarray(array)])
             at = memory.address
             for piece in pieces:

@@ -89,7 +89,7 @@ class GpuSampler:
         edge_positions: bool = False,
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
-        self.stream = cuda.Stream(device.index)
+        self.stream = device.stream()
         """The stream that batches are sampled on."""
         self._path = layout.path
         self._group = group if cache_bytes else None
@@ -109,7 +109,7 @@ class GpuSampler:
                 edge_positions,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
-        self._fetched, self._fetched_address = pinned(0, np.int64, f"{layout.path}: ids of a batch")
+        self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
 
     @property
@@ -137,7 +137,7 @@ class GpuSampler:
             nodes = {t: batch.nodes[t] for t in types}
             total = sum(map(len, nodes.values()))
             if self._fetched.size < total:
-                self._fetched, self._fetched_address = pinned(total * 5 // 4, np.int64, what)
+                self._fetched, self._fetched_address = pinned(self.device.index, total * 5 // 4, np.int64, what)
             at, places = 0, {}
             for t, ids in nodes.items():
                 into = self._fetched_address + 8 * at
@@ -152,7 +152,7 @@ class GpuSampler:
     def _sample(self, seeds: Mapping[str, Ids], epoch: int, batch: int) -> tuple[Batch, cuda.Event]:
         try:
             given = [self._upload(t, seeds.get(t)) for t in self.host.node_types]
-            self._native.start(given, epoch, batch, self.stream.handle)
+            cuda.with_room(lambda: self._native.start(given, epoch, batch, self.stream.handle))
             nodes, edges = self._native.finish()
         except ValueError as error:
             self.host.sample(dict(seeds), epoch=epoch, batch=batch)  # says what is wrong, which entry and what it holds
@@ -169,7 +169,7 @@ class GpuSampler:
             return 0, 0
         memory, address = self._seeds.get(node_type, (np.empty(0, np.int64), 0))
         if memory.size < seeds.size:
-            memory, address = pinned(seeds.size, np.int64, f"seeds of type {node_type!r}")
+            memory, address = pinned(self.device.index, seeds.size, np.int64, f"seeds of type {node_type!r}")
             self._seeds[node_type] = (memory, address)
         memory[: seeds.size] = seeds
         return address, seeds.size
@@ -226,7 +226,7 @@ class GpuBatches:
         self.device, self.sampler, self.lookahead = device, sampler, lookahead
         self._edge_positions, self._adapter = edge_positions, adapter
         self._features, self._labels, self._seed_type, self._workers = features, labels, seed_type, workers
-        self._stream = cuda.Stream(device.index)
+        self._stream = device.stream(urgent=True)
         self._frontier = sampler.host.frontier if isinstance(sampler, GpuSampler) else sampler.frontier
         self._process = os.getpid()
 
@@ -237,6 +237,7 @@ class GpuBatches:
         types = [] if self.lookahead is None else self.lookahead.tables.types
 
         def draw(index: int) -> GpuSample | SampledBatch:
+            self.device.begin_thread()
             sampler = self.sampler
             if isinstance(sampler, Sampler):
                 return sampler.sample(plan[index], epoch=epoch, batch=index, positions=self._edge_positions)
@@ -274,6 +275,7 @@ class GpuBatches:
         self, place: int, sampled: GpuSample | SampledBatch, plan: Plan, slots: GpuSlots | None
     ) -> tuple[Any, cuda.Event]:
         stream = self._stream
+        self.device.begin_thread()
         with self.device.on(stream):
             if isinstance(sampled, SampledBatch):
                 batch = sampled_batch(sampled, self._seed_type, self._frontier, self.device.send)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,35 @@ _ADVICE = (
 )
 
 
+class Stream(Protocol):
+    """A stream of a GPU, as the kernels and torch use it."""
+
+    @property
+    def handle(self) -> int:
+        """What CUDA calls it."""
+
+    def synchronize(self) -> None:
+        """Wait on the host until all that was put on it is done."""
+
+
+class TorchStream:
+    """One of torch's streams, which live as long as the process.
+
+    torch's allocator asks the stream of a tensor when the tensor goes, so a batch may outlive its loader only if the
+    loader's streams do, too. `urgent`: its kernels are begun before those of other streams.
+    """
+
+    def __init__(self, device: torch.device, urgent: bool) -> None:
+        import torch
+
+        self.torch = torch.cuda.Stream(device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
+        self.handle = int(self.torch.cuda_stream)
+
+    def synchronize(self) -> None:
+        """Wait on the host until all that was put on it is done."""
+        self.torch.synchronize()
+
+
 def check_process(owner: int | None) -> None:
     """Raise `CapabilityError` in a forked child of the process `owner`, which CUDA does not serve."""
     if owner not in (None, os.getpid()):
@@ -52,6 +81,7 @@ class Device:
         """Number of the GPU among those this process sees."""
         self.torch_device = torch.device("cuda", index)
         """What torch calls it."""
+        self._threads = threading.local()
 
     @property
     def name(self) -> str:
@@ -64,23 +94,35 @@ class Device:
 
         return int(torch.cuda.current_stream(self.index).cuda_stream)
 
+    def stream(self, *, urgent: bool = False) -> Stream:
+        """A stream to work on beside the caller's."""
+        return TorchStream(self.torch_device, urgent)
+
+    def begin_thread(self) -> None:
+        """To be called in threads of ours before they work on this GPU; a second call does nothing.
+
+        Torch and CUDA take a thread's current GPU, at first number 0, for all that does not name one. And what a thread
+        does must not break the capture of a CUDA graph by another one, such as the caller's training step.
+        """
+        if getattr(self._threads, "begun", False):
+            return
+        cuda.begin_thread(self.index)
+        self._threads.begun = True
+
     @contextmanager
-    def on(self, stream: cuda.Stream) -> Iterator[None]:
+    def on(self, stream: Stream) -> Iterator[None]:
         """Let torch work on `stream`: what it allocates inside belongs to that stream."""
         import torch
 
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle, self.index)):  # type: ignore[no-untyped-call]
+        assert isinstance(stream, TorchStream)
+        with torch.cuda.stream(stream.torch):
             yield
 
-    def keep(self, tensors: Iterable[torch.Tensor], stream: cuda.Stream | None = None) -> None:
+    def keep(self, tensors: Iterable[torch.Tensor], stream: Stream | None = None) -> None:
         """Tell torch's allocator that `stream` (the caller's, if none is given) uses tensors made on another."""
         import torch
 
-        user = (
-            torch.cuda.current_stream(self.index)
-            if stream is None
-            else torch.cuda.ExternalStream(stream.handle, self.index)  # type: ignore[no-untyped-call]
-        )
+        user = stream.torch if isinstance(stream, TorchStream) else torch.cuda.current_stream(self.index)
         for tensor in tensors:
             tensor.record_stream(user)
 
@@ -131,31 +173,32 @@ def open_device(index: int) -> Device:
     return Device(torch.cuda.current_device() if index < 0 else index)
 
 
-def pinned_address(rows: ResidentRows, what: str) -> int:
+def pinned_address(rows: ResidentRows, device: int, what: str) -> int:
     """Where GPUs find resident memory, private or shared with other processes.
 
-    It is pinned by the first call, for all GPUs, and unpinned with its last user.
+    It is pinned by the first call, which needs some GPU of this process but pins for all, and unpinned with its last
+    user.
     """
     if rows.array.size == 0:
         return 0
     with _pinning:
         if rows.registration is None:
             with cuda.device_errors(what, _ADVICE):
-                rows.registration = cuda.Registration(rows.array.ctypes.data, rows.array.nbytes)
+                rows.registration = cuda.Registration(device, rows.array.ctypes.data, rows.array.nbytes)
     return int(rows.registration.address)
 
 
-def pinned(count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any], int]:
+def pinned(device: int, count: int, dtype: npt.DTypeLike, what: str) -> tuple[npt.NDArray[Any], int]:
     """A small array that host and GPUs write and read, and where they find it; freed with the array."""
     with cuda.device_errors(what):
-        memory = cuda.PinnedMemory(max(1, count) * np.dtype(dtype).itemsize)
+        memory = cuda.PinnedMemory(device, max(1, count) * np.dtype(dtype).itemsize)
     return memory.array().view(dtype)[:count], memory.address
 
 
 def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
     """The first bytes of a file in memory of a GPU; `shared`: which other processes may open."""
     with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
-        memory = cuda.DeviceMemory(device, nbytes, shared)
+        memory = cuda.allocate(device, nbytes, shared)
         engine = "threads" if native.uring_unavailable() else "io_uring"
         with storage_errors(path):
             cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)

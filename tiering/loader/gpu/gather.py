@@ -63,7 +63,9 @@ class GpuFeatures(GpuRows):
                 return
             checks = PageChecks(self._layout) if self._reading.verify else None
             rows = load_ssd_rows(self._layout, self._entry, self._reading, checks, self._sharing)
-            self._table = self.table_over(pinned_address(rows, f"{self._what}: rows of the ssd tier"))
+            self._table = self.table_over(
+                pinned_address(rows, self.device.index, f"{self._what}: rows of the ssd tier")
+            )
             self._memory.owners.append(rows)
             self._done.wait()  # the GPU may still copy from the buffers
             self.promoted, self.reader, self._staged, self._requests = True, None, None, None

@@ -78,8 +78,8 @@ class GpuRows(FeatureRows):
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
         self._table = self.table_over(0)
         self._compactor = cuda.RequestCompactor(device.index)
-        self._num_requests, self._num_requests_address = pinned(1, np.uint32, self._what)
-        self._first_bad, self._first_bad_address = pinned(1, np.uint64, self._what)
+        self._num_requests, self._num_requests_address = pinned(device.index, 1, np.uint32, self._what)
+        self._first_bad, self._first_bad_address = pinned(device.index, 1, np.uint64, self._what)
         self._requests: _SsdRequests | None = None
         self._listed = cuda.Event(device.index)
         self._counted = [0] * len(TIERS)
@@ -237,7 +237,7 @@ class GpuRows(FeatureRows):
         place = int(self._first_bad[0])
         if place == count:
             return
-        wrong, address = pinned(1, np.int64, self._where)
+        wrong, address = pinned(self.device.index, 1, np.int64, self._where)
         cuda.copy(self.device.index, address, ids + 8 * place, 8, stream)
         self._done.record(stream)
         self._done.wait()
@@ -257,7 +257,8 @@ class GpuRows(FeatureRows):
         self._done.wait()  # the GPU may still read the places of the gather before
         if self._requests is None or self._requests.rows.size < count:
             room = max(count, 1024) * 5 // 4
-            self._requests = _SsdRequests(*pinned(room, np.int64, self._where), *pinned(room, np.int64, self._where))
+            lists = [pinned(self.device.index, room, np.int64, self._where) for _ in range(2)]
+            self._requests = _SsdRequests(*lists[0], *lists[1])
         return self._requests
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:

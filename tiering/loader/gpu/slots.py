@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tiering import cuda
 from tiering.errors import InputError, RefusedError
-from tiering.loader.gpu.device import Device, pinned_address
+from tiering.loader.gpu.device import Device, Stream, pinned_address
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.lookahead import RowsAhead
@@ -30,14 +30,14 @@ class GpuSlots:
 
     def __init__(self, buffer: RowsAhead, features: Mapping[str, GpuFeatures], device: Device) -> None:
         self._buffer, self._device, self._what = buffer, device, str(buffer.memory.path)
-        start = pinned_address(buffer.memory, self._what)
+        start = pinned_address(buffer.memory, device.index, self._what)
         self._tables = {t: features[t].table_over(start + at) for t, at in buffer.origins.items()}
         self._reading: SimpleQueue[tuple[int, int, cuda.Event] | None] = SimpleQueue()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._release_all, name="tiering-slots", daemon=True)
         self._thread.start()
 
-    def parts(self, batch: int, ids: Mapping[str, Ids], stream: cuda.Stream) -> Iterator[dict[str, SlotRows]]:
+    def parts(self, batch: int, ids: Mapping[str, Ids], stream: Stream) -> Iterator[dict[str, SlotRows]]:
         """The parts of a batch, each once its rows are in the buffer: where they lie, by node type.
 
         `ids`: as they were sampled ahead, in host memory. What is put on `stream` between two parts reads the first of
@@ -71,6 +71,7 @@ class GpuSlots:
         return SlotRows(table, upload(slots[places].view(np.int32)), upload(ids[places]), upload(places))
 
     def _release_all(self) -> None:
+        self._device.begin_thread()
         while (part := self._reading.get()) is not None:
             number, place, ended = part
             try:

@@ -62,7 +62,7 @@ def load_tiers(layout: Layout, entry: TypeLayout, device: Device, group: PeerGro
     if nbytes := entry.rows("cpu") * entry.row_bytes:
         rows = load_rows(layout.tier_path(entry.node_type, "cpu"), nbytes, group)
         tiers.owners.append(rows)
-        tiers.cpu = pinned_address(rows, f"{what}: cpu tier")
+        tiers.cpu = pinned_address(rows, device.index, f"{what}: cpu tier")
     return tiers
 
 
@@ -93,7 +93,7 @@ def _load_peers(
         elif shares[peer]:
             rows = load_rows(paths[peer], shares[peer], group)
             tiers.owners.append(rows)
-            address, place = pinned_address(rows, f"{what}: peer tier"), "host memory"
+            address, place = pinned_address(rows, device.index, f"{what}: peer tier"), "host memory"
         tiers.peers.append(address)
         tiers.peer_places.append(place)
 
@@ -127,7 +127,7 @@ class StagedRows:
     ) -> None:
         self._table, self._row_bytes, self._threads, self._refuse = table, row_bytes, threads, refuse
         self._rows = max(1, nbytes // row_bytes)
-        self._buffers = [pinned(self._rows * row_bytes, np.uint8, what) for _ in range(2)]
+        self._buffers = [pinned(device.index, self._rows * row_bytes, np.uint8, what) for _ in range(2)]
         self._copied = [cuda.Event(device.index) for _ in range(2)]
         self._sources = [
             cuda.RowTable(device.index, row_bytes, [0, 0, self._rows, self._rows], 0, [], address)

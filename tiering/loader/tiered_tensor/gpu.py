@@ -193,10 +193,10 @@ class _Loading:
         row_bytes, what = self.tensor.row_bytes, f"{WHAT}: {option}"
         ids = np.ascontiguousarray(ids)
         with cuda.device_errors(what, _ADVICE):
-            memory = cuda.DeviceMemory(gpu, ids.size * row_bytes, shared)
+            memory = cuda.allocate(gpu, ids.size * row_bytes, shared)
             stream, copied = cuda.Stream(gpu), [cuda.Event(gpu) for _ in range(2)]
         step = min(ids.size, max(1, STAGING_BYTES // row_bytes))
-        buffers = [pinned(step * row_bytes, np.uint8, what) for _ in range(2)]
+        buffers = [pinned(gpu, step * row_bytes, np.uint8, what) for _ in range(2)]
         with cuda.device_errors(what):
             for turn, start in enumerate(range(0, ids.size, step)):
                 part = ids[start : start + step]
@@ -222,7 +222,7 @@ class _Loading:
         else:
             rows = made_rows(WHAT, (self.tiers.topic, tier), nbytes, fill, self.group)
         self.tiers.owners.append(rows)
-        return pinned_address(rows, f"{WHAT}: copies of rows")
+        return pinned_address(rows, self.device.index, f"{WHAT}: copies of rows")
 
     def _lock_tensor(self) -> int:
         """Page-lock the tensor itself, unless torch has."""
@@ -236,7 +236,7 @@ class _Loading:
             if rows is None:
                 rows = _locked[key] = ResidentRows(WHAT, data)
         self.tiers.owners.append(rows)
-        return pinned_address(rows, f"{WHAT}: page-locking the rows that are not copied")
+        return pinned_address(rows, self.device.index, f"{WHAT}: page-locking the rows that are not copied")
 
 
 _locked: WeakValueDictionary[tuple[int, int], ResidentRows] = WeakValueDictionary()

@@ -56,6 +56,16 @@ cudaError_t Devices::disable_access(int device, int peer) {
   return access_.erase({device, peer}) == 1 ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
 }
 
+void Devices::use(int device) {
+  const std::lock_guard lock(mutex_);
+  used_.insert(device);
+}
+
+size_t Devices::used() const {
+  const std::lock_guard lock(mutex_);
+  return used_.size();
+}
+
 }  // namespace simulator
 
 using namespace simulator;
@@ -75,14 +85,14 @@ cudaError_t cudaRuntimeGetVersion(int* runtimeVersion) {
 cudaError_t cudaGetDeviceCount(int* count) {
   if (count == nullptr) return remember(cudaErrorInvalidValue);
   *count = 0;
-  return call([&] {
+  return ask([&] {
     *count = Devices::get().count();
     return cudaSuccess;
   });
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  return call([&] {
+  return ask([&] {
     if (device == nullptr) return cudaErrorInvalidValue;
     *device = current_device;
     return cudaSuccess;
@@ -90,9 +100,10 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return call([&] {
+  return ask([&] {
     if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
     current_device = device;
+    Devices::get().use(device);  // since CUDA 12
     return cudaSuccess;
   });
 }
@@ -105,7 +116,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
-  return call([&] {
+  return ask([&] {
     if (prop == nullptr) return cudaErrorInvalidValue;
     if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
     *prop = {};
@@ -131,7 +142,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) {
-  return call([&] {
+  return ask([&] {
     if (value == nullptr) return cudaErrorInvalidValue;
     if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
     switch (attr) {
@@ -157,7 +168,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* pciBusId, int len, int device) {
-  return call([&] {
+  return ask([&] {
     if (!Devices::get().has(device)) return cudaErrorInvalidDevice;
     char name[32];
     const int length = std::snprintf(name, sizeof name, "0000:%02X:00.0", kFirstBus + device);
@@ -176,7 +187,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* leastPriority, int* greatestPr
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* canAccessPeer, int device, int peerDevice) {
-  return call([&] {
+  return ask([&] {
     const Devices& devices = Devices::get();
     if (canAccessPeer == nullptr) return cudaErrorInvalidValue;
     if (!devices.has(device) || !devices.has(peerDevice)) return cudaErrorInvalidDevice;

@@ -22,6 +22,10 @@ class Devices {
   bool can_access(int device, int peer) const { return peers_ && device != peer; }
   cudaError_t enable_access(int device, int peer);
   cudaError_t disable_access(int device, int peer);
+  /// Makes a context on a device, unless there is one.
+  void use(int device);
+  /// Devices that this process has a context on.
+  size_t used() const;
 
  private:
   Devices();
@@ -29,8 +33,9 @@ class Devices {
   const pid_t process_;
   bool old_driver_ = false, peers_ = true;
   int count_ = 1;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::set<std::pair<int, int>> access_;
+  std::set<int> used_;
 };
 
 inline constinit thread_local int current_device = 0;

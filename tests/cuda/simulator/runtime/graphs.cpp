@@ -1,4 +1,6 @@
 // Graphs: not simulated, and every function says so.
+#include <utility>
+
 #include "call.hpp"
 #include "streams.hpp"
 
@@ -18,6 +20,16 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long lo
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return refuse(); }
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return refuse(); }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return refuse(); }
+
+/// A thread's own mode, which is kept though nothing is captured here.
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  static constinit thread_local cudaStreamCaptureMode of_thread = cudaStreamCaptureModeGlobal;
+  return call([&] {
+    if (mode == nullptr) return cudaErrorInvalidValue;
+    std::swap(*mode, of_thread);
+    return cudaSuccess;
+  });
+}
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* pCaptureStatus) {
   return call([&] {

@@ -4,11 +4,14 @@
 #include <string_view>
 
 #include "address_map.hpp"
+#include "devices.hpp"
 #include "events.hpp"
 #include "ipc.hpp"
 #include "streams.hpp"
 
 using namespace simulator;
+
+int simulator_device() { return current_device; }
 
 size_t simulator_live(const char* what) {
   const std::string_view name = what;
@@ -20,5 +23,6 @@ size_t simulator_live(const char* what) {
   if (name == "ipc") return opened_from_others();
   if (name == "streams") return Streams::get().count();
   if (name == "events") return live_events();
+  if (name == "contexts") return Devices::get().used();
   return std::numeric_limits<size_t>::max();
 }

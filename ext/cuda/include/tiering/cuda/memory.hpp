@@ -7,23 +7,27 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <tiering/cuda/check.hpp>
 #include <utility>
 
 namespace tiering::cuda {
 
-/// Makes a device the current one for as long as it lives. It does not go back to a device that this process has not
-/// used yet: that alone would take hundreds of MiB there.
+/// Makes a device the current one of this thread for as long as it lives. Other devices are left alone: cudaSetDevice
+/// would make a context on the device that it goes back to, which takes hundreds of MiB there.
 class DeviceScope {
  public:
   explicit DeviceScope(int device);
+  /// For destructors: where the device cannot be made current any more, as at the end of a process, nothing changes.
+  DeviceScope(int device, std::nothrow_t) noexcept;
   ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  int before_ = 0;
-  bool changed_ = false;
+  cudaError_t enter(int device) noexcept;
+
+  bool entered_ = false;
 };
 
 /// Puts a copy between any two memories on a stream.
