@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         PeerMemory as PeerMemory,
         PinnedMemory as PinnedMemory,
         Registration as Registration,
-        RequestCompactor as RequestCompactor,
+        RequestGatherer as RequestGatherer,
         RowTable as RowTable,
         Sampler as Sampler,
         Stream as Stream,
@@ -146,7 +146,7 @@ def allocate(device: int, nbytes: int, shared: bool = False) -> DeviceMemory:
 
 
 def with_room(work: Callable[[], T]) -> T:
-    """What `work` returns. Where it finds too little memory of the GPU, torch gives back what it keeps there for tensors
+    """What `work` returns. Where memory of the GPU is too short for it, torch gives back what it keeps for tensors
     to come, and `work` is done once more.
     """
     try:

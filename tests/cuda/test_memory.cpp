@@ -1,15 +1,12 @@
-// Memory for a device: filled from files, locked, given back, refused when there is too little; and the rows of a batch
-// that have to be read first. Without a device it is skipped (exit 77).
+// Memory for a device: filled from files, locked, given back, refused when there is too little. Without a device it is skipped (exit 77).
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <random>
 #include <string>
-#include <tiering/cuda/compact_requests.hpp>
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/io/read_engine.hpp>
@@ -91,43 +88,6 @@ void test_registration() {
   const cuda::Registration later(memory.data(), static_cast<int64_t>(memory.size()));
 }
 
-/// Rows from a rank on are listed in order, rows are counted by tier; ids outside the table are passed over.
-void test_pick() {
-  const TierRanges ranges{50, 90, 200, 300};
-  const cuda::GpuStream stream;
-  cuda::RequestCompactor compactor;
-  std::array<int64_t, kNumTiers> totals{};
-  CHECK(compactor.totals() == totals);
-  std::mt19937_64 random(3);
-  for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{40}}) {
-    std::vector<int64_t> ids(count), picked, places;
-    for (auto& id : ids) id = static_cast<int64_t>(random() % 320) - 10;
-    for (size_t i = 0; i < count; ++i) {
-      if (ids[i] < 0 || ids[i] >= 300) continue;
-      ++totals[static_cast<size_t>(ranges.tier_of(ids[i]))];
-      if (ids[i] < 200) continue;
-      picked.push_back(ids[i] - 200);
-      places.push_back(static_cast<int64_t>(i));
-    }
-    const cuda::PinnedMemory given(static_cast<int64_t>(count + 1) * 8), found(given.size()), where(given.size()),
-        number(4);
-    std::copy(ids.begin(), ids.end(), given.as<int64_t>());
-    compactor.compact({.ids = given.as<int64_t>(),
-                       .count = static_cast<int64_t>(count),
-                       .first = 200,
-                       .ranges = ranges,
-                       .compacted = found.as<int64_t>(),
-                       .places = where.as<int64_t>(),
-                       .num_compacted = number.as<uint32_t>()},
-                      stream.get());
-    stream.synchronize();
-    CHECK(compactor.totals() == totals);
-    CHECK(*number.as<uint32_t>() == picked.size());
-    CHECK(std::equal(picked.begin(), picked.end(), found.as<int64_t>()));
-    CHECK(std::equal(places.begin(), places.end(), where.as<int64_t>()));
-  }
-}
-
 /// A scope makes another device current, and leaves what was current before as it was, also in a thread that has used
 /// none. With one device it has nothing to do.
 void test_scope() {
@@ -160,7 +120,6 @@ int main() {
   test_too_much();
   test_registration();
   test_scope();
-  test_pick();
   std::cout << "test_memory: ok\n";
   return 0;
 }

@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <tiering/cuda/compact_requests.hpp>
 #include <tiering/cuda/device.hpp>
 #include <tiering/cuda/fill.hpp>
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
+#include <tiering/cuda/row_requests.hpp>
 #include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
 
@@ -209,36 +209,43 @@ void bind_rows(nb::module_& m) {
       .def(
           "gather",
           [](const BoundRows& rows, Address ids, int64_t count, Address out, Address stream, Address places,
-             Address slots, Address first_bad, int max_sms) {
+             Address slots, int max_sms, int block_threads, bool streaming) {
             const DeviceScope scope(rows.device);
-            gather_rows(rows.table,
-                        {pointer<const int64_t>(ids), pointer<const uint32_t>(slots), pointer<const int64_t>(places),
-                         count, pointer<std::byte>(out), pointer<unsigned long long>(first_bad)},
-                        max_sms, stream_of(stream));
+            GatherRequest request{.ids = pointer<const int64_t>(ids),
+                                  .slots = pointer<const uint32_t>(slots),
+                                  .places = pointer<const uint32_t>(places),
+                                  .count = count,
+                                  .out = pointer<std::byte>(out)};
+            gather_rows(rows.table, request, {max_sms, block_threads, streaming}, stream_of(stream));
           },
-          "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "first_bad"_a = 0, "max_sms"_a = 0,
-          Release());
-  nb::class_<OnDevice<RequestCompactor>>(m, "RequestCompactor")
+          "ids"_a, "count"_a, "out"_a, "stream"_a, "places"_a = 0, "slots"_a = 0, "max_sms"_a = 0,
+          "block_threads"_a = GatherLaunch{}.block_threads, "streaming"_a = GatherLaunch{}.streaming, Release());
+  nb::class_<OnDevice<RequestGatherer>>(m, "RequestGatherer")
       .def(nb::init<int>(), "device"_a)
       .def(
-          "compact",
-          [](OnDevice<RequestCompactor>& compactor, Address ids, int64_t count, int64_t first, Address compacted,
-             Address places, Address num_compacted, const std::vector<int64_t>& ends, Address stream) {
-            TIERING_EXPECT(ends.size() == 4, "ends: expected four ranks");
-            const DeviceScope scope(compactor.device);
-            compactor.held.compact({pointer<const int64_t>(ids),
-                                    count,
-                                    first,
-                                    {ends[0], ends[1], ends[2], ends[3]},
-                                    pointer<int64_t>(compacted),
-                                    pointer<int64_t>(places),
-                                    pointer<uint32_t>(num_compacted)},
-                                   stream_of(stream));
+          "prepare",
+          [](OnDevice<RequestGatherer>& gatherer, const BoundRows& rows, Address ids, int64_t count, Address stream,
+             bool by_address, Address slots, Address first_bad, Address listed, Address listed_places,
+             Address num_listed) {
+            const DeviceScope scope(gatherer.device);
+            gatherer.held.prepare(rows.table,
+                                  {pointer<const int64_t>(ids), count, pointer<const uint32_t>(slots),
+                                   pointer<unsigned long long>(first_bad), pointer<int64_t>(listed),
+                                   pointer<uint32_t>(listed_places), pointer<uint32_t>(num_listed)},
+                                  by_address, stream_of(stream));
           },
-          "ids"_a, "count"_a, "first"_a, "compacted"_a, "places"_a, "num_compacted"_a, "ends"_a, "stream"_a, Release())
-      .def("totals", [](const OnDevice<RequestCompactor>& compactor) {
-        const DeviceScope scope(compactor.device);
-        const auto totals = compactor.held.totals();
+          "rows"_a, "ids"_a, "count"_a, "stream"_a, "by_address"_a, "slots"_a = 0, "first_bad"_a = 0, "listed"_a = 0,
+          "listed_places"_a = 0, "num_listed"_a = 0, Release())
+      .def(
+          "gather",
+          [](OnDevice<RequestGatherer>& gatherer, const BoundRows& rows, Address out, Address stream, int max_sms) {
+            const DeviceScope scope(gatherer.device);
+            gatherer.held.gather(rows.table, pointer<std::byte>(out), {.max_sms = max_sms}, stream_of(stream));
+          },
+          "rows"_a, "out"_a, "stream"_a, "max_sms"_a = 0, Release())
+      .def("totals", [](const OnDevice<RequestGatherer>& gatherer) {
+        const DeviceScope scope(gatherer.device);
+        const auto totals = gatherer.held.totals();
         return std::vector<int64_t>(totals.begin(), totals.end());
       });
 }
@@ -378,7 +385,8 @@ NB_MODULE(TIERING_CUDA_MODULE, m) {
       .def_ro("capability", &DeviceInfo::capability)
       .def_ro("multiprocessors", &DeviceInfo::multiprocessors)
       .def_ro("total_bytes", &DeviceInfo::total_bytes)
-      .def_ro("pci_bus", &DeviceInfo::pci_bus);
+      .def_ro("pci_bus", &DeviceInfo::pci_bus)
+      .def_ro("coherent", &DeviceInfo::coherent);
   m.def("begin_thread", &begin_thread, "device"_a, Release());
   m.def("versions", [] { return std::pair(driver_version(), runtime_version()); });
   m.def("count_devices", &count_devices, Release());

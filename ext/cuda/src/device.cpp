@@ -26,8 +26,11 @@ DeviceInfo device_info(int device) {
   check(cudaGetDeviceProperties(&found, device), "describing a GPU");
   char bus[32] = {};
   check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "describing a GPU");
+  int coherent = 0;
+  check(cudaDeviceGetAttribute(&coherent, cudaDevAttrPageableMemoryAccessUsesHostPageTables, device),
+        "describing a GPU");
   return {found.name, std::to_string(found.major) + "." + std::to_string(found.minor), found.multiProcessorCount,
-          static_cast<int64_t>(found.totalGlobalMem), bus};
+          static_cast<int64_t>(found.totalGlobalMem), bus, coherent != 0};
 }
 
 int64_t free_bytes(int device) {

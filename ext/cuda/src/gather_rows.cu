@@ -15,15 +15,18 @@
 namespace tiering::cuda {
 namespace {
 
-constexpr int kThreads = 1024;  // of a block: the registers of a multiprocessor are enough for one
-constexpr int kInFlight = 4;    // accesses of a lane
+constexpr int kMostThreads = 1024;  // of a block; so that a multiprocessor's registers are enough for as many
+constexpr int kInFlight = 4;        // accesses of a lane
 constexpr int kMostBlocks =
     1 << 16;  // more than there are multiprocessors: accesses of all lanes are counted in 32 bits
 
 /// `request` is the part from its `first`-th id on, of at most kMostRows.
 template <typename Word>
-__global__ void __launch_bounds__(kThreads)
-    gather(const RowTable table, const RowCopy copy, const GatherRequest request, const int64_t first) {
+__global__ void __launch_bounds__(kMostThreads)
+    gather(const RowTable table, const RowCopy copy, const GatherRequest request, const int64_t first,
+           const bool streaming) {
+  if (request.tally != nullptr && first_item() < kNumTiers)
+    atomicAdd(request.totals + first_item(), request.tally[first_item()]);
   const auto count = static_cast<int32_t>(request.count);
   const auto thread = static_cast<int32_t>(first_item()), threads = static_cast<int32_t>(item_stride());
   const int lane = thread % copy.lanes;
@@ -46,11 +49,7 @@ __global__ void __launch_bounds__(kThreads)
       from[i] = nullptr;
       const auto [at, step] = items[i];
       if (at >= count) continue;
-      if (!table.contains(ids[i])) {
-        if (request.first_bad != nullptr && lane == 0 && step == 0)
-          atomicMin(request.first_bad, static_cast<unsigned long long>(first + at));
-        continue;
-      }
+      if (!table.contains(ids[i])) continue;
       int64_t slot = 0;
       if (ids[i] >= table.ranges.cpu_end) {
         if (table.staged == nullptr) continue;
@@ -60,14 +59,17 @@ __global__ void __launch_bounds__(kThreads)
       const std::byte* const row = table.row(ids[i], slot);
       const int32_t word = copy.word(step, lane, copy.shift(reinterpret_cast<uintptr_t>(row)));
       if (word < 0) continue;
-      const int64_t place = request.places == nullptr ? at : request.places[at];
+      const int64_t place = request.places == nullptr ? int64_t{at} : int64_t{request.places[at]};
       from[i] = row + word * sizeof(Word);
       to[i] = request.out + place * table.row_bytes + word * sizeof(Word);
     }
     Word words[kInFlight] = {};
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
-      if (from[i] != nullptr) words[i] = __ldcs(reinterpret_cast<const Word*>(from[i]));
+      if (from[i] != nullptr) {
+        const auto* const word = reinterpret_cast<const Word*>(from[i]);
+        words[i] = streaming ? __ldcs(word) : *word;
+      }
     TIERING_UNROLL
     for (int i = 0; i < kInFlight; ++i)
       if (from[i] != nullptr) *reinterpret_cast<Word*>(to[i]) = words[i];
@@ -87,25 +89,31 @@ GatherRequest part(const GatherRequest& request, int64_t first, int64_t count, i
   found.places = moved(request.places, first);
   if (request.places == nullptr) found.out += first * row_bytes;
   found.count = count;
+  if (first > 0) found.tally = nullptr;
   return found;
 }
 
 }  // namespace
 
-void gather_rows(const RowTable& table, const GatherRequest& request, int max_sms, cudaStream_t stream) {
+void gather_rows(const RowTable& table, const GatherRequest& request, const GatherLaunch& how, cudaStream_t stream) {
+  const int threads = how.block_threads;
+  TIERING_EXPECT(threads >= kWarpLanes && threads <= kMostThreads && threads % kWarpLanes == 0,
+                 "block_threads: expected a multiple of 32 up to 1024, found " + std::to_string(threads));
   TIERING_EXPECT(table.row_bytes <= INT32_MAX,
                  "rows of " + std::to_string(table.row_bytes) + " bytes: expected less than 2 GiB");
   const uint64_t out = reinterpret_cast<uintptr_t>(request.out);
   const RowCopy copy = RowCopy::plan(table.row_bytes, table.alignment_bits() | out);
   if (copy.words == 0) return;
-  const int64_t most = std::min<int64_t>(max_sms > 0 ? max_sms : multiprocessors(), kMostBlocks);
+  const int64_t sms = how.max_sms > 0 ? how.max_sms : multiprocessors();
+  const int64_t most =
+      std::min<int64_t>(std::max<int64_t>(1, sms * GatherLaunch::kThreadsPerSm / threads), kMostBlocks);
   auto run = [&](auto kernel) {
     for (int64_t first = 0; first < request.count; first += RowCopy::kMostRows) {
       const int64_t count = std::min(request.count - first, RowCopy::kMostRows);
-      const int64_t accesses = count * copy.steps * copy.lanes, of_block = int64_t{kThreads} * kInFlight;
+      const int64_t accesses = count * copy.steps * copy.lanes, of_block = int64_t{threads} * kInFlight;
       const int64_t blocks = std::min((accesses + of_block - 1) / of_block, most);
-      launch("launching the gather", kernel, blocks, kThreads, stream, table, copy,
-             part(request, first, count, table.row_bytes), first);
+      launch("launching the gather", kernel, blocks, threads, stream, table, copy,
+             part(request, first, count, table.row_bytes), first, how.streaming);
     }
   };
   switch (copy.width) {

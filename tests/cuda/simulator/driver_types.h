@@ -54,6 +54,7 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrPageableMemoryAccess = 88,
+  cudaDevAttrPageableMemoryAccessUsesHostPageTables = 100,
   cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
   cudaDevAttrHostRegisterReadOnlySupported = 113,
 };

@@ -24,7 +24,8 @@ class GpuFeatures(GpuRows):
     in pinned host memory that it reads by itself; rows of the ssd tier come through pinned buffers of `staging_bytes`,
     unless they lie in pinned memory already: all of them (`promote`), or those of a batch in the slots of a buffer.
     One kernel serves what lies in memory, on up to `max_sms` multiprocessors, so that training keeps the others (0:
-    all; ``auto``: a tenth, which is more than enough for PCIe). `group` are the processes that share the peer tier.
+    all; ``auto``: a tenth where some rows come over PCIe, all where none does). `group` are the processes that share
+    the peer tier.
     Opened by `TieredLayout.features`; where memory does not suffice, nothing stays allocated.
     """
 
@@ -42,7 +43,7 @@ class GpuFeatures(GpuRows):
         entry = layout.type_layout(node_type)
         if reading.verify:
             layout.verify_tiers(node_type)
-        reader, sms = open_images(layout, entry, reading), parse_sms(max_sms, device)
+        reader, sms = open_images(layout, entry, reading), parse_sms(max_sms)
         memory = load_tiers(layout, entry, device, group)
         super().__init__(str(layout.path), entry, device, memory, max_sms=sms, reader=reader, group=group)
         self._layout, self._reading, self._staging_bytes = layout, reading, staging_bytes

@@ -32,7 +32,7 @@ class _SsdRequests:
 
     rows: npt.NDArray[np.int64]
     rows_address: int
-    places: npt.NDArray[np.int64]
+    places: npt.NDArray[np.uint32]
     places_address: int
 
 
@@ -53,7 +53,8 @@ class SlotRows:
 class GpuRows(FeatureRows):
     """Rows over four tiers, of which `memory` holds the first three, gathered by a GPU.
 
-    One kernel serves what lies in memory, on up to `max_sms` multiprocessors (0: all). Rows of the ssd tier come
+    One kernel serves what lies in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows
+    of the ssd tier come
     through the pinned buffers of `_make_staging`. `group` are the processes that share the peer tier.
     """
 
@@ -64,24 +65,26 @@ class GpuRows(FeatureRows):
         device: Device,
         memory: MemoryTiers,
         *,
-        max_sms: int,
+        max_sms: int | None,
         reader: native.SsdReader | None = None,
         group: PeerGroup | None = None,
     ) -> None:
         super().__init__(where, entry, reader)
         self._process, self.device = os.getpid(), device
         self._staged: StagedRows | None = None
-        self.max_sms = max_sms
-        """Multiprocessors that a gather uses at most; 0: all."""
         self._group = group if entry.rows("peer") else None
         self._memory = memory
+        self.reads_host = bool(memory.cpu or entry.rows("ssd") or "host memory" in memory.peer_places)
+        """Whether some rows come over the link to host memory."""
+        self.max_sms = auto_sms(device, self.reads_host) if max_sms is None else max_sms
+        """Multiprocessors that a gather uses at most; 0: all."""
         self._ends = [entry.ranges[tier][1] for tier in TIERS]
         self._table = self.table_over(0)
-        self._compactor = cuda.RequestCompactor(device.index)
+        self._requester = cuda.RequestGatherer(device.index)
         self._num_requests, self._num_requests_address = pinned(device.index, 1, np.uint32, self._what)
         self._first_bad, self._first_bad_address = pinned(device.index, 1, np.uint64, self._what)
         self._requests: _SsdRequests | None = None
-        self._listed = cuda.Event(device.index)
+        self._prepared = cuda.Event(device.index)
         self._counted = [0] * len(TIERS)
         self._uncounted = 0
         self._done = cuda.Event(device.index)
@@ -103,8 +106,8 @@ class GpuRows(FeatureRows):
         ids, out
             As of `TieredFeatures.gather`; ids may lie on the GPU, `out` does.
         checked
-            Whether to wait for the kernel and raise if an id is out of range. ``False``: rows of such ids are left as
-            they are in `out`, and nothing outside is read or written.
+            Whether to wait until the ids have been looked at, and raise if one is out of range. ``False``: rows of such
+            ids are left as they are in `out`, and nothing outside is read or written.
 
         Raises
         ------
@@ -117,9 +120,9 @@ class GpuRows(FeatureRows):
 
         Notes
         -----
-        Asynchronous unless `checked` or there is an ssd tier, whose rows the host must be told of (`promote` does away
-        with that). Safe to call from
-        several threads; they take turns.
+        The rows are read while the caller goes on. The host waits for the ids alone: where they are checked, and where
+        there is an ssd tier, whose rows it must be told of (`promote` does away with that). Safe to call from several
+        threads; they take turns.
         """
         check_process(self._process)
         import torch
@@ -189,7 +192,7 @@ class GpuRows(FeatureRows):
             self._done.wait()
             super().close()
             self._staged = self._requests = None
-            self._compactor = cuda.RequestCompactor(self.device.index)
+            self._requester = cuda.RequestGatherer(self.device.index)
             self._table = cuda.RowTable(self.device.index, self.row_bytes, [0, 0, 0, 0], 0, [], 0)
             if self._group is not None and self._memory.topic:
                 own = [memory for memory in self._memory.owners if isinstance(memory, cuda.DeviceMemory)]
@@ -201,25 +204,26 @@ class GpuRows(FeatureRows):
             self._memory.owners = []
 
     def _gather(self, ids: int, count: int, out: int, stream: int, checked: bool, ahead: SlotRows | None) -> None:
+        table, slots = (self._table, 0) if ahead is None else (ahead.table, ahead.slots.data_ptr())
+        staged = self._staging() if ahead is None else None
+        requests = None if staged is None else self._room_for(count)
+        # What lies in host memory is read page after page; of other memory any order is as good.
+        by_address = self.reads_host
+        lists = (requests.rows_address, requests.places_address, self._num_requests_address) if requests else (0, 0, 0)
+        first_bad = self._first_bad_address if checked else 0
         if checked:
             self._first_bad[0] = count
-            self._table.gather(ids, count, out, stream, first_bad=self._first_bad_address, max_sms=self.max_sms)
+        cuda.with_room(lambda: self._requester.prepare(table, ids, count, stream, by_address, slots, first_bad, *lists))
+        if checked or requests is not None:
+            self._prepared.record(stream)
+            self._prepared.wait()
+        if checked:
             self._check_ids(ids, count, stream)
-        staged = self._staging() if ahead is None else None
-        requests = self._room_for(count) if staged is not None else None
-        rows, places = (requests.rows_address, requests.places_address) if requests else (0, 0)
-        number = self._num_requests_address
-        self._compactor.compact(ids, count, self._ends[2], rows, places, number, self._ends, stream)
-        self._listed.record(stream)
+        self._requester.gather(table, out, stream, self.max_sms)
         self._uncounted += 1
-        if ahead is not None:
-            ahead.table.gather(ids, count, out, stream, slots=ahead.slots.data_ptr(), max_sms=self.max_sms)
-        elif not checked:
-            self._table.gather(ids, count, out, stream, max_sms=self.max_sms)
         if requests is not None and staged is not None:
-            self._listed.wait()
-            wanted = requests.rows[: int(self._num_requests[0])]
-            for stats in staged.copy(wanted, places, out, stream, self.max_sms):
+            number = int(self._num_requests[0])
+            for stats in staged.copy(requests.rows[:number], requests.places_address, out, stream, self.max_sms):
                 self._counters.add_reads(stats)
 
     def _staging(self) -> StagedRows | None:
@@ -232,8 +236,6 @@ class GpuRows(FeatureRows):
         return None
 
     def _check_ids(self, ids: int, count: int, stream: int) -> None:
-        self._done.record(stream)
-        self._done.wait()
         place = int(self._first_bad[0])
         if place == count:
             return
@@ -247,8 +249,8 @@ class GpuRows(FeatureRows):
         """Add what the GPU has counted since the last time to the counters; waits for it."""
         if not self._uncounted:
             return
-        self._listed.wait()
-        totals = self._compactor.totals()
+        self._done.wait()
+        totals = self._requester.totals()
         rows = [now - before for now, before in zip(totals, self._counted, strict=True)]
         self._counters.add_tally(rows, self.row_bytes, self._uncounted)
         self._counted, self._uncounted = totals, 0
@@ -257,8 +259,8 @@ class GpuRows(FeatureRows):
         self._done.wait()  # the GPU may still read the places of the gather before
         if self._requests is None or self._requests.rows.size < count:
             room = max(count, 1024) * 5 // 4
-            lists = [pinned(self.device.index, room, np.int64, self._where) for _ in range(2)]
-            self._requests = _SsdRequests(*lists[0], *lists[1])
+            rows = pinned(self.device.index, room, np.int64, self._where)
+            self._requests = _SsdRequests(*rows, *pinned(self.device.index, room, np.uint32, self._where))
         return self._requests
 
     def ids_on_device(self, ids: Any) -> torch.Tensor:
@@ -291,10 +293,18 @@ _kept: list[cuda.DeviceMemory] = []
 """Memory that a peer may still read."""
 
 
-def parse_sms(max_sms: int | str, device: Device) -> int:
-    """Multiprocessors that a gather may use at most; 0: all."""
+def parse_sms(max_sms: int | str) -> int | None:
+    """Multiprocessors that a gather may use at most; 0: all, ``None``: `auto_sms` says."""
     if max_sms == "auto":
-        return max(1, int(cuda.device_info(device.index).multiprocessors) // 10)
+        return None
     if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
         raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
     return max_sms
+
+
+def auto_sms(device: Device, reads_host: bool) -> int:
+    """Multiprocessors for a gather, so that training keeps the others: a tenth saturates a link to host memory. All (0)
+    for memory of GPUs, and for host memory over a coherent link, which are faster.
+    """
+    info = cuda.device_info(device.index)
+    return max(1, int(info.multiprocessors) // 10) if reads_host and not info.coherent else 0

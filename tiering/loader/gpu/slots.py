@@ -68,7 +68,9 @@ class GpuSlots:
         if part == 0:
             return SlotRows(table, upload(slots.view(np.int32)))
         places = np.flatnonzero(slots != NO_SLOT)
-        return SlotRows(table, upload(slots[places].view(np.int32)), upload(ids[places]), upload(places))
+        return SlotRows(
+            table, upload(slots[places].view(np.int32)), upload(ids[places]), upload(places.astype(np.int32))
+        )
 
     def _release_all(self) -> None:
         self._device.begin_thread()

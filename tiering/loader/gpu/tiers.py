@@ -140,7 +140,7 @@ class StagedRows:
     ) -> list[native.GatherStats]:
         """Read rows, given by their numbers within the ssd tier, and put their copies on `stream`.
 
-        `places` is where the GPU finds, for each of them, its row of the result `out`; int64. Returns what was read,
+        `places` is where the GPU finds, for each of them, its row of the result `out`; uint32. Returns what was read,
         turn by turn.
         """
         stats = []
@@ -153,6 +153,6 @@ class StagedRows:
             note_fallback(stats[-1])
             if self._refuse is not None:
                 self._refuse(stats[-1].bad_page)
-            self._sources[turn].gather(0, ids.size, out, stream, places=places + 8 * start, max_sms=max_sms)
+            self._sources[turn].gather(0, ids.size, out, stream, places=places + 4 * start, max_sms=max_sms)
             self._copied[turn].record(stream)
         return stats

@@ -42,7 +42,7 @@ class GpuTensorRows(GpuRows):
         device: Device,
         memory: MemoryTiers,
         group: PeerGroup | None,
-        max_sms: int,
+        max_sms: int | None,
         threads: int,
     ) -> None:
         entry = placement.entry(tensor.row_bytes, on_disk=tensor.on_disk)
@@ -89,7 +89,7 @@ class GpuStore:
     ) -> GpuStore:
         """Copy the hottest rows. `sizes`: rows of the gpu tier, of each peer's share, and the size of the cpu tier."""
         device = gpu_device.open_device(index)
-        sms, group = parse_sms(max_sms, device), find_group(peers)
+        sms, group = parse_sms(max_sms), find_group(peers)
         gpus = _reached(device) if group is None else [device.index] * group.size
         own, share, cpu = sizes
         host = cpu_rows(cpu, tensor) if tensor.on_disk else 0

@@ -156,6 +156,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attr, int device) 
         *value = kMinor;
         return cudaSuccess;
       case cudaDevAttrPageableMemoryAccess:
+      case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
         *value = 0;
         return cudaSuccess;
       case cudaDevAttrCanUseHostPointerForRegisteredMem:

@@ -12,6 +12,7 @@ struct DeviceInfo {
   int multiprocessors = 0;
   int64_t total_bytes = 0;
   std::string pci_bus;
+  bool coherent = false;  ///< reads host memory over a link that keeps caches in step, such as NVLink-C2C
 };
 
 /// Versions as CUDA numbers them: 13000 is 13.0; 0 where there is no driver.

@@ -15,18 +15,28 @@ struct GatherRequest {
   /// Per id, where a row of the ssd tier was put, or kNoSlot: what stands in its place in the result stays. Null:
   /// `staged` of the table has all of them in the order of ranks, or it is null and these rows are left as they are.
   const uint32_t* slots = nullptr;
-  const int64_t* places = nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
+  const uint32_t* places = nullptr;  ///< per id, the row of `out` it goes to; null: its own place in the request
   int64_t count = 0;
   std::byte* out = nullptr;  ///< rows, one behind the other
-  /// If not null: the place of the first id outside the table is written here where it is less than what stands there.
-  unsigned long long* first_bad = nullptr;
+  /// If not null: numbers, one per tier, that are added to `totals`.
+  const unsigned long long* tally = nullptr;
+  unsigned long long* totals = nullptr;
+};
+
+/// How much of the device a gather takes, and what it tells the caches.
+struct GatherLaunch {
+  int max_sms = 0;          ///< bounds the multiprocessors' worth of threads (kThreadsPerSm each); 0: all
+  int block_threads = 256;  ///< a multiple of 32 up to 1024; small blocks find room beside those of other kernels
+  bool streaming = true;    ///< rows are read once: caches keep other lines before them
+
+  static constexpr int kThreadsPerSm = 1024;
 };
 
 /// Puts the gather on a stream and returns: no allocation, no synchronisation, so it can be captured in a graph. Rows of
 /// ids outside the table are left as they are.
 ///
-/// `max_sms` bounds the multiprocessors used, 0: all. A few saturate PCIe: a lane has four accesses in flight, a block
-/// 64 KiB. Throws CudaError if the launch is refused.
-void gather_rows(const RowTable& table, const GatherRequest& request, int max_sms, cudaStream_t stream);
+/// A few multiprocessors saturate PCIe: a lane has four accesses in flight, a multiprocessor 64 KiB. Throws InputError for
+/// rows or blocks that are too large, CudaError if the launch is refused.
+void gather_rows(const RowTable& table, const GatherRequest& request, const GatherLaunch& launch, cudaStream_t stream);
 
 }  // namespace tiering::cuda

@@ -1,0 +1,20 @@
+#include <algorithm>
+#include <cub/device/device_radix_sort.cuh>  // slow to compile: here and nowhere else
+
+#include "sort_pairs.hpp"
+
+namespace tiering::cuda {
+
+void sort_pairs(const KeyPairs& from, const KeyPairs& into, int64_t count, int bits, Scratch<std::byte>& memory,
+                cudaStream_t stream) {
+  size_t bytes = 0;
+  auto sort = [&](void* temporary) {
+    return cub::DeviceRadixSort::SortPairs(temporary, bytes, from.keys, into.keys, from.values, into.values, count, 0,
+                                           bits, stream);
+  };
+  check(sort(nullptr), "sizing a sort");
+  std::byte* const there = memory.require(static_cast<int64_t>(std::max<size_t>(bytes, 1)));
+  check(sort(there), "sorting");
+}
+
+}  // namespace tiering::cuda
