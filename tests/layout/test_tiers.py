@@ -111,7 +111,8 @@ def test_a_peer_never_gets_more_than_its_size() -> None:
         ({"gpu": "-1"}, "gpu: expected a size"),
         ({"gpu": "101%"}, "share between 0% and 100%"),
         ({"peer": "8GiB"}, "expected PxSIZE such as 4x8GiB"),
-        ({"peer": "0x8GiB"}, "1 to 1024 GPUs"),
+        ({"peer": "0x8GiB"}, "1 to 16 GPUs"),
+        ({"peer": "17x1GiB"}, "1 to 16 GPUs, those of one machine, found 17"),
     ],
 )
 def test_sizes_that_do_not_fit(options: dict[str, Any], message: str) -> None:

@@ -22,6 +22,8 @@ from tiering.formats.layout import TIERS, peer_rows
 from tiering.units import Size, format_bytes, parse_bytes, parse_size
 
 MIN_PAGE, MAX_PAGE = 512, 64 * 1024 * 1024
+MOST_PEERS = 16
+"""GPUs that share a tier, at most: what the kernels have addresses for (kMostPeers)."""
 _PEER = re.compile(r"^\s*(\d+)\s*[xX]\s*(.+)$")
 
 
@@ -73,13 +75,13 @@ class Capacities:
 
 
 def parse_peer(text: str, what: str = "peer") -> tuple[int, Size]:
-    """Parse ``4x8GiB``: number of GPUs, 1 to 1024, and the size on each."""
+    """Parse ``4x8GiB``: number of GPUs, 1 to `MOST_PEERS`, and the size on each."""
     match = _PEER.match(str(text))
     if not match:
         raise InputError(f"{what}: expected PxSIZE such as 4x8GiB (4 GPUs, 8 GiB on each), found {text!r}")
     count = int(match.group(1))
-    if not 1 <= count <= 1024:
-        raise InputError(f"{what}: expected 1 to 1024 GPUs, found {count}")
+    if not 1 <= count <= MOST_PEERS:
+        raise InputError(f"{what}: expected 1 to {MOST_PEERS} GPUs, those of one machine, found {count}")
     return count, parse_size(match.group(2), what)
 
 

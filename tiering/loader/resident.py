@@ -22,6 +22,8 @@ from tiering.errors import FormatError, StorageError
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes
 
+_HUGE_FROM = 4 * 1024 * 1024
+"""Bytes from which on huge pages are asked for."""
 _CHUNK = 32 * 1024 * 1024
 _READERS = 4
 Fill = Callable[[npt.NDArray[np.uint8]], None]
@@ -99,9 +101,7 @@ def anonymous(nbytes: int) -> npt.NDArray[np.uint8]:
         block = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise StorageError(error.errno, f"no memory for {format_bytes(nbytes)} of rows: {error.strerror}") from error
-    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= 4 * 1024 * 1024:
-        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
-            block.madvise(mmap.MADV_HUGEPAGE)
+    _ask_for_huge_pages(block, nbytes)
     return np.frombuffer(block, np.uint8)
 
 
@@ -121,7 +121,16 @@ def shared_memory(name: str, nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
 
 def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_WRITE) -> npt.NDArray[np.uint8]:
     """Memory of `shared_memory` in any process; `access`: ``mmap.ACCESS_READ`` for those who only read."""
-    return np.frombuffer(mmap.mmap(descriptor, nbytes, access=access), np.uint8)
+    block = mmap.mmap(descriptor, nbytes, access=access)
+    _ask_for_huge_pages(block, nbytes)
+    return np.frombuffer(block, np.uint8)
+
+
+def _ask_for_huge_pages(block: mmap.mmap, nbytes: int) -> None:
+    """A GPU that reads scattered rows needs fewer entries of page tables for them, and so does a processor."""
+    if hasattr(mmap, "MADV_HUGEPAGE") and nbytes >= _HUGE_FROM:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: only slower
+            block.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _read_file(path: Path, array: npt.NDArray[np.uint8]) -> None:

@@ -20,6 +20,7 @@ from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
 from tiering.formats.graph import relation_folder
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.device import Device, device_file, pinned_address
+from tiering.loader.gpu.links import prefers_host
 from tiering.loader.gpu.peer_memory import open_memory
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import ResidentRows, load_rows, made_rows
@@ -264,6 +265,9 @@ def share_lists(
         begins, indices, sums, firsts = (0 if memory is None else memory.address for memory in memories)
         parts.append((begins, indices, sums, firsts, share["edges"]))
         if any(handle and memory is None for handle, memory in zip(share["handles"], memories, strict=True)):
+            return [], owners
+        nbytes = share["edges"] * lists.indices.itemsize
+        if rank != group.rank and prefers_host(device.index, indices, nbytes, f"adjacency lists of peer {rank}"):
             return [], owners
     return parts, owners
 

@@ -16,6 +16,7 @@ from tiering import cuda, native
 from tiering.errors import InputError
 from tiering.formats.layout import Layout, TypeLayout
 from tiering.loader.gpu.device import Device, device_file, pinned, pinned_address
+from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.resident import load_rows
@@ -87,6 +88,8 @@ def _load_peers(
         opened = [_own_share(paths[peer], shares[peer], peer, device, what) for peer in range(count)]
     for peer, memory in enumerate(opened):
         address, place = 0, "empty"
+        if peer != (device.index if group is None else group.rank):
+            memory = unless_slower(memory, device.index, shares[peer], f"{what}: rows of peer {peer}")
         if memory is not None:
             tiers.owners.append(memory)
             address, place = memory.address, f"GPU of peer {peer}"

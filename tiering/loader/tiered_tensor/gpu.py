@@ -16,6 +16,7 @@ from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import peer_rows
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.device import Device, pinned, pinned_address
+from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
 from tiering.loader.gpu.rows import GpuRows, parse_sms
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
@@ -180,6 +181,9 @@ class _Loading:
         for peer, (share, memory) in enumerate(zip(shares, opened, strict=True)):
             assert share.size == peer_rows(self.rows.peer.size, peer, len(gpus))
             address, place = 0, "empty"
+            if peer != (gpus.index(self.device.index) if self.group is None else self.group.rank):
+                nbytes = share.size * self.tensor.row_bytes
+                memory = unless_slower(memory, self.device.index, nbytes, f"{WHAT}: rows of peer {peer}")
             if memory is not None:
                 self.tiers.owners.append(memory)
                 address, place = memory.address, f"GPU of peer {peer}"
