@@ -2,6 +2,7 @@
 #include <memory>
 #include <tiering/sampling/sampler.hpp>
 #include <tiering/sampling/torch_permutation.hpp>
+#include <tiering/sampling/walk_hop.hpp>
 
 #include "ndarray_types.hpp"
 
@@ -38,9 +39,7 @@ Rule parse_rule(const std::string& name) {
 
 WalkRule parse_walks(const Walks& walks) {
   const auto& [num_walks, walk_length, restart, metapaths] = walks;
-  TIERING_EXPECT(restart >= 0.0 && restart <= 1.0, "restart: expected a probability");
-  const auto parts = static_cast<uint64_t>(restart * static_cast<double>(WalkRule::kCertain));
-  return {num_walks, walk_length, parts, metapaths};
+  return {num_walks, walk_length, restart_of(restart), metapaths};
 }
 
 /// The sampler and the arrays that it reads.

@@ -36,7 +36,7 @@ from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import NeighborSampler, make_sampler
+from tiering.sampling import LayerSampler, make_sampler
 from tiering.units import parse_bytes, parse_threads
 
 if TYPE_CHECKING:
@@ -296,11 +296,11 @@ class Loader(Described):
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""
         where, pipeline, sampler = self.options.device, self.options.pipeline, self.node_sampler
-        by_gpu = where.index is not None and isinstance(sampler, NeighborSampler)
+        by_gpu = where.index is not None and not isinstance(sampler, LayerSampler)
         if pipeline.sample_on == "gpu" and not by_gpu:
             what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
             raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
-        if where.index is None or not isinstance(sampler, NeighborSampler) or pipeline.sample_on == "cpu":
+        if where.index is None or isinstance(sampler, LayerSampler) or pipeline.sample_on == "cpu":
             return None
         device = gpu_device.open_device(where.index)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")

@@ -1,64 +1,14 @@
 #include <algorithm>
 #include <string>
-#include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
+#include <tiering/sampling/walk_hop.hpp>
 #include <utility>
 
 #include "prefix_sums.hpp"
 #include "sampler_kernels.cuh"
+#include "sampler_memory.hpp"
 
 namespace tiering::cuda {
-
-namespace {
-
-constexpr int64_t kMostLocal = int64_t{1} << 31;  // local ids, and edges of a hop and relation
-
-/// The numbering of one node type.
-struct TypeNodes {
-  Scratch<int64_t> nodes, keys;
-  Scratch<uint32_t> values;
-  int bits = 0;
-  int64_t bound = 0;  ///< nodes that the batch may have reached so far
-
-  NodeSlots slots() const { return {keys.data(), values.data(), bits}; }
-};
-
-/// What is kept of a hop and relation until it is written.
-struct GroupEdges {
-  Scratch<int32_t> src, dst;
-  Scratch<int64_t> positions;
-};
-
-}  // namespace
-
-struct GpuSampler::Memory {
-  explicit Memory(const GpuSamplerConfig& config)
-      : types(config.num_nodes.size()),
-        groups(config.fanouts.size() * config.relations.size()),
-        steps(types.size() + groups.size() + 1),
-        known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
-        faults(sizeof(Faults)),
-        report(known.size() + static_cast<int64_t>(sizeof(Faults))) {}
-
-  /// Nodes per type after a step: one for each type's seeds, then one for each hop and relation.
-  int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
-  int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
-
-  std::vector<TypeNodes> types;
-  std::vector<GroupEdges> groups;  ///< hop by hop, its relations
-  size_t steps;
-  DeviceMemory known;
-  DeviceMemory faults;
-  PinnedMemory report;  ///< `known` and `faults` on the host
-  Scratch<int64_t> counts, places, taken, firsts, of_edges;
-  Scratch<uint32_t> found, ranks;
-  Scratch<std::byte> sums;
-  GpuEvent ready;
-  size_t step = 0;                      ///< the last that is on the stream
-  size_t hop_start = 0;                 ///< the last before this hop
-  size_t hop_before = 0;                ///< the last before the hop before
-  std::vector<int64_t> bound_at_start;  ///< of the frontier, per type
-};
 
 GpuSampler::GpuSampler(GpuSamplerConfig config) : config_(std::move(config)) {
   check();
@@ -86,8 +36,14 @@ void GpuSampler::check() const {
         },
         relation.table);
   }
+  if (config_.rule == DrawRule::pinsage) {
+    std::vector<RelationView> ends;
+    for (const auto& relation : config_.relations) ends.push_back({relation.src_type, relation.dst_type, nullptr, {}});
+    check_walks(config_.walks, ends);
+    TIERING_EXPECT(!config_.positions, "positions: an edge of a random walk has no place in the indices");
+  }
   for (const auto& hop : config_.fanouts) {
-    TIERING_EXPECT(hop.size() == config_.relations.size(), "fanouts: one entry per relation in every hop");
+    TIERING_EXPECT(hop.size() == config_.num_groups(), "fanouts: one entry per relation in every hop");
     for (const int64_t fanout : hop)
       TIERING_EXPECT(fanout >= -1, "fanouts: expected -1 or more, found " + std::to_string(fanout));
   }
@@ -182,13 +138,20 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
     m.hop_start = m.step;
     m.bound_at_start.clear();
     for (const TypeNodes& type : m.types) m.bound_at_start.push_back(type.bound);
-    for (size_t r = 0; r < config_.relations.size(); ++r) sample(static_cast<int>(hop), static_cast<int>(r));
+    for (size_t g = 0; g < config_.num_groups(); ++g) sample(static_cast<int>(hop), static_cast<int>(g));
     m.hop_before = m.hop_start;
   }
   std::byte* const report = m.report.data();
   copy_async(report, m.known.data(), m.known.size(), stream_, "reading sizes");
   copy_async(report + m.known.size(), m.faults.data(), sizeof(Faults), stream_, "reading faults");
   m.ready.record(stream_);
+}
+
+/// The nodes of a type that sample in this hop.
+FrontierView GpuSampler::frontier(size_t type, int hop) const {
+  const Memory& m = *memory_;
+  return {m.types[type].nodes.data(), config_.only_new && hop > 0 ? m.known_after(m.hop_before) + type : nullptr,
+          m.known_after(m.hop_start) + type};
 }
 
 void GpuSampler::add_seeds(int type, const GpuSeeds& seeds) {
@@ -215,9 +178,10 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
   ++m.step;
 }
 
-void GpuSampler::sample(int hop, int relation) {
-  std::visit([&](const auto& table) { sample(hop, relation, table); },
-             config_.relations[static_cast<size_t>(relation)].table);
+void GpuSampler::sample(int hop, int group) {
+  if (config_.rule == DrawRule::pinsage) return walk(hop, group);
+  std::visit([&](const auto& table) { sample(hop, group, table); },
+             config_.relations[static_cast<size_t>(group)].table);
 }
 
 template <typename Index>
@@ -233,9 +197,7 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
   if (frontier_bound == 0) return pass(group);
-  const FrontierView frontier{m.types[dst].nodes.data(),
-                              config_.only_new && hop > 0 ? m.known_after(m.hop_before) + dst : nullptr,
-                              m.known_after(m.hop_start) + dst};
+  const FrontierView frontier = this->frontier(dst, hop);
   const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule,
                       fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
                                                        static_cast<uint64_t>(relation)})};
@@ -283,15 +245,15 @@ GpuBatchSizes GpuSampler::finish() {
     throw InputError("column " + std::to_string(faults.column) + ": indptr leads outside the indices");
   if (faults.edge != ~0ULL)
     throw InputError("indices: edge " + std::to_string(faults.edge) + " of a hop leads to no node of the source type");
-  const size_t types = m.types.size(), relations = config_.relations.size();
+  const size_t types = m.types.size(), groups = config_.num_groups();
   GpuBatchSizes sizes;
   for (size_t hop = 0; hop <= config_.fanouts.size(); ++hop) {
-    const int64_t* const known = report + (types + hop * relations) * types;
+    const int64_t* const known = report + (types + hop * groups) * types;
     sizes.num_nodes.emplace_back(known, known + types);
   }
   for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
-    const int64_t* const edges = report + m.steps * types + hop * relations;
-    sizes.num_edges.emplace_back(edges, edges + relations);
+    const int64_t* const edges = report + m.steps * types + hop * groups;
+    sizes.num_edges.emplace_back(edges, edges + groups);
   }
   sizes_ = sizes;
   return sizes;
@@ -302,18 +264,24 @@ void GpuSampler::write_nodes(int type, int64_t* out, cudaStream_t stream) const 
   copy_async(out, memory_->types[t].nodes.data(), sizes_.num_nodes.back()[t] * 8, stream, "copying nodes");
 }
 
-void GpuSampler::write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const {
-  const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
-  const GroupEdges& edges = memory_->groups[h * config_.relations.size() + r];
-  const int64_t count = sizes_.num_edges[h][r];
+void GpuSampler::write_edges(int hop, int group, int64_t* out, cudaStream_t stream) const {
+  const auto h = static_cast<size_t>(hop), g = static_cast<size_t>(group);
+  const GroupEdges& edges = memory_->groups[h * config_.num_groups() + g];
+  const int64_t count = sizes_.num_edges[h][g];
   launch_over("writing edges", widen, count, stream, edges.src.data(), count, out);
   launch_over("writing edges", widen, count, stream, edges.dst.data(), count, out + count);
 }
 
 void GpuSampler::write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const {
   const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation);
-  const auto& positions = memory_->groups[h * config_.relations.size() + r].positions;
+  const auto& positions = memory_->groups[h * config_.num_groups() + r].positions;
   copy_async(out, positions.data(), sizes_.num_edges[h][r] * 8, stream, "copying positions");
+}
+
+void GpuSampler::write_weights(int hop, int group, float* out, cudaStream_t stream) const {
+  const auto h = static_cast<size_t>(hop), g = static_cast<size_t>(group);
+  const auto& weights = memory_->groups[h * config_.num_groups() + g].weights;
+  copy_async(out, weights.data(), sizes_.num_edges[h][g] * 4, stream, "copying weights");
 }
 
 int64_t GpuSampler::device_bytes() const {
@@ -325,7 +293,9 @@ int64_t GpuSampler::device_bytes() const {
   for (const auto& type : m.types)
     bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
   for (const auto& group : m.groups)
-    bytes += 4 * (group.src.capacity() + group.dst.capacity()) + 8 * group.positions.capacity();
+    bytes +=
+        4 * (group.src.capacity() + group.dst.capacity() + group.weights.capacity()) + 8 * group.positions.capacity();
+  if (m.walks != nullptr) bytes += m.walks->device_bytes();
   return bytes;
 }
 

@@ -8,40 +8,9 @@
 #include <tiering/device/draws.hpp>
 #include <tiering/device/node_slots.hpp>
 
+#include "sampler_views.cuh"
+
 namespace tiering::cuda {
-
-/// What went wrong first, in words that hold the least number seen.
-struct Faults {
-  unsigned long long seed = ~0ULL;    ///< place of a seed that is no node
-  unsigned long long column = ~0ULL;  ///< column whose list is not sound
-  unsigned long long edge = ~0ULL;    ///< edge of a hop that leads to no node
-};
-
-/// For node_slots.hpp.
-struct DeviceAtomics {
-  TIERING_BOTH int64_t peek([[maybe_unused]] const int64_t* where) const {
-    return TIERING_ON_DEVICE(__ldcg(reinterpret_cast<const long long*>(where)));
-  }
-  TIERING_BOTH int64_t exchange_if([[maybe_unused]] int64_t* where, [[maybe_unused]] int64_t expected,
-                                   [[maybe_unused]] int64_t next) const {
-    return TIERING_ON_DEVICE(static_cast<int64_t>(atomicCAS(reinterpret_cast<unsigned long long*>(where),
-                                                            static_cast<unsigned long long>(expected),
-                                                            static_cast<unsigned long long>(next))));
-  }
-  TIERING_BOTH void lower([[maybe_unused]] uint32_t* where, [[maybe_unused]] uint32_t value) const {
-    (void)TIERING_ON_DEVICE(atomicMin(where, value));
-  }
-};
-
-/// A hop's frontier: a range of the destination type's list whose ends are known to the device alone.
-struct FrontierView {
-  const int64_t* nodes;
-  const int64_t* begin;  ///< null: 0
-  const int64_t* end;
-
-  TIERING_DEVICE int64_t first() const { return begin == nullptr ? 0 : *begin; }
-  TIERING_DEVICE int64_t size() const { return *end - first(); }
-};
 
 /// How a hop over one relation draws.
 struct DrawTask {
@@ -140,16 +109,6 @@ struct EdgeArrays {
   uint32_t* slots;     ///< per edge, of its source
 };
 
-/// The frontier node that edge `edge` belongs to: the last whose edges begin at or before it. `counts` are prefix sums.
-TIERING_DEVICE int64_t owner_of(int64_t edge, const int64_t* counts, int64_t bound) {
-  int64_t low = 0, high = bound;  // counts[low] <= edge < counts[high]
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (counts[middle] <= edge ? low : high) = middle;
-  }
-  return low;
-}
-
 /// One edge after the other, whatever node it belongs to: long lists are no one thread's work.
 template <typename Index>
 __global__ void reach(FrontierView frontier, DrawTask task, DrawnLists drawn, int64_t frontier_bound, EdgeArrays edges,
@@ -183,14 +142,6 @@ __global__ void reach_seeds(const int64_t* ids, int64_t count, int64_t num_nodes
     found[i] = slots.reach(sound ? id : 0, static_cast<uint32_t>(i), DeviceAtomics{});
   }
 }
-
-/// How many edges a hop has: known to the device, or to the host.
-struct Total {
-  const int64_t* there;  ///< null: `here` counts
-  int64_t here;
-
-  TIERING_DEVICE int64_t get() const { return there == nullptr ? here : *there; }
-};
 
 /// Edges that have been entered in the table, and what numbers their sources.
 struct Reached {

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <string>
 
+#include "tiering/device/walks.hpp"
 #include "tiering/errors.hpp"
 
 namespace tiering {
@@ -36,6 +37,11 @@ void check_walks(const WalkRule& rule, const std::vector<RelationView>& relation
     TIERING_EXPECT(rule.walk_length == 1 || relation(path.size() - 1).src_type == relation(0).dst_type,
                    name + ": ends at another type than it starts from, so walk_length must be 1");
   }
+}
+
+uint64_t restart_of(double probability) {
+  TIERING_EXPECT(probability >= 0.0 && probability <= 1.0, "restart: expected a probability");
+  return static_cast<uint64_t>(probability * static_cast<double>(WalkRule::kCertain));
 }
 
 void WalkHop::run(const HopTask& task) {
@@ -67,7 +73,7 @@ void WalkHop::prefetch_starts(int64_t first, int64_t last) const {
 
 void WalkHop::start_block(int64_t first, int64_t last) {
   const WalkRule& rule = *task_->rule;
-  const uint64_t stride = static_cast<uint64_t>(rule.walk_length) * (task_->metapath->size() + 1);
+  const uint64_t stride = walk_stride(rule.walk_length, task_->metapath->size());
   first_ = first;
   nodes_ = last - first;
   live_ = nodes_ * rule.num_walks;
@@ -164,7 +170,7 @@ void WalkHop::arrive(bool last_round) {
   int64_t kept = 0;
   for (int64_t i = 0; i < live_; ++i) {
     Stream random = random_[i];
-    const bool goes_on = random.next() >> 11 >= restart;
+    const bool goes_on = walk_goes_on(random, restart);
     at_[kept] = at_[i];
     owner_[kept] = owner_[i];
     random_[kept] = random;

@@ -36,7 +36,7 @@ from tiering.loader.lookahead import Lookahead
 from tiering.loader.options import Gatherable
 from tiering.loader.ranks.peers import PeerGroup
 from tiering.loader.targets import Plan
-from tiering.sampling import NeighborSampler, SampledBatch, Sampler
+from tiering.sampling import SampledBatch, Sampler
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +68,7 @@ class GpuSample:
 
 
 class GpuSampler:
-    """Samples the batches of a `NeighborSampler` on a GPU.
+    """Samples the batches of a sampler on a GPU.
 
     The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
     needed, of which `group` holds one copy, and `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
@@ -82,7 +82,7 @@ class GpuSampler:
     def __init__(
         self,
         layout: Layout,
-        sampler: NeighborSampler,
+        sampler: Sampler,
         device: Device,
         group: PeerGroup | None = None,
         cache_bytes: int = 0,
@@ -107,6 +107,7 @@ class GpuSampler:
                 self._adjacency.keys,
                 sampler.seed,
                 edge_positions,
+                sampler.walks,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
         self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
@@ -181,22 +182,26 @@ class GpuSampler:
         ids: dict[str, torch.Tensor] = {}
         hops: list[dict[Relation, torch.Tensor]] = []
         positions: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
+        weights: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
+        weighed = host.rule in ("pinsage", "ladies")
         with self.device.on(self.stream):
             for place, node_type in enumerate(host.node_types):
                 ids[node_type] = self.device.empty((nodes[-1][place],), torch.int64)
                 self._native.write_nodes(place, ids[node_type].data_ptr(), handle)
             for hop, counts in enumerate(edges):
                 hops.append({})
-                for place, relation in enumerate(host.relations):
+                for place, relation in enumerate(host.edge_relations):
                     hops[hop][relation] = self.device.empty((2, counts[place]), torch.int64)
                     self._native.write_edges(hop, place, hops[hop][relation].data_ptr(), handle)
+                    if weighed:
+                        weights[hop][relation] = self.device.empty((counts[place],), torch.float32)
+                        self._native.write_weights(hop, place, weights[hop][relation].data_ptr(), handle)
                     if self.edge_positions:
                         positions[hop][relation] = self.device.empty((counts[place],), torch.int64)
                         self._native.write_positions(hop, place, positions[hop][relation].data_ptr(), handle)
         ready = cuda.Event(self.device.index)
         ready.record(handle)
         known = [dict(zip(host.node_types, counts, strict=True)) for counts in nodes]
-        weights: list[dict[Relation, torch.Tensor]] = [{} for _ in edges]
         return replace(batch, nodes=ids, num_nodes=known, hops=hops, weights=weights, positions=positions), ready
 
 

@@ -15,6 +15,9 @@ namespace tiering {
 /// from where it is walked more than once.
 void check_walks(const WalkRule& rule, const std::vector<RelationView>& relations);
 
+/// `WalkRule::restart` of a probability. Throws where it is none.
+uint64_t restart_of(double probability);
+
 /// The walks of some frontier nodes advance together, step by step: every step is a pass that reads what the
 /// pass before it has prefetched, so that some hundred cache misses are on their way at once. The walks stay
 /// in order, and each has random numbers of its own, so the result is that of one walk at a time.

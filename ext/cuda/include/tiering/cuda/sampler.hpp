@@ -9,12 +9,13 @@
 #include <memory>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/device/adjacency_table.hpp>
+#include <tiering/sampling/sampler.hpp>
 #include <variant>
 #include <vector>
 
 namespace tiering::cuda {
 
-enum class DrawRule { uniform, replacement, weighted };
+enum class DrawRule { uniform, replacement, weighted, pinsage, ladies };
 
 /// One relation's adjacency, in memory that the device can read.
 struct GpuRelation {
@@ -25,14 +26,22 @@ struct GpuRelation {
 struct GpuSamplerConfig {
   std::vector<int64_t> num_nodes;             ///< per node type
   std::vector<GpuRelation> relations;         //
-  std::vector<std::vector<int64_t>> fanouts;  ///< hop x relation; -1 = all neighbours, 0 = skip
+  std::vector<std::vector<int64_t>> fanouts;  ///< hop x edge group; -1 = all neighbours, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
   DrawRule rule = DrawRule::uniform;
-  std::vector<NodeKeys> node_keys;  ///< per node type
+  WalkRule walks;                               ///< of DrawRule::pinsage
+  int64_t visits_at_a_time = int64_t{1} << 21;  ///< of walks; 52 bytes each
+  std::vector<NodeKeys> node_keys;              ///< per node type
   uint64_t seed = 0;
-  bool positions = false;  ///< also say where in the relation's indices each edge stands
+  bool positions = false;  ///< also say where in the relation's indices each edge stands; not of walks
+
+  /// Edges come in groups: one per relation; with walks one per metapath.
+  size_t num_groups() const { return rule == DrawRule::pinsage ? walks.metapaths.size() : relations.size(); }
+  /// Whether edges come with weights.
+  bool weighs_edges() const { return rule == DrawRule::pinsage || rule == DrawRule::ladies; }
 };
 
+struct FrontierView;
 struct Total;
 
 struct GpuSeeds {
@@ -43,7 +52,7 @@ struct GpuSeeds {
 /// What a finished batch holds.
 struct GpuBatchSizes {
   std::vector<std::vector<int64_t>> num_nodes;  ///< (hops + 1) x type: nodes known after 0, 1, ... hops
-  std::vector<std::vector<int64_t>> num_edges;  ///< hop x relation
+  std::vector<std::vector<int64_t>> num_edges;  ///< hop x edge group
 };
 
 /// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
@@ -76,10 +85,12 @@ class GpuSampler {
 
   /// Copies the ids of a type's nodes, in order of discovery.
   void write_nodes(int type, int64_t* out, cudaStream_t stream) const;
-  /// Writes the edges of a hop and relation as local ids: num_edges sources, then as many destinations.
-  void write_edges(int hop, int relation, int64_t* out, cudaStream_t stream) const;
+  /// Writes the edges of a hop and group as local ids: num_edges sources, then as many destinations.
+  void write_edges(int hop, int group, int64_t* out, cudaStream_t stream) const;
   /// Copies the places of a hop's edges in the relation's indices.
   void write_positions(int hop, int relation, int64_t* out, cudaStream_t stream) const;
+  /// Copies the weights of a hop's edges, of rules that weigh them.
+  void write_weights(int hop, int group, float* out, cudaStream_t stream) const;
 
   const GpuSamplerConfig& config() const noexcept { return config_; }
   /// Bytes of the device that the sampler holds.
@@ -90,9 +101,11 @@ class GpuSampler {
 
   void check() const;
   void add_seeds(int type, const GpuSeeds& seeds);
-  void sample(int hop, int relation);
+  void sample(int hop, int group);
+  void walk(int hop, int metapath);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
+  FrontierView frontier(size_t type, int hop) const;
   int64_t true_size(const int64_t* where);
   int64_t read_sizes(size_t type);
   void pass(size_t group);
