@@ -305,7 +305,7 @@ class Loader(Described):
         device = gpu_device.open_device(where.index)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
         group = find_group(where.peers)
-        return GpuSampler(self.layout.artifact, sampler, device, group, nbytes, self._edge_positions)
+        return GpuSampler(self.layout.artifact, sampler, device, group, nbytes, self._edge_positions, where.max_sms)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""

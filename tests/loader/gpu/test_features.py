@@ -149,7 +149,7 @@ def test_damaged_pages(gpu, kit, build):
     [((700, 0, 0), 1, 0), ((40, 660, 0), 1, 0), ((40, 0, 660), 1, 1), ((40, 0, 0), 1, 1), ((40, 660, 0), 2, 1)],
 )
 def test_a_gather_from_host_memory_leaves_multiprocessors_to_training(gpu, kit, build, tiers, peers, sms):
-    """Of the simulated device's eight, a tenth is one; with two peers, the share of the GPU that is not there counts."""
+    """Of the simulated device's eight, a tenth is one; the share of a GPU that is not there lies on the host."""
     layout, _ = table_of(kit, build, 16, tiers, peers=peers)
     with layout.features(device="cuda") as features:
         assert features.max_sms == sms
