@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What the machine is; the build, for the GPU that is there; C++ tests and tests marked `gpu`, but those of 2-check.sh.
+# CUDA: the build's TIERING_CUDA. TIERING_BUILD: more options for pip, such as -Ccmake.define.NAME=VALUE.
+. "$(dirname "$0")/common.sh"
+rm -rf "$work/built" "$work/venv"
+
+shown facts 60 python3 "$bundle/facts.py" "$out/facts.json"
+# pip need not be there: the packages of python3, pip among them, are seen from the new environment, wherever they lie.
+step environment 60 python3 -m venv --without-pip "$work/venv"
+step "its packages" 60 python3 "$bundle/see_packages.py" "$python"
+step wheels 60 "$python" -m pip install --no-index --no-compile --find-links "$bundle/wheels" "jsonschema>=4.18"
+
+build=("-Cbuild-dir=$work/build" -Ccmake.define.TIERING_CUDA="${CUDA:-ON}" -Ccmake.define.TIERING_CUDA_TESTS=ON)
+[[ -d $bundle/liburing ]] && build+=("-Ccmake.define.CMAKE_PREFIX_PATH=$bundle/liburing")
+version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+if [[ ! -e $include/Python.h && -d $bundle/python/$version ]]; then
+  build+=("-Ccmake.define.Python_INCLUDE_DIR=$bundle/python/$version")
+fi
+# shellcheck disable=SC2086 # several words
+step build 330 "$python" -m pip install -v --no-index --no-build-isolation --no-deps --no-compile "${build[@]}" \
+  ${TIERING_BUILD:-} -e . && touch "$work/built"
+[[ -e $work/built ]] || finish
+
+shown "what the build found" 30 "$work/venv/bin/tiering" info --build
+first_call || finish
+shown "disk and limits" 60 "$work/venv/bin/tiering" doctor --ssd "$work"
+for test in "$work"/build/tests-cuda/cuda_test_*; do
+  step "$(basename "$test")" 60 "$test"
+done
+step "pytest -m gpu" 200 "$python" -m pytest -q -p no:cacheprovider -m gpu \
+  $(grep -lr --include='test_*.py' 'mark\.gpu' tests | grep -v beside_torch)
+finish
