@@ -11,7 +11,7 @@ step "its packages" 60 python3 "$bundle/see_packages.py" "$python"
 step wheels 60 "$python" -m pip install --no-index --no-compile --find-links "$bundle/wheels" "jsonschema>=4.18"
 
 build=("-Cbuild-dir=$work/build" -Ccmake.define.TIERING_CUDA="${CUDA:-ON}" -Ccmake.define.TIERING_CUDA_TESTS=ON)
-[[ -d $bundle/liburing ]] && build+=("-Ccmake.define.CMAKE_PREFIX_PATH=$bundle/liburing")
+export CMAKE_PREFIX_PATH=$bundle/liburing # where liburing's headers are looked for, after the system's
 version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 if [[ ! -e $include/Python.h && -d $bundle/python/$version ]]; then

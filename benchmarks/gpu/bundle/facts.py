@@ -90,7 +90,8 @@ def machine() -> dict[str, str]:
         for value in resource.getrlimit(resource.RLIMIT_MEMLOCK)
     )
     return {
-        "processor": f"{model[1] if model else platform.machine()}, {len(os.sched_getaffinity(0))} cores of {os.cpu_count()}",
+        "processor": model[1] if model else platform.machine(),
+        "cores": f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}",
         "kernel": platform.release(),
         "C library": " ".join(platform.libc_ver()),
         "memory": ", ".join(f"{name} {value}" for name, value in memory.items()),
