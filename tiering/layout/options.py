@@ -182,7 +182,7 @@ def _checked_fit(fit: Pathlike, cache: Size | None, access_costs: Pathlike | Non
         )
     if access_costs is not None:
         raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
-    return "auto" if str(fit) == "auto" else os.path.abspath(fit)
+    return "auto" if str(fit) == "auto" else str(Path(fit).absolute())
 
 
 def _renamed(given: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
