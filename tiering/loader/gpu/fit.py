@@ -79,8 +79,8 @@ def fit_access_costs(graph: Graph, sampling: Mapping[str, Any], row_bytes: Mappi
 
     Notes
     -----
-    Cost: the adjacency is read once, as a loader does. Then about `SECONDS` for lists and as many for each size of
-    rows, more only if single batches take longer than a third of a second. Memory of the GPU: at most half of what is
+    Cost: the adjacency is read once, as a loader does. Then about `SECONDS` for lists and as many for rows, more
+    only where a batch takes longer than a third of a second. Memory of the GPU: at most half of what is
     free, and what `CACHES` samplers need for a batch.
     """
     device = _open_device()
