@@ -65,7 +65,7 @@ def test_trials_of_lists(gpu, kit, build, data, rule):
     graph, sampler, samples = sampled(build(getattr(kit, data)()), rule=rule)
     with closing(ListTrials(graph, sampler, devices.open_device(-1), samples, MEMORY)) as trials:
         assert trials.seconds_of_a_batch() > 0
-        made = [trials.trial(share, 2) for share in (0.0, 0.5, 1.0)]
+        made = [trials.trial(np.full(trials.kinds, share), 2) for share in (0.0, 0.5, 1.0)]
         lists = places = 0.0
         for index, relation in enumerate(graph.relations):
             degrees = np.diff(graph.csc(relation)[0])
@@ -108,7 +108,7 @@ def test_trials_of_rows(gpu, kit, build, monkeypatch):
     with closing(RowTrials(graph, 48, ["node"], samples, devices.open_device(-1), MEMORY)) as trials:
         assert trials.seconds_of_a_batch() > 0
         ids = np.concatenate([sample.nodes["node"] for sample in samples[:3]]) % 100
-        made = [trials.trial(share, 3) for share in (0.0, 0.25, 1.0)]
+        made = [trials.trial(np.array([share]), 3) for share in (0.0, 0.25, 1.0)]
         assert made[0].misses == (ids.size,) and made[2].misses == (0.0,)
         end = np.sort(ids)[ids.size // 4]
         assert made[1].misses == ((ids >= end).sum(),)

@@ -112,22 +112,27 @@ class ListTrials:
         self._placed, self._most = placed, most
         self._adjacency: GpuAdjacency | None = load_adjacency(placed, device, weighted)
 
+    @property
+    def kinds(self) -> int:
+        """Caches that have sizes of their own: one for each relation."""
+        return len(self._graph.relations)
+
     def close(self) -> None:
         """Let go of the lists, which go with the last trial."""
         self._adjacency = None
 
     def seconds_of_a_batch(self) -> float:
         """Of the first batch with all lists in host memory, the second time that it is sampled."""
-        return _second_run(self.trial(0.0, 1).run)
+        return _second_run(self.trial(np.zeros(self.kinds), 1).run)
 
-    def trial(self, share: float, batches: int) -> Trial:
-        """A pass over the first `batches`, with `share` of the reads of each relation's lists served by the GPU, as far
-        as it has room for them.
+    def trial(self, shares: npt.NDArray[np.float64], batches: int) -> Trial:
+        """A pass over the first `batches`; of the reads of each relation's lists the GPU serves its share of `shares`, as
+        far as it has room for them.
         """
         fanouts, columns, missed = self._host.fanouts, {}, np.zeros(2)
         for index, relation in enumerate(self._graph.relations):
             reads = list_reads(self._host, self._samples[:batches], relation)
-            end = serving(share, reads, self._graph.num_nodes(relation[2]))
+            end = serving(shares[index], reads, self._graph.num_nodes(relation[2]))
             columns[relation] = end = min(end, self._most[relation].columns)
             far, indptr = reads[reads >= end], self._graph.csc(relation)[0]
             of_relation = [hop[index] for hop in fanouts]
@@ -221,6 +226,9 @@ class RowTrials:
         self._done, self._requester = cuda.Event(device.index), cuda.RequestGatherer(device.index)
         self._sms = auto_sms(device, reads_host=True)
 
+    kinds = 1
+    """Caches that have sizes of their own."""
+
     def close(self) -> None:
         """Give the memory back; no trial can be run any more."""
         self._done.wait()
@@ -229,12 +237,12 @@ class RowTrials:
 
     def seconds_of_a_batch(self) -> float:
         """Of the first batch with all rows in host memory, the second time that it is gathered."""
-        return _second_run(self.trial(0.0, 1).run)
+        return _second_run(self.trial(np.zeros(self.kinds), 1).run)
 
-    def trial(self, share: float, batches: int) -> Trial:
-        """A pass over the first `batches`, with `share` of their reads served by the GPU."""
+    def trial(self, shares: npt.NDArray[np.float64], batches: int) -> Trial:
+        """A pass over the first `batches`; of their reads the GPU serves the one share given."""
         reads = np.concatenate(self._ids[:batches])
-        end = serving(share, reads, self._rows)
+        end = serving(shares[0], reads, self._rows)
         assert self._on_gpu is not None
         rest = self._on_host + end * self._row_bytes
         ends = [end, end, self._rows, self._rows]

@@ -134,7 +134,8 @@ def _explained(
     trials: ListTrials | RowTrials, what: str, seconds: float, rng: np.random.Generator
 ) -> tuple[list[float], float]:
     """Seconds per access missed, and the share of the times' variance that these do not explain."""
-    shares = [0.0, *np.sort(rng.random(CACHES - 2)).tolist(), 1.0]
+    random = rng.random((CACHES - 2, trials.kinds))
+    shares = [np.zeros(trials.kinds), *random, np.ones(trials.kinds)]
     each = trials.seconds_of_a_batch()
     batches = int(np.clip(seconds / (CACHES * (1 + LEAST_ROUNDS) * max(each, 1e-9)), 1, TIMED_BATCHES))
     made = [trials.trial(share, batches) for share in shares]
