@@ -44,6 +44,11 @@ def fitted(
     sampling = scores.manifest.provenance["options"]["sampling"]
     found = fit_access_costs(on, sampling, row_bytes, parse_memory(memory))
     note(f"note: {found}")
+    if found.doubtful:
+        note(
+            f"note: the times of {' and '.join(found.doubtful)} hardly depend on what is cached: the GPU or its link "
+            "was busy with other work, or the graph is too small to tell; measure again, or leave --fit out"
+        )
     return options.measured(found.costs)
 
 

@@ -14,10 +14,7 @@ from numpy.testing import assert_allclose
 
 from tiering import cuda, pipeline
 from tiering.errors import CapabilityError, InputError
-from tiering.formats.graph import Graph
-from tiering.formats.scores import Scores
 from tiering.layout import LayoutOptions
-from tiering.layout.access_costs import AccessCosts
 from tiering.loader.gpu import device as devices
 from tiering.loader.gpu import fit
 from tiering.loader.gpu.cache_trials import ListTrials, RowTrials, draw_batches, largest_prefixes, list_reads
@@ -162,13 +159,20 @@ def test_rounds_end_with_the_time(monkeypatch):
     assert fit.time_trials(trials, 0.0, np.random.default_rng(0), "x") == [0.5, 1.5]  # two rounds in any case
 
 
-@pytest.fixture
-def chain(tmp_path):
-    """A generated graph, its scores and the reordered graph."""
-    pipeline.generate_dataset(tmp_path / "data", nodes=400, edges=4000, dim=16, seed=2)
-    graph = pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
-    scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[4, 3], batch_size=16)
-    return pipeline.reorder_graph(graph, scores, tmp_path / "reordered"), scores
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    """A generated graph."""
+    folder = tmp_path_factory.mktemp("fit")
+    pipeline.generate_dataset(folder / "data", nodes=400, edges=4000, dim=16, seed=2)
+    return pipeline.import_graph(folder / "data", folder / "graph")
+
+
+@pytest.fixture(scope="module")
+def chain(graph):
+    """Its reordered graph, and the scores behind that."""
+    folder = graph.path.parent
+    scores = pipeline.score_graph(graph, folder / "scores", "presample", fanouts=[4, 3], batch_size=16, epochs=1)
+    return pipeline.reorder_graph(graph, scores, folder / "reordered"), scores
 
 
 @pytest.fixture
@@ -205,15 +209,14 @@ def test_a_layout_is_planned_by_what_was_measured(gpu, chain, clock, tmp_path, t
     assert not layout.problems("full")
 
 
-def test_another_graph_and_a_dry_run(gpu, chain, clock, tmp_path, capfd):
+def test_another_graph_and_a_dry_run(gpu, graph, chain, clock, tmp_path, capfd):
     reordered, scores = chain
     options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit=reordered.path)
     forecast = pipeline.predict_layout(reordered, tmp_path / "out", options, scores=scores)
     assert "note: access costs fitted on reordered, " in capfd.readouterr().err
     assert any("adjacency lists take" in note for note in forecast.plans[0].notes)
-    original = Graph.open(tmp_path / "graph")
     with pytest.raises(InputError, match="expected a reordered graph"):
-        pipeline.layout(reordered, tmp_path / "out", scores=scores, gpu=800, adjacency_cache="auto", fit=original.path)
+        pipeline.layout(reordered, tmp_path / "out", scores=scores, gpu=800, adjacency_cache="auto", fit=graph.path)
     pipeline.generate_dataset(tmp_path / "other", nodes=300, edges=900, dim=4, classes=2, hetero=True)
     other = pipeline.import_graph(tmp_path / "other", tmp_path / "other-graph")
     pipeline.reorder_graph(other, pipeline.score_graph(other, tmp_path / "s", "degree"), tmp_path / "other-reordered")
@@ -256,15 +259,26 @@ def test_what_is_refused(chain, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_samplers_of_the_host_and_links_as_fast_as_memory(gpu, chain, clock, tmp_path, monkeypatch):
-    reordered, _ = chain
-    graph = Graph.open(tmp_path / "graph")
+def test_times_that_depend_on_other_things(gpu, chain, clock, tmp_path, monkeypatch, capfd):
+    """Noise is said to be noise; so it is where one kind alone is in doubt."""
+    reordered, scores = chain
+    options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
+    noise = np.random.default_rng(3)
+    exact = fit.seconds_of
+    monkeypatch.setattr(fit, "seconds_of", lambda trial: exact(trial) + 1e-2 * noise.random() * (len(trial.misses) < 2))
+    pipeline.predict_layout(reordered, tmp_path / "out", options, scores=scores)
+    said = capfd.readouterr().err
+    assert "note: the times of rows of 64 B hardly depend on what is cached: the GPU or its link was busy" in said
+    assert "times of lists" not in said
+
+
+def test_samplers_of_the_host_and_links_as_fast_as_memory(gpu, graph, chain, clock, tmp_path, monkeypatch):
+    reordered, scores = chain
     walks = pipeline.score_graph(graph, tmp_path / "w", "presample", fanouts=[2], sampler="pinsage", num_walks=2)
     by_walks = pipeline.reorder_graph(graph, walks, tmp_path / "by-walks")
     options = LayoutOptions.of(gpu="8KiB", adjacency_cache="auto", fit="auto")
     with pytest.raises(InputError, match="fit: the host samples by 'pinsage', not a GPU"):
-        pipeline.layout(by_walks, tmp_path / "out", options, scores=Scores.open(walks.path))
+        pipeline.layout(by_walks, tmp_path / "out", options, scores=walks)
     monkeypatch.setattr(fit, "seconds_of", lambda trial: 1.0 - 1e-9 * sum(trial.misses))
     with pytest.raises(InputError, match=r"no access was slower from host memory .* leave --adjacency-cache and --fit"):
-        pipeline.layout(reordered, tmp_path / "out", options, scores=tmp_path / "scores")
-    assert AccessCosts().source == "assumed"
+        pipeline.layout(reordered, tmp_path / "out", options, scores=scores)

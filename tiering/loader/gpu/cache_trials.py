@@ -126,8 +126,8 @@ class ListTrials:
         return _second_run(self.trial(np.zeros(self.kinds), 1).run)
 
     def trial(self, shares: npt.NDArray[np.float64], batches: int) -> Trial:
-        """A pass over the first `batches`; the GPU serves one of `shares` of the reads of each relation's lists, as far as
-        it has room for them.
+        """A pass over the first `batches`; of the reads of each relation's lists the GPU serves its one of `shares`, as
+        far as it has room for them.
         """
         fanouts, columns, missed = self._host.fanouts, {}, np.zeros(2)
         for index, relation in enumerate(self._graph.relations):

@@ -36,6 +36,9 @@ LEAST_ROUNDS, ROUNDS = 2, 30
 CACHES = 6
 """Sizes of a cache that are timed: none, all that fits, and random ones between."""
 
+DOUBTFUL = 0.5
+"""Share of the variance of the times that may stay unexplained."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -45,6 +48,11 @@ class Fit:
     unexplained: dict[str, float]
     """Per kind of access that was timed, ``lists`` or ``rows of 512 B``: the share of the variance of the times that
     the fitted line does not explain."""
+
+    @property
+    def doubtful(self) -> list[str]:
+        """Kinds of access whose times depend on other things more than on what is cached."""
+        return [name for name, share in self.unexplained.items() if share > DOUBTFUL]
 
     def __str__(self) -> str:
         costs = self.costs
