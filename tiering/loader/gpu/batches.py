@@ -120,7 +120,7 @@ class GpuSampler:
         self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
 
-    def _reads_host(self, layout: Layout) -> bool:
+    def _reads_host(self, layout: PlacedLists) -> bool:
         """Whether some lists come over the link to host memory."""
         graph, cached = layout.graph, (self.columns, self.peer_columns)
         return any(sum(part[r] for part in cached) < graph.num_nodes(r[2]) for r in graph.relations)

@@ -24,8 +24,7 @@ from tiering.formats.adjacency_prefix import SUM_BYTES, AdjacencyPrefix, ListByt
 from tiering.formats.graph import Graph
 from tiering.loader.gpu.adjacency import GpuAdjacency, load_adjacency
 from tiering.loader.gpu.batches import GpuSampler
-from tiering.loader.gpu.device import Device, pinned_address
-from tiering.loader.gpu.rows import auto_sms
+from tiering.loader.gpu.device import Device, auto_sms, pinned_address
 from tiering.loader.resident import ResidentRows, anonymous
 from tiering.memory import Budget
 from tiering.sampling import NeighborSampler, SampledBatch, list_read_places
@@ -139,7 +138,9 @@ class ListTrials:
             missed += far.size, list_read_places(indptr[far + 1] - indptr[far], self._host.rule, of_relation).sum()
         assert self._adjacency is not None
         adjacency = narrowed(self._adjacency, self._graph, columns)
-        sampler = GpuSampler(self._placed, self._host, self._device, adjacency=adjacency)
+        # As many multiprocessors for all caches, so that what a pass misses alone makes the difference.
+        sms = auto_sms(self._device, reads_host=True)
+        sampler = GpuSampler(self._placed, self._host, self._device, max_sms=sms, adjacency=adjacency)
         return Trial(partial(self._sample, sampler, batches), (float(missed[0]), float(missed[1])))
 
     def _sample(self, sampler: GpuSampler, batches: int) -> None:

@@ -72,7 +72,7 @@ def fit_access_costs(graph: Graph, sampling: Mapping[str, Any], row_bytes: Mappi
     graph
         A reordered graph.
     sampling
-        How training samples, as scores record it; by a rule that GPUs sample by (`NeighborSampler`).
+        How training samples, as scores record it; neighbours (`NeighborSampler`), no walks or layers.
     row_bytes
         Bytes of a row of each table that the layout will have: by node type, and of edges by the key of a relation.
     memory
@@ -83,7 +83,7 @@ def fit_access_costs(graph: Graph, sampling: Mapping[str, Any], row_bytes: Mappi
     CapabilityError
         Where there is no GPU, or none that torch can use.
     InputError
-        If the sampler does not run on GPUs, or no access was slower from host memory.
+        If the sampler is another, or no access was slower from host memory.
 
     Notes
     -----
@@ -96,8 +96,8 @@ def fit_access_costs(graph: Graph, sampling: Mapping[str, Any], row_bytes: Mappi
     sampler = make_sampler(graph, options)
     if not isinstance(sampler, NeighborSampler):
         raise InputError(
-            f"fit: the host samples by {options.sampler!r}, not a GPU: lists in its memory would save nothing; "
-            "leave --adjacency-cache and --fit out"
+            f"fit: counts the lists that neighbour sampling reads, not those of {options.sampler!r}; leave --fit out "
+            "for assumed costs, or give measured ones with --access-costs"
         )
     rng = np.random.default_rng(0)
     samples = draw_batches(graph, sampler, options.batch_size, rng)
