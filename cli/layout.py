@@ -41,6 +41,14 @@ def layout_command(
             metavar="FILE",
         ),
     ] = None,
+    fit: Annotated[
+        str | None,
+        option(
+            "For --adjacency-cache: measure those costs now on this machine's GPU, by sampling and gathering on R "
+            "(auto) or on another reordered graph.",
+            metavar="auto|GRAPH",
+        ),
+    ] = None,
     edge_features: Annotated[
         str,
         option(
@@ -67,7 +75,7 @@ def layout_command(
 
     old_names = {name: value for name, value in (("split", split), ("gpu_times", gpu_times)) if value is not None}
     options = LayoutOptions.of(
-        gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, edge_features, **old_names
+        gpu, peer, cpu, ssd or [], page, adjacency_cache, access_costs, fit, edge_features, **old_names
     )
     if dry_run:
         forecast = pipeline.predict_layout(reordered, out, options, scores=scores, threads=threads, memory=memory)

@@ -111,8 +111,8 @@ void test_rows(const Case& c) {
                                     .slots = slots_there.as<uint32_t>(),
                                     .count = static_cast<int64_t>(ids.size()),
                                     .out = out.data()};
-  // A simulated device has no graphs.
-  if (c.captured && cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess) {
+  if (c.captured) {
+    cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning to capture");
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;
     cuda::gather_rows(table, request, c.launch, stream);
@@ -123,7 +123,6 @@ void test_rows(const Case& c) {
     cudaGraphExecDestroy(ready);
     cudaGraphDestroy(graph);
   } else {
-    (void)cudaGetLastError();
     cuda::gather_rows(table, request, c.launch, stream);
     cuda::check(cudaStreamSynchronize(stream), "gathering");
   }

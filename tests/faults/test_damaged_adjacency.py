@@ -182,7 +182,7 @@ class Campaign:
 
 @pytest.mark.slow
 def test_damaged_adjacency(crash_injection: CrashInjection, tmp_path: Path) -> None:
-    Campaign(crash_injection, tmp_path).fight(24, 1)
+    Campaign(crash_injection, tmp_path).fight(12, 1)
 
 
 @pytest.mark.long

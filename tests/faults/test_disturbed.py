@@ -39,7 +39,7 @@ def disturb(trials: Trials, luck: random.Random, fault: str, rounds: int) -> Non
 @pytest.mark.parametrize("fault", ["interrupt", "error"])
 @pytest.mark.parametrize("stage", STAGES)
 def test_disturbed(start: Callable[..., Trials], stage: str, fault: str) -> None:
-    disturb(start(stage), random.Random(f"{fault} {stage}"), fault, 2)
+    disturb(start(stage), random.Random(f"{fault} {stage}"), fault, 1)
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ FILLING = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", FILLING)
 def test_goes_on_when_there_is_room(crash_injection: CrashInjection, inputs: Path, disk: Path, stage: str) -> None:
-    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, (0.02, 0.5, 0.9))
+    fill(Trials(crash_injection, STAGES[stage], inputs, disk / "run"), disk, (0.02, 0.7))
 
 
 @pytest.mark.long

@@ -150,7 +150,7 @@ def test_malformed(crash_injection: CrashInjection, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_damaged_somewhere(crash_injection: CrashInjection, folder: Path) -> None:
-    hunt(crash_injection, 1, 100, folder)
+    hunt(crash_injection, 1, 40, folder)
 
 
 @pytest.mark.long

@@ -48,7 +48,7 @@ def artifacts(folder: Path) -> Iterator[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import by buckets", "layout", "layout in place of another"])
 def test_power_cut(start_watched: Callable[..., Trials], tmp_path: Path, stage: str) -> None:
-    print(f"campaign power cut, {stage}: {cut(start_watched(stage), tmp_path / 'log', 1, 10)}")
+    print(f"campaign power cut, {stage}: {cut(start_watched(stage), tmp_path / 'log', 1, 6)}")
 
 
 @pytest.mark.long

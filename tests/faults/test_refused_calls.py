@@ -39,7 +39,7 @@ def refuse(trials: Trials, inputs: Path, seed: int, rounds: int) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["import", "layout by a scatter"])
 def test_a_call_fails(start_watched: Callable[..., Trials], inputs: Path, stage: str) -> None:
-    print(f"campaign refused calls, {stage}: {refuse(start_watched(stage), inputs, 1, 8)}")
+    print(f"campaign refused calls, {stage}: {refuse(start_watched(stage), inputs, 1, 4)}")
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -29,6 +29,7 @@ class LayoutKeywords(TypedDict, total=False):
     page: str | int
     adjacency_cache: str | int | None
     access_costs: Pathlike | None
+    fit: Pathlike | None
     edge_features: str
 
 
@@ -50,6 +51,9 @@ class LayoutOptions:
     """The options as the manifest records them."""
     edge_features: bool = True
     """Whether features of edges are placed in the tiers, where the graph has some."""
+    fit: str | None = None
+    """The reordered graph on which costs are to be measured before the layout is planned: ``auto``, the one that is
+    laid out, or a path. ``None``: `costs` stand as they are."""
 
     @classmethod
     def given(cls, options: LayoutOptions | None, keywords: Mapping[str, Any]) -> LayoutOptions:
@@ -68,6 +72,7 @@ class LayoutOptions:
         page: str | int = "4KiB",
         adjacency_cache: str | int | None = None,
         access_costs: Pathlike | None = None,
+        fit: Pathlike | None = None,
         edge_features: str = "auto",
         **old_names: Any,
     ) -> LayoutOptions:
@@ -91,6 +96,10 @@ class LayoutOptions:
         access_costs
             With `adjacency_cache`: file of measured costs (`tiering.layout.access_costs.read_access_costs`); assumed
             ones without.
+        fit
+            With `adjacency_cache`, in the place of `access_costs`: costs are measured on a GPU of this machine before
+            the layout is planned (`tiering.loader.gpu.fit`), on the graph that is laid out (``auto``) or on another
+            reordered graph of the same node types and relations, by path.
         edge_features
             ``auto``: rows of edge features (edge data ``feat``) are placed in the tiers beside those of nodes, where
             the graph has some. ``none``: they are not; loaders look them up in the graph's own files.
@@ -102,11 +111,11 @@ class LayoutOptions:
         MissingError
             If there is no file `access_costs`.
         InputError
-            If an option is not of its form, two `ssd` are one directory, or `access_costs` matter for nothing.
+            If an option is not of its form, two `ssd` are one directory, or `access_costs` or `fit` matter for nothing.
         """
         if old_names:
             new = {"adjacency_cache": adjacency_cache, "access_costs": access_costs}
-            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new), edge_features=edge_features)
+            return cls.of(gpu, peer, cpu, ssd, page, **_renamed(old_names, new), fit=fit, edge_features=edge_features)
         if edge_features not in ("auto", "none"):
             raise InputError(f"edge features: expected auto or none, found {edge_features!r}")
         folders, cache = tuple(resolve_directories(ssd)), _parse_cache(adjacency_cache)
@@ -115,6 +124,8 @@ class LayoutOptions:
                 "access costs: matter only where memory is shared with adjacency lists; give --adjacency-cache auto "
                 "too, or leave them out"
             )
+        if fit is not None:
+            fit = _checked_fit(fit, cache, access_costs)
         costs = AccessCosts() if access_costs is None else read_access_costs(access_costs)
         capacities, page_bytes = parse_capacities(gpu, peer, cpu, ssd=bool(folders)), parse_page(page)
         recorded: dict[str, Any] = {"gpu": gpu, "peer": peer, "cpu": cpu}
@@ -122,10 +133,14 @@ class LayoutOptions:
         if cache is not None:
             # Keys of provenance keep their first names: artifacts of versions before count as made with these options.
             # The figures themselves are recorded, so that another file of the same name is noticed.
-            recorded |= {"split": cache.text, "gpu_times": costs.to_json()}
+            recorded |= {"split": cache.text, **({"gpu_times": costs.to_json()} if fit is None else {"fit": fit})}
         if edge_features == "none":
             recorded["edge_features"] = edge_features
-        return cls(capacities, page_bytes, folders, cache, costs, recorded, edge_features == "auto")
+        return cls(capacities, page_bytes, folders, cache, costs, recorded, edge_features == "auto", fit)
+
+    def measured(self, costs: AccessCosts) -> LayoutOptions:
+        """The same options with `costs` that were measured for `fit`, which are recorded beside it."""
+        return replace(self, costs=costs, recorded={**self.recorded, "gpu_times": costs.to_json()})
 
 
 def resolve_directories(ssd: Sequence[Pathlike]) -> list[Path]:
@@ -156,6 +171,18 @@ def _parse_cache(text: str | int | None) -> Size | None:
             f"found {text!r}"
         )
     return cache
+
+
+def _checked_fit(fit: Pathlike, cache: Size | None, access_costs: Pathlike | None) -> str:
+    """``auto``, or an absolute path; refused where costs are given, or matter for nothing."""
+    if cache is None:
+        raise InputError(
+            "fit: measures what matters only where memory is shared with adjacency lists; give --adjacency-cache auto "
+            "too, or leave it out"
+        )
+    if access_costs is not None:
+        raise InputError("fit: measures the costs that --access-costs gives; leave one of the two out")
+    return "auto" if str(fit) == "auto" else str(Path(fit).absolute())
 
 
 def _renamed(given: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:

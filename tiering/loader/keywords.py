@@ -45,6 +45,7 @@ class BatchKeywords(RowKeywords, SamplingKeywords, total=False):
     memory: str | int
     window: int | str
     ssd_model: Any
+    reserve: int | str | None
 
 
 class LinkLoaderKeywords(BatchKeywords, total=False):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from tiering import cuda
-from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.description import Described, Fields, Part
-from tiering.errors import CapabilityError, FormatError, InputError
+from tiering.errors import CapabilityError, InputError
 from tiering.formats.layout import Layout
 from tiering.loader.adapters import AdaptedBatches, BatchSource
 from tiering.loader.background import run_stages
@@ -24,7 +21,9 @@ from tiering.loader.batches import EdgeRows, HostBatches
 from tiering.loader.gather import FeatureRows, MemoryFeatures
 from tiering.loader.gpu import device as gpu_device
 from tiering.loader.gpu.batches import GpuBatches, GpuSampler
+from tiering.loader.gpu.reserve import TrainingReserve, make_reserve
 from tiering.loader.lookahead import Lookahead, page_cache_for
+from tiering.loader.mapped import check_mapped, mapped_files
 from tiering.loader.options import DeviceOptions, Gatherable, LoaderOptions, ReadOptions
 from tiering.loader.process import require_torch
 from tiering.loader.promotion import promoted_bytes
@@ -107,7 +106,8 @@ class Loader(Described):
         if verify:
             graph.finish_reads()  # what is too large to be compared before it is used
         self._batches = self._find_source(labels)
-        self._mapped = list(_mapped_files(graph))
+        self._reserve = self._find_reserve()
+        self._mapped = list(mapped_files(graph))
         self._next_epoch = 0
         self._times = StageTimes()
         if not self._share(len(self._first_plan)):  # nonsense shows now, not in the first epoch
@@ -167,7 +167,7 @@ class Loader(Described):
         with batches.stages(plan, epoch, order) as (first, *rest):
 
             def checked(place: int) -> Any:
-                _check_mapped(self._mapped)
+                check_mapped(self._mapped)
                 return first.run(place)
 
             stages = [replace(first, run=checked), *rest]
@@ -177,6 +177,8 @@ class Loader(Described):
             with shown as bar, closing(ready):  # type: ignore[type-var]
                 for made in ready:
                     yield batches.receive(made)
+                    if self._reserve is not None:
+                        self._reserve.step_ended()
                     bar.update()
                     if not bar.disable and self._times.batches % _LINE == 0:
                         bar.set_postfix_str(self.stats().line())
@@ -203,7 +205,8 @@ class Loader(Described):
         """
         ahead = self.lookahead
         buffer = None if ahead is None or ahead.buffer is None else ahead.buffer.counters()
-        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers))
+        memory = None if self._reserve is None else self._reserve.seen
+        return collect(self._times, self.counters(), buffer, int(self.options.pipeline.workers), memory)
 
     def _plan(self, epoch: int) -> Plan:
         """The batches of an epoch that begins."""
@@ -260,7 +263,7 @@ class Loader(Described):
         if self._gpu_sampler is not None:
             workers, kept = 1, int(_KEPT_SHARE * cuda.free_bytes(self._gpu_sampler.device.index))
         else:  # sampling reads the adjacency through the page cache: what is left for it decides how fast
-            mapped = sum(len(mapping) for _, mapping in _mapped_files(artifact.graph))
+            mapped = sum(len(mapping) for _, mapping in mapped_files(artifact.graph))
         assert self._first_plan is not None
         sample = self.node_sampler.sample(self._first_plan[0], epoch=0, batch=0, positions=self._edge_positions)
         batch_bytes = sum(sample.nodes[t].size * artifact.type_layout(t).row_bytes for t in artifact.feature_types)
@@ -319,6 +322,17 @@ class Loader(Described):
             return HostBatches(self.node_sampler, *common, pipeline.in_order, self._edge_positions, adapter, own)
         return GpuBatches(device, self._gpu_sampler or self.node_sampler, *common, self._edge_positions, adapter, own)
 
+    def _find_reserve(self) -> TrainingReserve | None:
+        """What looks after the memory of the GPU that training needs, if that is asked for."""
+        where, asked = self.options.device, self.options.memory.reserve
+        if asked is None:
+            return None
+        if where.index is None:
+            raise InputError("reserve: memory of a GPU; give device='cuda' too, or leave it out")
+        of_edges = {relation_key(relation) for relation in self.edge_features}
+        opened = [name for name in self.features if self.options.features == "tiers"] + sorted(of_edges)
+        return make_reserve(gpu_device.open_device(where.index), self.layout.artifact, asked, opened)
+
     def describe(self) -> list[Part]:
         """What it makes batches of and how, and what it did so far."""
         sampler = self.node_sampler
@@ -374,26 +388,3 @@ def _given_features(features: Any, types: list[str]) -> dict[str, Gatherable]:
     if len(types) != 1:
         raise InputError("features: the graph has several node types; give a mapping from node type to table")
     return {types[0]: features}
-
-
-def _mapped_files(artifact: Artifact) -> Iterator[tuple[Path, mmap.mmap]]:
-    """Files of an artifact, and of its parts, that are mapped by now."""
-    for name, array in artifact.manifest.arrays.items():
-        mapping = getattr(array, "_mmap", None)
-        if isinstance(mapping, mmap.mmap):
-            yield artifact.path / name, mapping
-    for part in artifact.parts().values():
-        yield from _mapped_files(part)
-
-
-def _check_mapped(files: list[tuple[Path, mmap.mmap]]) -> None:
-    """Raise `FormatError` if a file is shorter than its mapping: the first touch of what is gone would end the process.
-
-    Asking the kernel takes a microsecond or less per file; one that shrinks after that is beyond help.
-    """
-    for path, mapping in files:
-        if (size := mapping.size()) < len(mapping):
-            raise FormatError(
-                f"{path}: truncated while it was in use: expected {len(mapping)} bytes, found {size}; "
-                "make the artifact again"
-            )

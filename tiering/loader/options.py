@@ -15,7 +15,7 @@ import numpy as np
 from tiering import native
 from tiering.errors import InputError
 from tiering.sampling import Negatives, SamplingOptions
-from tiering.units import parse_device, parse_fanouts
+from tiering.units import parse_bytes, parse_device, parse_fanouts
 
 if TYPE_CHECKING:
     import torch
@@ -154,8 +154,14 @@ class MemoryOptions:
     ssd_model: Any = None
     """JSON file with ``reads_per_second`` and ``bytes_per_second`` of the disks, as ``tiering doctor --json`` finds
     them; measured unless told."""
+    reserve: int | str | None = None
+    """With a GPU: its memory that is to be left to training beside the layout's rows and lists (``6GiB``); less is
+    refused before training begins. ``auto``: the first steps are watched, `Loader.stats` says what they took, and a
+    warning says if the layout should put more or less on the GPU."""
 
     def __post_init__(self) -> None:
+        if self.reserve not in (None, "auto"):
+            object.__setattr__(self, "reserve", parse_bytes(self.reserve, "reserve"))
         if self.window == "auto":
             return
         if isinstance(self.window, bool) or not isinstance(self.window, (int, np.integer)) or self.window < 1:

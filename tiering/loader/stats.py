@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiering.description import Described, Line, Part, Table
+from tiering.loader.gpu.reserve import GpuMemory
 from tiering.loader.process import ForkLock
 from tiering.units import format_bytes, format_count, format_share
 
@@ -70,6 +71,8 @@ class LoaderStats(Described):
     """Counters of the buffer in front of the ssd tier; ``None`` where there is none."""
     workers: int
     """Threads that sample."""
+    gpu_memory: GpuMemory | None = None
+    """Who has the memory of the GPU, where the loader's `reserve` was given and a step has ended."""
 
     @property
     def hit_rates(self) -> dict[str, float]:
@@ -105,6 +108,7 @@ class LoaderStats(Described):
             "batches": self.batches, "rows": self.rows, "bytes": self.bytes, "hit_rates": self.hit_rates,
             "seconds": self.seconds, "reads": self.reads, "read_bytes": self.read_bytes,
             "read_per_used": self.read_per_used, "bound_by": self.bound_by, "buffer": self.buffer,
+            "gpu_memory": None if self.gpu_memory is None else self.gpu_memory.as_dict(),
         }  # fmt: skip
 
     def line(self) -> str:
@@ -139,11 +143,16 @@ class LoaderStats(Described):
             f"{format_count(self.batches)} batches, {format_bytes(self.bytes)} of rows; "
             f"{format_count(self.reads)} reads, {format_bytes(self.read_bytes)}, {self.read_per_used:.2f} x those used"
         )
-        return [amounts, f"bound by: {self.bound_by}"]
+        memory = [] if self.gpu_memory is None else [self.gpu_memory.line()]
+        return [amounts, f"bound by: {self.bound_by}", *memory]
 
 
 def collect(
-    times: StageTimes, tables: Mapping[str, Mapping[str, Any]], buffer: dict[str, Any] | None, workers: int
+    times: StageTimes,
+    tables: Mapping[str, Mapping[str, Any]],
+    buffer: dict[str, Any] | None,
+    workers: int,
+    gpu_memory: GpuMemory | None = None,
 ) -> LoaderStats:
     """Statistics from the counters of the stages, of each table (`Counters.as_dict`) and of the buffer."""
     rows = dict.fromkeys(("gpu", "peer", "cpu", "ssd", "read"), 0)
@@ -165,4 +174,4 @@ def collect(
         "training": times.consumer, "waiting": times.starved, "sampling": times.busy.get("sampling", 0.0),
         "extraction": times.busy.get("extraction", 0.0), "copying": copying, "disk": disk,
     }  # fmt: skip
-    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers)
+    return LoaderStats(times.batches, rows, nbytes, seconds, reads, read_bytes, buffer, workers, gpu_memory)

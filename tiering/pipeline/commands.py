@@ -406,10 +406,12 @@ def layout(
     """The artifact of `write_layout`, which takes the same."""
     from tiering.layout import LayoutOptions
     from tiering.layout import write_layout as write
+    from tiering.pipeline.fit import fitted
 
     asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
     with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
+        asked = fitted(asked, graph, known, memory)
         return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
 
 

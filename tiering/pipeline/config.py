@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[str, ...] | None] = {
     "score": None,
     "reorder": ("first", "features"),
     "layout": (
-        *("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "edge_features"),
+        *("gpu", "peer", "cpu", "ssd", "page", "adjacency_cache", "access_costs", "fit", "edge_features"),
         *("split", "gpu_times"),
     ),
     "output": ("dir",),
@@ -131,6 +131,8 @@ def _layout_options(path: Path, given: dict[str, Any], score: Mapping[str, Any])
     base, folders = path.absolute().parent, given.get("ssd", [])
     given["ssd"] = [base / str(folder) for folder in ([folders] if isinstance(folders, str) else folders)]
     given |= {name: base / str(given[name]) for name in ("access_costs", "gpu_times") if name in given}
+    if given.get("fit", "auto") != "auto":
+        given["fit"] = base / str(given["fit"])
     with _section(path, "layout"):
         options = LayoutOptions.of(**given)
     sampled = [name for name, method in METHODS.items() if "fanouts" in method.options]

@@ -180,14 +180,16 @@ def predict_layout(
 ) -> Forecast:
     """What `write_layout` would take; how it would divide the GPU's memory stands among the notes.
 
-    Where the graph does not exist yet, all scores count as equal.
+    Costs that are to be measured (`fit`) are measured. Where the graph does not exist yet, all scores count as equal.
     """
     from tiering.layout import LayoutOptions
     from tiering.layout.plan import plan_future_layout, plan_layout
+    from tiering.pipeline.fit import fitted
 
     graph, target, copied = _sized(graph), Path(out).absolute(), 0
     known, asked = None if scores is None else opened(scores, Scores), LayoutOptions.given(options, given)
     if isinstance(graph, Graph):
+        asked = fitted(asked, graph, known, memory)
         tables, shape = checked_tables(graph), GraphShape.of(graph)
         budget = parse_memory(memory)
         plan = plan_layout(graph, tables, asked, known, budget)

@@ -97,6 +97,7 @@ int64_t GpuSampler::true_size(const int64_t* where) {
 /// Waits for the true numbers of nodes; bounds follow them. Returns how many of a type may sample in this hop.
 int64_t GpuSampler::read_sizes(size_t type) {
   Memory& m = *memory_;
+  m.waited = true;
   copy_async(m.report.data(), m.known.data(), m.known.size(), stream_, "reading sizes");
   m.ready.record(stream_);
   m.ready.wait();
@@ -119,21 +120,53 @@ void GpuSampler::pass(size_t group) {
 
 void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint64_t batch, cudaStream_t stream) {
   TIERING_EXPECT(seeds.size() == config_.num_nodes.size(), "seeds: expected one list per node type");
+  if (unfinished_) tiering::cuda::check(cudaStreamSynchronize(stream_), "giving a batch up");
   stream_ = stream;
   epoch_ = epoch;
   batch_ = batch;
+  unfinished_ = true;
   Memory& m = *memory_;
+  std::vector<int64_t> sizes;
+  for (size_t t = 0; t < seeds.size(); ++t) {
+    m.batch_here.seeds()[t] = seeds[t];
+    sizes.push_back(seeds[t].size);
+  }
+  for (size_t group = 0; group < m.groups.size(); ++group) m.batch_here.streams()[group] = stream_key(group);
+  if (!m.settled_for(sizes)) {
+    m.kept.clear();
+    m.waited = false;
+    put_batch(sizes);
+    m.settled = m.waited || config_.weighs_edges() ? std::vector<int64_t>() : sizes;
+  } else {
+    if (m.kept.empty()) m.kept.capture(stream_, [&] { put_batch(m.settled); });
+    m.kept.launch(stream_);
+  }
+  m.ready.record(stream_);
+}
+
+/// The key of the random numbers of a hop and group.
+uint64_t GpuSampler::stream_key(size_t group) const {
+  const StreamUse use = config_.rule == DrawRule::pinsage  ? StreamUse::pinsage
+                        : config_.rule == DrawRule::ladies ? StreamUse::ladies
+                                                           : StreamUse::neighbours;
+  return fold_key(use, {config_.seed, epoch_, batch_, group / config_.num_groups(), group % config_.num_groups()});
+}
+
+/// Puts all of a batch of at most so many seeds on the stream. What changes from batch to batch it reads on the device.
+void GpuSampler::put_batch(const std::vector<int64_t>& sizes) {
+  Memory& m = *memory_;
+  copy_async(m.batch.data(), m.batch_here.data(), m.batch_here.bytes(), stream_, "describing a batch");
   tiering::cuda::check(cudaMemsetAsync(m.known.data(), 0, static_cast<size_t>(m.known.size()), stream_),
                        "clearing sizes");
   tiering::cuda::check(cudaMemsetAsync(m.faults.data(), 0xff, sizeof(Faults), stream_), "clearing faults");
   m.step = 0;
-  const auto types = static_cast<int>(seeds.size());
+  const auto types = static_cast<int>(sizes.size());
   for (int t = 0; t < types; ++t) m.types[static_cast<size_t>(t)].bound = 0;
   for (int t = 0; t < types; ++t) {
-    grow_nodes(t, seeds[static_cast<size_t>(t)].size);
+    grow_nodes(t, sizes[static_cast<size_t>(t)]);
     clear_table(t);
   }
-  for (int t = 0; t < types; ++t) add_seeds(t, seeds[static_cast<size_t>(t)]);
+  for (int t = 0; t < types; ++t) add_seeds(t, sizes[static_cast<size_t>(t)]);
   m.hop_before = 0;
   for (size_t hop = 0; hop < config_.fanouts.size(); ++hop) {
     m.hop_start = m.step;
@@ -145,7 +178,6 @@ void GpuSampler::start(const std::vector<GpuSeeds>& seeds, uint64_t epoch, uint6
   std::byte* const report = m.report.data();
   copy_async(report, m.known.data(), m.known.size(), stream_, "reading sizes");
   copy_async(report + m.known.size(), m.faults.data(), sizeof(Faults), stream_, "reading faults");
-  m.ready.record(stream_);
 }
 
 /// The nodes of a type that sample in this hop.
@@ -155,14 +187,15 @@ FrontierView GpuSampler::frontier(size_t type, int hop) const {
           m.known_after(m.hop_start) + type};
 }
 
-void GpuSampler::add_seeds(int type, const GpuSeeds& seeds) {
-  TIERING_EXPECT(seeds.size < kMostLocal, "seeds: at most 2^31 - 1 per batch");
+void GpuSampler::add_seeds(int type, int64_t bound) {
+  TIERING_EXPECT(bound < kMostLocal, "seeds: at most 2^31 - 1 per batch");
   Memory& m = *memory_;
   const NodeSlots slots = m.types[static_cast<size_t>(type)].slots();
-  uint32_t* const found = m.found.require(seeds.size + 1);
-  launch_over("entering seeds", reach_seeds, seeds.size, stream_, seeds.ids, seeds.size,
-              config_.num_nodes[static_cast<size_t>(type)], found, slots, m.faults.as<Faults>());
-  number(type, seeds.size, {nullptr, seeds.size}, nullptr, nullptr);
+  uint32_t* const found = m.found.require(bound + 1);
+  const GpuSeeds* const seeds = m.batch.seeds() + type;
+  launch_over("entering seeds", reach_seeds, bound, stream_, seeds, config_.num_nodes[static_cast<size_t>(type)], found,
+              slots, m.faults.as<Faults>());
+  number(type, bound, {&seeds->size}, nullptr, nullptr);
 }
 
 /// Numbers the sources of edges that are entered in a type's table: the second half of a hop.
@@ -198,12 +231,13 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
   if (frontier_bound == 0) return pass(group);
-  const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule,
-                      fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
-                                                       static_cast<uint64_t>(relation)})};
+  const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule, m.batch.streams() + group};
   const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
-  if (bound > kMostUnseen) bound = true_size(lists.counts + frontier_bound);
+  if (bound > kMostUnseen) {
+    m.waited = true;
+    bound = true_size(lists.counts + frontier_bound);
+  }
   TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(of.src_type, m.types[src].bound + bound);
   const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
@@ -214,10 +248,10 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   if (!whole) {
     launch_on(config_.max_sms, "reading neighbours", reach_drawn<Index>, frontier_bound * fanout, stream_, frontier,
               task, lists, edges, slots, faults);
-    return number(of.src_type, bound, {lists.counts + frontier_bound, 0}, edges.src, m.num_edges(group));
+    return number(of.src_type, bound, {lists.counts + frontier_bound}, edges.src, m.num_edges(group));
   }
   const uint32_t* ranks = nullptr;
-  Total total{lists.counts + frontier_bound, 0};
+  Total total{lists.counts + frontier_bound};
   if (weighted && bound > 0) {
     uint32_t* const marks = m.marks.require(bound + 1);
     launch_on(config_.max_sms, "looking for weights", mark_positive<Index>, bound + 1, stream_, table, frontier, lists,
@@ -260,6 +294,7 @@ FrontierLists GpuSampler::look_up_lists(const DrawTask& task, const AdjacencyTab
 GpuBatchSizes GpuSampler::finish() {
   Memory& m = *memory_;
   m.ready.wait();
+  unfinished_ = false;
   const auto* const report = m.report.as<int64_t>();
   Faults faults;
   std::copy_n(m.report.data() + m.known.size(), sizeof faults, reinterpret_cast<std::byte*>(&faults));

@@ -1,6 +1,7 @@
 // What the GPU's sampler keeps from batch to batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <tiering/cuda/memory.hpp>
@@ -8,6 +9,7 @@
 #include <tiering/device/node_slots.hpp>
 #include <vector>
 
+#include "captured_work.hpp"
 #include "sampler_views.cuh"
 #include "walks.hpp"
 
@@ -32,6 +34,24 @@ struct GroupEdges {
   Scratch<float> weights;
 };
 
+/// What kernels are told of a batch, in memory of the host or the device: seeds by node type, then the keys of the random
+/// numbers by hop and group.
+template <typename Place>
+class BatchTask {
+ public:
+  BatchTask(size_t types, size_t groups)
+      : types_(types), memory_(static_cast<int64_t>(types * sizeof(GpuSeeds) + groups * sizeof(uint64_t))) {}
+
+  GpuSeeds* seeds() const { return memory_.template as<GpuSeeds>(); }
+  uint64_t* streams() const { return reinterpret_cast<uint64_t*>(seeds() + types_); }
+  std::byte* data() const { return memory_.data(); }
+  int64_t bytes() const { return memory_.size(); }
+
+ private:
+  size_t types_;
+  Place memory_;
+};
+
 struct GpuSampler::Memory {
   explicit Memory(const GpuSamplerConfig& config)
       : types(config.num_nodes.size()),
@@ -39,7 +59,9 @@ struct GpuSampler::Memory {
         steps(types.size() + groups.size() + 1),
         known(static_cast<int64_t>((steps * types.size() + groups.size()) * sizeof(int64_t))),
         faults(sizeof(Faults)),
-        report(known.size() + static_cast<int64_t>(sizeof(Faults))) {
+        report(known.size() + static_cast<int64_t>(sizeof(Faults))),
+        batch(types.size(), groups.size()),
+        batch_here(types.size(), groups.size()) {
     if (config.rule == DrawRule::pinsage) walks = std::make_unique<GpuWalks>(config);
   }
 
@@ -47,12 +69,23 @@ struct GpuSampler::Memory {
   int64_t* known_after(size_t step) const { return known.as<int64_t>() + step * types.size(); }
   int64_t* num_edges(size_t group) const { return known_after(steps) + group; }
 
+  /// Whether there is memory for a batch of so many seeds, and nothing in it has to be waited for.
+  bool settled_for(const std::vector<int64_t>& sizes) const {
+    return settled.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), settled.begin(),
+                                                        [](int64_t size, int64_t room) { return size <= room; });
+  }
+
   std::vector<TypeNodes> types;
   std::vector<GroupEdges> groups;  ///< hop by hop, its groups
   size_t steps;
   DeviceMemory known;
   DeviceMemory faults;
   PinnedMemory report;  ///< `known` and `faults` on the host
+  BatchTask<DeviceMemory> batch;
+  BatchTask<PinnedMemory> batch_here;
+  std::vector<int64_t> settled;  ///< seeds by node type, see settled_for; empty: none
+  bool waited = false;           ///< for a size, in the batch that is being put on the stream
+  CapturedWork kept;             ///< a batch of `settled` seeds
   Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
   Scratch<uint64_t> keys;
   Scratch<uint32_t> found, ranks, marks;

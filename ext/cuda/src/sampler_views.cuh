@@ -40,12 +40,11 @@ struct FrontierView {
   TIERING_DEVICE int64_t size() const { return *end - first(); }
 };
 
-/// How many edges a hop has: known to the device, or to the host.
+/// How many edges a hop has: known to the device alone.
 struct Total {
-  const int64_t* there;  ///< null: `here` counts
-  int64_t here;
+  const int64_t* there;
 
-  TIERING_DEVICE int64_t get() const { return there == nullptr ? here : *there; }
+  TIERING_DEVICE int64_t get() const { return *there; }
 };
 
 /// The frontier node that edge `edge` belongs to: the last whose edges begin at or before it. `counts` are prefix sums.

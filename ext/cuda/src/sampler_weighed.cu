@@ -20,14 +20,11 @@ void GpuSampler::walk(int hop, int metapath) {
   TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(static_cast<int>(src), m.types[src].bound + bound);
   GroupEdges& kept = m.groups[group];
-  const WalkTask task{path, fanout,
-                      fold_key(StreamUse::pinsage, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
-                                                    static_cast<uint64_t>(metapath)}),
-                      frontier(dst, hop), frontier_bound};
+  const WalkTask task{path, fanout, stream_key(group), frontier(dst, hop), frontier_bound};
   m.walks->run(task,
                {kept.dst.require(bound), kept.weights.require(bound), m.found.require(bound), m.types[src].slots()},
                m.faults.as<Faults>(), stream_);
-  number(static_cast<int>(src), bound, {m.walks->total(), 0}, kept.src.require(bound), m.num_edges(group));
+  number(static_cast<int>(src), bound, {m.walks->total()}, kept.src.require(bound), m.num_edges(group));
 }
 
 }  // namespace tiering::cuda

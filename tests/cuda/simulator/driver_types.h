@@ -30,6 +30,9 @@ enum cudaError {
   cudaErrorLaunchFailure = 719,
   cudaErrorNotPermitted = 800,
   cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorIllegalState = 401,
   cudaErrorUnknown = 999,
 };
 using cudaError_t = cudaError;

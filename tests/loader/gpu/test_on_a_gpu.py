@@ -18,7 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's
 from rank_processes import batches_alone, expect_epoch, started
 from tight_memory import spare, tight_loader, wide_graph
 
-from tiering import cuda
+from tiering import cuda, pipeline
+from tiering.loader.gpu import fit
+from tiering.memory import parse_memory
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("real_gpu")]
 
@@ -181,3 +183,28 @@ def test_the_example_learns_the_same(kit, build, example):
     here, there = example.train(layout.path, **options), example.train(layout.path, device="cuda", **options)
     assert there["batch_digest"] == here["batch_digest"]
     np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-3)
+
+
+def test_memory_that_training_takes(kit, build):
+    """What a step takes of torch's allocator is training's, and what the driver has left is free."""
+    loader = build(kit.small_graph()).loader(device="cuda", fanouts="4,3", batch_size=8, reserve="auto")
+    before, held = torch.cuda.memory_reserved(), None
+    for _ in loader:
+        held = torch.empty(1 << 28, dtype=torch.float32, device="cuda") if held is None else held
+    seen = loader.stats().gpu_memory
+    assert torch.cuda.memory_reserved() - before >= held.nbytes
+    assert seen.training >= torch.cuda.memory_reserved() - (1 << 26)
+    assert seen.total - seen.free >= seen.training > 1 << 30
+
+
+def test_costs_fitted_on_this_gpu(tmp_path, monkeypatch):
+    """Rows of 1 KiB come slower from host memory than from the GPU's own, on any link: 1 TB/s at most."""
+    monkeypatch.setattr(fit, "SECONDS", 1.0)
+    pipeline.generate_dataset(tmp_path / "data", nodes=50_000, edges=1_000_000, dim=256)
+    graph = pipeline.import_graph(tmp_path / "data", tmp_path / "graph")
+    scores = pipeline.score_graph(graph, tmp_path / "scores", fanouts=[10, 10], batch_size=1000)
+    reordered = pipeline.reorder_graph(graph, scores, tmp_path / "reordered")
+    sampling = scores.manifest.provenance["options"]["sampling"]
+    found = fit.fit_access_costs(reordered, sampling, {"node": 1024}, parse_memory("2GiB"))
+    assert 1e-9 < found.costs.feature(1024) < 1e-5
+    assert found.unexplained["rows of 1024 B"] < 0.5, str(found)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.artifacts.manifest import Relation, relation_key
-from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES
-from tiering.formats.graph import relation_folder
-from tiering.formats.layout import Layout
+from tiering.formats.adjacency_prefix import INDPTR_BYTES, SUM_BYTES, AdjacencyPrefix
+from tiering.formats.graph import Graph, relation_folder
 from tiering.loader.gpu.device import Device, device_file, pinned_address
 from tiering.loader.gpu.links import prefers_host
 from tiering.loader.gpu.peer_memory import open_memory
@@ -30,6 +29,25 @@ from tiering.units import parse_threads
 _NO_PART: cuda.Part = (0, 0, 0, 0, 0)
 PIECE_EDGES = 1 << 24
 """Edges of lists that are gathered at a time."""
+
+
+class PlacedLists(Protocol):
+    """A graph, and which of its lists lie in the memory of the GPU: a layout (`tiering.formats.layout.Layout`)."""
+
+    @property
+    def path(self) -> Path:
+        """For messages."""
+
+    @property
+    def graph(self) -> Graph:
+        """The reordered graph."""
+
+    @property
+    def digest(self) -> str:
+        """The same for the same lists in the same places."""
+
+    def adjacency_prefix(self, relation: Relation) -> AdjacencyPrefix:
+        """Lists of a relation that lie in the memory of the GPU."""
 
 
 @dataclass
@@ -83,7 +101,7 @@ _kept: list[Any] = []
 
 
 def load_adjacency(
-    layout: Layout, device: Device, weighted: bool = False, group: PeerGroup | None = None, cache_bytes: int = 0
+    layout: PlacedLists, device: Device, weighted: bool = False, group: PeerGroup | None = None, cache_bytes: int = 0
 ) -> GpuAdjacency:
     """Put a layout's graph where a GPU reads it; loaders of one process use it together.
 
@@ -105,7 +123,7 @@ def load_adjacency(
 class _Builder:
     """Loads the relations of one layout."""
 
-    def __init__(self, layout: Layout, device: Device, group: PeerGroup | None) -> None:
+    def __init__(self, layout: PlacedLists, device: Device, group: PeerGroup | None) -> None:
         self._layout, self._graph, self._device, self._group = layout, layout.graph, device, group
         self._made = GpuAdjacency()
 

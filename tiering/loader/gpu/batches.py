@@ -17,7 +17,6 @@ import numpy.typing as npt
 from tiering import cuda
 from tiering.artifacts.manifest import Relation
 from tiering.errors import DeviceError
-from tiering.formats.layout import Layout
 from tiering.loader.background import Stage
 from tiering.loader.batches import (
     Batch,
@@ -27,7 +26,7 @@ from tiering.loader.batches import (
     sampled_batch,
     sampling_stage,
 )
-from tiering.loader.gpu.adjacency import load_adjacency
+from tiering.loader.gpu.adjacency import GpuAdjacency, PlacedLists, load_adjacency
 from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
@@ -74,6 +73,7 @@ class GpuSampler:
     needed, on up to `max_sms` multiprocessors (0: all; ``auto``: as in a gather), of which `group` holds one copy, and
     `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
     CPU's: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds or adjacency.
+    `adjacency`: the layout's lists, where they are loaded already.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
     more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
@@ -82,20 +82,23 @@ class GpuSampler:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: PlacedLists,
         sampler: Sampler,
         device: Device,
         group: PeerGroup | None = None,
         cache_bytes: int = 0,
         edge_positions: bool = False,
         max_sms: int | str = "auto",
+        adjacency: GpuAdjacency | None = None,
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()
         """The stream that batches are sampled on."""
         self._path = layout.path
         self._group = group if cache_bytes else None
-        self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
+        if adjacency is None:
+            adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
+        self._adjacency = adjacency
         self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
         """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
         sms = parse_sms(max_sms)
@@ -117,7 +120,7 @@ class GpuSampler:
         self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
 
-    def _reads_host(self, layout: Layout) -> bool:
+    def _reads_host(self, layout: PlacedLists) -> bool:
         """Whether some lists come over the link to host memory."""
         graph, cached = layout.graph, (self.columns, self.peer_columns)
         return any(sum(part[r] for part in cached) < graph.num_nodes(r[2]) for r in graph.relations)

@@ -88,6 +88,20 @@ class Device:
         """For messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
+    def free_bytes(self) -> int:
+        """Memory of the GPU that no process has taken."""
+        return int(cuda.free_bytes(self.index))
+
+    def total_bytes(self) -> int:
+        """Memory of the GPU."""
+        return int(cuda.device_info(self.index).total_bytes)
+
+    def torch_bytes(self) -> int:
+        """Memory of the GPU that torch's allocator has, for tensors that live and for those to come."""
+        import torch
+
+        return int(torch.cuda.memory_reserved(self.index))
+
     def current(self) -> int:
         """Handle of the stream that the caller's torch works on."""
         import torch

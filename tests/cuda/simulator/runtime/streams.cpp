@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <simulator.hpp>
 #include <thread>
+#include <utility>
 
 #include "call.hpp"
 
@@ -43,6 +44,34 @@ void CUstream_st::close() {
 bool CUstream_st::closed() {
   const std::lock_guard lock(mutex_);
   return closed_;
+}
+
+bool CUstream_st::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  broken_ = false;
+  return !std::exchange(capturing_, true);
+}
+
+bool CUstream_st::capturing() {
+  const std::lock_guard lock(mutex_);
+  return capturing_;
+}
+
+bool CUstream_st::capture(const std::function<void()>& work) {
+  const std::lock_guard lock(mutex_);
+  if (capturing_) captured_.push_back(work);
+  return capturing_;
+}
+
+void CUstream_st::break_capture() {
+  const std::lock_guard lock(mutex_);
+  broken_ = true;
+}
+
+bool CUstream_st::end_capture(std::vector<std::function<void()>>& work) {
+  const std::lock_guard lock(mutex_);
+  work = std::exchange(captured_, {});
+  return std::exchange(capturing_, false) && !broken_;
 }
 
 void CUstream_st::run() {
@@ -131,7 +160,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     }
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
-    found->push(std::move(work));
+    if (!found->capture(work)) found->push(std::move(work));
     return cudaSuccess;
   });
 }
@@ -139,6 +168,17 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 }  // namespace simulator
 
 using namespace simulator;
+
+namespace {
+
+/// What waits for a stream breaks its capture.
+bool refuse_capture(CUstream_st& stream) {
+  if (!stream.capturing()) return false;
+  stream.break_capture();
+  return true;
+}
+
+}  // namespace
 
 cudaError_t cudaStreamCreate(cudaStream_t* pStream) {
   return cudaStreamCreateWithPriority(pStream, cudaStreamDefault, 0);
@@ -195,6 +235,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     }
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
+    if (refuse_capture(*found)) return cudaErrorStreamCaptureUnsupported;
     found->wait();
     return cudaSuccess;
   });
@@ -205,6 +246,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     if (is_null(stream)) return Streams::get().null_is_idle() ? cudaSuccess : cudaErrorNotReady;
     const auto found = Streams::get().find(stream);
     if (!found) return cudaErrorInvalidResourceHandle;
+    if (refuse_capture(*found)) return cudaErrorStreamCaptureUnsupported;
     return found->idle() ? cudaSuccess : cudaErrorNotReady;
   });
 }

@@ -1,0 +1,139 @@
+"""Memory of a GPU that training needs beside what a layout puts there: checked before training, or measured in its
+first steps (GNNLab: caches get what training leaves; Yang et al., EuroSys'22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tiering.artifacts.manifest import Relation
+from tiering.errors import BudgetError
+from tiering.formats.adjacency_prefix import ListBytes
+from tiering.formats.layout import Layout
+from tiering.loader.gpu.device import Device
+from tiering.loader.process import warn_once
+from tiering.units import format_bytes
+
+STEPS = 8
+"""Steps that are looked at; the first one makes the optimiser's state, the largest batch of several the peak."""
+MARGIN = 1 / 32
+"""Share of a GPU's memory that stays free: batches differ, and torch's allocator leaves gaps."""
+WORTH_SAYING = 1 / 16
+"""Share of a GPU's memory by which the advised caches differ from those there are, before a warning says so."""
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Who has the memory of a GPU, bytes, as its driver sees it; `free` is the least that was seen."""
+
+    total: int
+    """All there is."""
+    caches: int
+    """Feature rows and adjacency lists that the layout puts there, of ``tiering layout --gpu``."""
+    free: int
+    """What nobody has taken."""
+    steps: int
+    """Steps of training that had ended."""
+    most: int
+    """Feature rows and adjacency lists altogether: larger caches are of no use."""
+
+    @property
+    def training(self) -> int:
+        """Everything else: the model and its gradients, torch's allocator with the batches, the sampler's memory, the
+        peer tier, other processes.
+        """
+        return self.total - self.caches - self.free
+
+    @property
+    def advised(self) -> int:
+        """What caches may take, for ``tiering layout --gpu``: what training leaves less `MARGIN`, up to `most`."""
+        return max(0, min(self.most, self.caches + self.free - int(MARGIN * self.total)))
+
+    def as_dict(self) -> dict[str, int]:
+        """Everything, JSON types only."""
+        return {**vars(self), "training": self.training, "advised": self.advised}
+
+    def line(self) -> str:
+        """One line for people."""
+        return (
+            f"memory of the GPU: {format_bytes(self.training)} training and others, {format_bytes(self.caches)} "
+            f"caches, {format_bytes(self.free)} free at least; caches of {_mebibytes(self.advised)} would fit"
+        )
+
+
+def cache_bytes(layout: Layout, types: Iterable[str], relations: Iterable[Relation]) -> int:
+    """Bytes of the gpu tier of tables, nodes' and edges', and of relations' adjacency lists on a GPU."""
+    rows = sum(layout.type_layout(t).rows("gpu") * layout.type_layout(t).row_bytes for t in types)
+    return rows + sum(layout.adjacency_prefix(relation).bytes for relation in relations)
+
+
+class TrainingReserve:
+    """Looks after the memory that training needs on the GPU of a loader.
+
+    `asked`: bytes that must be left to training when the loader is made, ``auto``: nothing is demanded, the first
+    `STEPS` steps are watched, and a warning says if the layout should have a larger or a smaller gpu tier. `caches` is
+    what the loader's layout puts on the GPU, `most` what it could.
+    """
+
+    def __init__(self, device: Device, where: str, asked: int | str, caches: int, most: int) -> None:
+        self._device, self._where, self._caches, self._most = device, where, caches, most
+        self.seen: GpuMemory | None = None
+        """What the steps so far have shown; ``None`` before the first ended."""
+        if isinstance(asked, int):
+            self._require(asked)
+
+    def step_ended(self) -> None:
+        """To be called when a batch is asked for that is not an epoch's first: the step before has allocated all it
+        needs, since torch's allocator keeps what it took.
+        """
+        steps = 1 if self.seen is None else self.seen.steps + 1
+        if steps > STEPS:
+            return
+        free, total = self._device.free_bytes(), self._device.total_bytes()
+        least = free if self.seen is None else min(free, self.seen.free)
+        self.seen = GpuMemory(total, self._caches, least, steps, self._most)
+        if steps == STEPS:
+            self._advise(self.seen)
+
+    def _require(self, asked: int) -> None:
+        """Raise `BudgetError` unless `asked` bytes are left: free, or in the hands of torch already."""
+        left = self._device.free_bytes() + self._device.torch_bytes()
+        if left >= asked:
+            return
+        lower = max(0, self._caches - (asked - left))
+        advice = (
+            f"make the layout with --gpu {_mebibytes(lower)} or less" if lower >> 20 else "make it without a gpu tier"
+        )
+        raise BudgetError(
+            f"{self._where}: reserve: {format_bytes(asked)} of {self._device.name} are to be left to training; "
+            f"{format_bytes(left)} are, beside {format_bytes(self._caches)} of rows and lists; {advice}, reserve less, "
+            "or end other programs on this GPU"
+        )
+
+    def _advise(self, seen: GpuMemory) -> None:
+        """Say once if the caches should be larger, or smaller."""
+        differ = seen.advised - seen.caches
+        if abs(differ) < WORTH_SAYING * seen.total and seen.free >= MARGIN * seen.total / 2:
+            return
+        what = "more rows and lists fit" if differ > 0 else "larger batches may not fit"
+        warn_once(
+            f"{self._where}: after {seen.steps} steps {format_bytes(seen.free)} of {self._device.name} are free, and "
+            f"{what}: make the layout with --gpu {_mebibytes(seen.advised)} (it has {format_bytes(seen.caches)} there)"
+        )
+
+
+def make_reserve(device: Device, layout: Layout, asked: Any, opened: Iterable[str]) -> TrainingReserve:
+    """For a loader of `layout` that has opened the tables `opened` (node types, keys of relations) on `device`."""
+    relations, opened = layout.graph.relations, list(opened)
+    most = sum(layout.type_layout(t).num_nodes * layout.type_layout(t).row_bytes for t in opened)
+    for relation in relations:
+        size = ListBytes.of_graph(layout.graph, relation, layout.adjacency_prefix(relation).weights)
+        most += int(size.taken(layout.graph.num_nodes(relation[2]), layout.graph.num_edges(relation)))
+    return TrainingReserve(device, str(layout.path), asked, cache_bytes(layout, opened, relations), most)
+
+
+def _mebibytes(nbytes: int) -> str:
+    """A size as options take it, rounded down."""
+    return f"{nbytes >> 20}MiB"
