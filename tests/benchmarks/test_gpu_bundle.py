@@ -100,8 +100,8 @@ def results(bundle: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_up_to_the_first_call_of_cuda(bundle, run):
-    """Really built, by nvcc where there is one, without optimisation: two minutes of a processor, or ten seconds where
-    ccache knows it.
+    """Really built, by nvcc where there is one, without optimisation: two minutes of a processor, or half a minute where
+    ccache knows the sources.
     """
     too_early = run(bundle / "2-check.sh")
     assert too_early.returncode == 2 and f"run {bundle}/1-build.sh first" in too_early.stderr
@@ -110,7 +110,10 @@ def test_up_to_the_first_call_of_cuda(bundle, run):
     log = (bundle / "out/1-build.log").read_text()
     found = results(bundle, "1-build")
     assert found.pop("first call of CUDA") == "failed (1)", log
-    assert list(found) == ["facts", "environment", "its packages", "wheels", "build", "what the build found"]
+    assert list(found) == [
+        *("facts", "environment", "its packages", "wheels", "build", "what the build found"),
+        *("tests found", "benchmarks found"),
+    ]
     assert set(found.values()) == {"ok"}, log
     assert first.returncode == 1 and first.stdout.splitlines()[-2].startswith("first call of CUDA ")
     assert any(said in log for said in ("no NVIDIA driver", "no CUDA part"))
@@ -123,6 +126,13 @@ def test_up_to_the_first_call_of_cuda(bundle, run):
         done = run(bundle / f"{name}.sh")
         assert done.returncode == 1, done.stderr
         assert results(bundle, name) == {"first call of CUDA": "failed (1)"}
+
+
+def test_a_folder_of_something_else_is_left_alone(repository, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    made = subprocess.run([repository / "benchmarks/gpu/bundle/make", tmp_path], capture_output=True, text=True)
+    assert made.returncode == 1 and "expected a bundle or nothing, found something else" in made.stderr
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_steps(repository, tmp_path):

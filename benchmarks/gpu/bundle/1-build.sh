@@ -23,11 +23,17 @@ step build 330 "$python" -m pip install -v --no-index --no-build-isolation --no-
 [[ -e $work/built ]] || finish
 
 shown "what the build found" 30 "$work/venv/bin/tiering" info --build
+# All that tests and benchmarks import, so that what is missing is said before the GPU is asked for.
+mapfile -t tests < <(grep -lr --include='test_*.py' 'mark\.gpu' tests)
+step "tests found" 60 "$python" -m pytest "${pytest[@]}" --collect-only "${tests[@]}"
+step "benchmarks found" 60 "$python" -c 'from importlib import import_module; from benchmarks.__main__ import *
+names = gpu_names(); [import_module("benchmarks." + BENCHMARKS[name][0].rpartition(".")[0]) for name in names]
+print(*names)'
 first_call || finish
 shown "disk and limits" 60 "$work/venv/bin/tiering" doctor --ssd "$work"
 for test in "$work"/build/tests-cuda/cuda_test_*; do
   step "$(basename "$test")" 60 "$test"
 done
-step "pytest -m gpu" 200 "$python" -m pytest -q -p no:cacheprovider -m gpu \
-  $(grep -lr --include='test_*.py' 'mark\.gpu' tests | grep -v beside_torch)
+step "pytest -m gpu" 200 "$python" -m pytest "${pytest[@]}" "${tests[@]}" \
+  --deselect tests/loader/gpu/test_beside_torch.py
 finish

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 need_build
 
-step "beside torch" 240 "$python" -m pytest -q -p no:cacheprovider -m gpu tests/loader/gpu/test_beside_torch.py
+step "beside torch" 240 "$python" -m pytest "${pytest[@]}" tests/loader/gpu/test_beside_torch.py
 for tool in "memcheck --report-api-errors no" initcheck racecheck; do
   if [[ $tool == racecheck ]] && ! grep -rqE '__shared__|cub/block|cub/warp' ext/cuda; then
     note racecheck "not needed" 0 "no kernel of ours has shared memory"

@@ -12,6 +12,7 @@ out=$(cd "$out" && pwd)
 log=$out/$name.log
 steps=$work/$name.steps tables=$work/$name.tables failures=$work/$name.failures
 python=$work/venv/bin/python
+pytest=(-q -p no:cacheprovider -m gpu -W default) # versions of packages are not ours: what they warn of is no failure
 limit=470 # seconds of one script; it has to end before 8 minutes have passed
 failed=0
 : >"$log" >"$steps" >"$tables" >"$failures"
