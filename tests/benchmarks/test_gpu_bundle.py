@@ -100,8 +100,8 @@ def results(bundle: Path, name: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_up_to_the_first_call_of_cuda(bundle, run):
-    """Really built, by nvcc where there is one, without optimisation: two minutes of a processor, or half a minute where
-    ccache knows the sources.
+    """Really built, by nvcc where there is one, without optimisation: two minutes of a processor, or half a minute
+    where ccache knows the sources.
     """
     too_early = run(bundle / "2-check.sh")
     assert too_early.returncode == 2 and f"run {bundle}/1-build.sh first" in too_early.stderr
