@@ -59,9 +59,10 @@ run_step() {
 
 # benchmark NAME SECONDS OPTION...: one of `python -m benchmarks --list`; its figures as JSON in $out.
 benchmark() {
-  local which=$1 most=$2
+  local which=$1 most=$2 there
   shift 2
-  if ! "$python" -m benchmarks --list 2>>"$log" | grep -q "^$which "; then
+  there=$("$python" -m benchmarks --list 2>>"$log")
+  if ! grep -q "^$which " <<<"$there"; then
     note "$which" "not here" 0 "no such benchmark in these sources"
     return 0
   fi
