@@ -36,7 +36,7 @@ from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import LayerSampler, make_sampler
+from tiering.sampling import make_sampler
 from tiering.units import parse_bytes, parse_threads
 
 if TYPE_CHECKING:
@@ -295,17 +295,15 @@ class Loader(Described):
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""
-        where, pipeline, sampler = self.options.device, self.options.pipeline, self.node_sampler
-        by_gpu = where.index is not None and not isinstance(sampler, LayerSampler)
-        if pipeline.sample_on == "gpu" and not by_gpu:
-            what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
-            raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
-        if where.index is None or isinstance(sampler, LayerSampler) or pipeline.sample_on == "cpu":
+        where, pipeline = self.options.device, self.options.pipeline
+        if where.index is None and pipeline.sample_on == "gpu":
+            raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
+        if where.index is None or pipeline.sample_on == "cpu":
             return None
         device = gpu_device.open_device(where.index)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
         group = find_group(where.peers)
-        return GpuSampler(self.layout.artifact, sampler, device, group, nbytes, self._edge_positions)
+        return GpuSampler(self.layout.artifact, self.node_sampler, device, group, nbytes, self._edge_positions)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""

@@ -8,6 +8,7 @@
 #include <tiering/device/node_slots.hpp>
 #include <vector>
 
+#include "layers.hpp"
 #include "sampler_views.cuh"
 #include "walks.hpp"
 
@@ -41,6 +42,7 @@ struct GpuSampler::Memory {
         faults(sizeof(Faults)),
         report(known.size() + static_cast<int64_t>(sizeof(Faults))) {
     if (config.rule == DrawRule::pinsage) walks = std::make_unique<GpuWalks>(config);
+    if (config.rule == DrawRule::ladies) layer = std::make_unique<GpuLayer>();
   }
 
   /// Nodes per type after a step: one for each type's seeds, then one for each hop and group.
@@ -57,6 +59,7 @@ struct GpuSampler::Memory {
   Scratch<uint32_t> found, ranks;
   Scratch<std::byte> sums;
   std::unique_ptr<GpuWalks> walks;  ///< of DrawRule::pinsage
+  std::unique_ptr<GpuLayer> layer;  ///< of DrawRule::ladies
   GpuEvent ready;
   size_t step = 0;                      ///< the last that is on the stream
   size_t hop_start = 0;                 ///< the last before this hop

@@ -30,4 +30,38 @@ void GpuSampler::walk(int hop, int metapath) {
   number(static_cast<int>(src), bound, {m.walks->total(), 0}, kept.src.require(bound), m.num_edges(group));
 }
 
+/// A hop of layer-wise sampling over one relation.
+void GpuSampler::sample_layer(int hop, int relation) {
+  Memory& m = *memory_;
+  GpuLayer& layer = *m.layer;
+  const auto h = static_cast<size_t>(hop), r = static_cast<size_t>(relation), group = h * config_.num_groups() + r;
+  const GpuRelation& of = config_.relations[r];
+  const auto src = static_cast<size_t>(of.src_type), dst = static_cast<size_t>(of.dst_type);
+  const int64_t fanout = config_.fanouts[h][r], frontier_bound = fanout == 0 ? 0 : read_sizes(dst);
+  if (frontier_bound == 0) return pass(group);
+  const LayerTask task{config_.num_nodes[src],
+                       config_.num_nodes[dst],
+                       fanout,
+                       fold_key(StreamUse::ladies, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
+                                                    static_cast<uint64_t>(relation)}),
+                       config_.node_keys[src],
+                       frontier_bound};
+  Faults* const faults = m.faults.as<Faults>();
+  const int64_t edges = true_size(layer.find_lists(of, task, frontier(dst, hop), faults, stream_));
+  if (edges == 0) return pass(group);
+  TIERING_EXPECT(edges < kMostLocal, "a hop may read at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
+  const KnownNodes known{m.types[src].nodes.data(), m.known_after(m.hop_start) + src, m.bound_at_start[src]};
+  layer.draw(of, edges, known, faults, stream_);
+  const int64_t kept_bound = layer.most_kept();
+  grow_nodes(of.src_type, m.types[src].bound + kept_bound);
+  layer.enter(m.types[src].slots(), m.found.require(kept_bound), stream_);
+  number(of.src_type, kept_bound, {layer.num_kept(), 0}, layer.local_ids(), nullptr);
+  GroupEdges& out = m.groups[group];
+  layer.write(
+      frontier(dst, hop),
+      {out.src.require(edges), out.dst.require(edges), config_.positions ? out.positions.require(edges) : nullptr,
+       out.weights.require(edges), m.num_edges(group)},
+      stream_);
+}
+
 }  // namespace tiering::cuda

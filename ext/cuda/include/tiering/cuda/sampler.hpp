@@ -103,6 +103,7 @@ class GpuSampler {
   void add_seeds(int type, const GpuSeeds& seeds);
   void sample(int hop, int group);
   void walk(int hop, int metapath);
+  void sample_layer(int hop, int relation);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
   FrontierView frontier(size_t type, int hop) const;
