@@ -95,6 +95,8 @@ class Loader(Described):
         self._edge_positions = bool(
             pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
         )
+        if self._edge_positions:
+            self.node_sampler.check_positions()
         self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.edge_features = self._find_edge_features()

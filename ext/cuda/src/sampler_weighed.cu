@@ -15,8 +15,8 @@ void GpuSampler::walk(int hop, int metapath) {
   int64_t frontier_bound = m.bound_at_start[dst];
   if (fanout == 0 || frontier_bound == 0) return pass(group);
   if (frontier_bound * m.walks->visits_per_node() > kMostUnseen) frontier_bound = read_sizes(dst);
+  if (frontier_bound == 0) return pass(group);
   const int64_t bound = frontier_bound * m.walks->most_edges(path, fanout);
-  if (bound == 0) return pass(group);
   TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(static_cast<int>(src), m.types[src].bound + bound);
   GroupEdges& kept = m.groups[group];

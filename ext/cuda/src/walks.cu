@@ -233,7 +233,8 @@ int GpuWalks::dst_type(size_t metapath) const {
 }
 
 int64_t GpuWalks::most_edges(size_t metapath, int64_t fanout) const {
-  const int64_t most = std::min(visits_per_node(), config_.num_nodes[static_cast<size_t>(src_type(metapath))]);
+  const int64_t nodes = config_.num_nodes[static_cast<size_t>(src_type(metapath))];
+  const int64_t most = std::min(visits_per_node(), std::max<int64_t>(1, nodes));  // without nodes: a fault is found
   return fanout < 0 ? most : std::min(most, fanout);
 }
 

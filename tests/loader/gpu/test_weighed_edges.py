@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_gpu import resident_share
 
+from tiering.errors import InputError
 from tiering.formats.layout import Layout
 
 PLACES = itertools.count()
@@ -43,23 +44,29 @@ def compare(layout, options):
     return edges
 
 
-@pytest.mark.parametrize(("share", "frontier"), [(0, "all"), (0.5, "new"), (1, "all")])
 @pytest.mark.parametrize(
-    ("data", "options"),
+    ("data", "share", "frontier", "options"),
     [
-        ("small_graph", {**PINSAGE, "fanouts": "3,2"}),
-        ("small_graph", {**PINSAGE, "fanouts": "4,-1", "walk_length": 3, "restart": 0.0}),
-        ("small_graph", {**PINSAGE, "fanouts": "5", "walk_length": 5, "restart": 1.0}),
-        ("hetero_graph", {**PINSAGE, "fanouts": "3,2"}),
-        ("hetero_graph", {**PINSAGE, "fanouts": "3,2", "metapaths": BACK, "restart": 0.2, "walk_length": 3}),
-        ("hetero_graph", {**PINSAGE, "fanouts": "3", "metapaths": [BACK[0][:1]], "walk_length": 1}),
-        ("small_graph", {"sampler": "ladies", "fanouts": "20,30", "edge_positions": True}),
-        ("hetero_graph", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
+        ("small_graph", 0, "all", {**PINSAGE, "fanouts": "3,2"}),
+        ("small_graph", 0.5, "new", {**PINSAGE, "fanouts": "4,-1", "walk_length": 3, "restart": 0.0}),
+        ("small_graph", 1, "all", {**PINSAGE, "fanouts": "5", "walk_length": 5, "restart": 1.0}),
+        ("hetero_graph", 0.5, "all", {**PINSAGE, "fanouts": "3,2", "metapaths": BACK, "restart": 0.2}),
+        ("hetero_graph", 1, "new", {**PINSAGE, "fanouts": "3", "metapaths": [BACK[0][:1]], "walk_length": 1}),
+        ("small_graph", 1, "all", {"sampler": "ladies", "fanouts": "20,30", "edge_positions": True}),
+        ("small_graph", 0, "new", {"sampler": "ladies", "fanouts": "20,-1,30"}),
+        ("hetero_graph", 0.5, "all", {"sampler": "ladies", "fanouts": "9,-1,40", "edge_positions": True}),
     ],
 )
-def test_same_batches(gpu, kit, build, monkeypatch, share, frontier, data, options):
+def test_same_batches(gpu, kit, build, monkeypatch, data, share, frontier, options):
     monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=False))
     assert compare(build(getattr(kit, data)()), {**options, "batch_size": 50, "seed": 9, "frontier": frontier}) > 100
+
+
+def test_positions_of_walks(gpu, kit, build):
+    layout = build(kit.small_graph())
+    for device in ("cpu", "cuda"):
+        with pytest.raises(InputError, match="positions: an edge of a random walk"):
+            layout.loader(device=device, fanouts="3", sampler="pinsage", edge_positions=True)
 
 
 @st.composite
@@ -97,7 +104,7 @@ def samplings(draw):
     frontier=st.sampled_from(["all", "new"]),
     share=st.sampled_from([0.0, 0.5, 1.0]),
 )
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_graph(gpu, kit, tmp_path, monkeypatch, graph, options, frontier, share):
     sizes, edges, seeds = graph
     monkeypatch.setattr(Layout, "adjacency_prefix", resident_share(share, weights=False))
