@@ -29,7 +29,7 @@ struct GpuSamplerConfig {
   std::vector<std::vector<int64_t>> fanouts;  ///< hop x edge group; -1 = all neighbours, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
   DrawRule rule = DrawRule::uniform;
-  WalkRule walks;                               ///< of DrawRule::pinsage
+  WalkRule walks = {};                          ///< of DrawRule::pinsage
   int64_t visits_at_a_time = int64_t{1} << 21;  ///< of walks; 52 bytes each
   std::vector<NodeKeys> node_keys;              ///< per node type
   uint64_t seed = 0;
