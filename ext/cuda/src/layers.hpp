@@ -46,7 +46,7 @@ struct LayerOutput {
 ///             The clocks of the candidates are sorted to find the first that ring.
 /// Arithmetic: of doubles, each operation rounded by itself: compiled without fused multiply-adds, as the CPU's is.
 /// Sizes:      how many edges lead into the frontier is waited for.
-/// Memory:     48 bytes per edge into the frontier, 52 to 76 per candidate, and 24 per node that samples; kept.
+/// Memory:     56 bytes per edge into the frontier, 52 to 76 per candidate, and 32 per node that samples; kept.
 class GpuLayer {
  public:
   /// First: finds the lists of the frontier. Returns where their number of edges stands on the device.

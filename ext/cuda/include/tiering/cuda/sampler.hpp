@@ -60,12 +60,14 @@ struct GpuBatchSizes {
 /// Approach:   per hop and relation: every frontier node draws places from its list (one thread each; reads of lists in
 ///             host memory go over the link as they are needed); a prefix sum places the edges; every edge reads its
 ///             neighbour's id and enters it in a hash table, which keeps the first edge that leads to it (node_slots.hpp);
-///             a second prefix sum numbers the new nodes in order of discovery.
+///             a second prefix sum numbers the new nodes in order of discovery. Walks and layers choose otherwise
+///             (walks.hpp, layers.hpp in src); what they choose is entered and numbered alike.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
-///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
+///             unbounded (-1, layers) or more than `kMostUnseen` edges, or visits of walks, the hop's true size is waited
+///             for instead.
 /// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
-///             every hop (16 with positions); for the largest hop 16 more per edge (24 if weighted) and 8 per node that
-///             samples. No allocation once it has grown.
+///             every hop (8 more with positions, 4 with weights); for the largest hop 16 more per edge (24 if weighted)
+///             and 8 per node that samples; what walks and layers need says their part. No allocation once it has grown.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
