@@ -329,9 +329,23 @@ void test_weighted_long_list() {
   CHECK(taken == by_scanning(counts_of(weights), 0, 3000, 2999, 1));
 }
 
+/// A draw by itself takes the place that it has among all draws of its list, however often places collide.
+void test_draws_by_themselves() {
+  std::mt19937_64 random(7);
+  for (int64_t degree = 1; degree < 40; ++degree)
+    for (int64_t taken = 0; taken < degree; ++taken) {
+      const Stream stream(random(), random());
+      Places places(static_cast<size_t>(taken));
+      draw_distinct(100, degree, taken, stream, places.data());
+      for (int64_t number = 0; number < taken; ++number)
+        CHECK(distinct_place(100, degree, taken, stream, number) == places[static_cast<size_t>(number)]);
+    }
+}
+
 }  // namespace
 
 int main() {
+  test_draws_by_themselves();
   test_fixed_point();
   test_extreme_weights();
   test_sums_for_any_number_of_threads();

@@ -264,7 +264,7 @@ void test_no_sources() {
   AdjacencyTable<int32_t> table;
   table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, nullptr, 1};
   cuda::GpuSamplerConfig config{
-      .num_nodes = {1, 0}, .relations = {{1, 0, table}}, .fanouts = {{2}}, .node_keys = {{}, {}}};
+      .num_nodes = {1, 0}, .relations = {{1, 0, table}}, .fanouts = {{2}}, .walks = {}, .node_keys = {{}, {}}};
   cuda::GpuSampler sampler(std::move(config));
   const cuda::GpuStream stream;
   sampler.start({{on_device(device.memory, seeds), 1}, {}}, 0, 0, stream.get());

@@ -110,7 +110,8 @@ def lend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     yield simulator
     gc.collect()
     simulator.set_registrable(1 << 40)
-    assert {kind: simulator.live(kind) for kind in KINDS} == before
+    after = {kind: simulator.live(kind) for kind in KINDS}
+    assert after == before, f"left on the GPU: {after}, before: {before}"
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Simulator:

@@ -302,10 +302,10 @@ class Loader(Described):
             raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
         if where.index is None or pipeline.sample_on == "cpu":
             return None
-        device = gpu_device.open_device(where.index)
+        device, group = gpu_device.open_device(where.index), find_group(where.peers)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
-        group = find_group(where.peers)
-        return GpuSampler(self.layout.artifact, self.node_sampler, device, group, nbytes, self._edge_positions)
+        artifact, positions = self.layout.artifact, self._edge_positions
+        return GpuSampler(artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""

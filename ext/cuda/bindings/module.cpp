@@ -296,7 +296,7 @@ using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>
 
 GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
                              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions,
+                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms,
                              const std::optional<Walks>& walks) {
   GpuSamplerConfig config;
   config.num_nodes = std::move(num_nodes);
@@ -305,6 +305,7 @@ GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<A
   config.rule = parse_rule(rule);
   config.seed = seed;
   config.positions = positions;
+  config.max_sms = max_sms;
   if (walks.has_value()) {
     const auto& [num_walks, walk_length, restart, metapaths] = *walks;
     config.walks = {num_walks, walk_length, restart_of(restart), metapaths};
@@ -338,14 +339,16 @@ void bind_sampler(nb::module_& m) {
           "__init__",
           [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
              std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, const std::optional<Walks>& walks) {
+             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, const std::optional<Walks>& walks,
+             int max_sms) {
             const DeviceScope scope(device);
-            auto made = std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts),
-                                                                 only_new, rule, node_keys, seed, positions, walks));
+            auto made =
+                std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts), only_new,
+                                                         rule, node_keys, seed, positions, max_sms, walks));
             new (self) BoundSampler{device, std::move(made)};
           },
           "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
-          "positions"_a = false, "walks"_a = nb::none(), Release())
+          "positions"_a = false, "walks"_a = nb::none(), "max_sms"_a = 0, Release())
       .def(
           "start",
           [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,

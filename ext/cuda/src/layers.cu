@@ -202,8 +202,8 @@ const int64_t* GpuLayer::find_lists(const GpuRelation& relation, const LayerTask
   int64_t* const begins = begins_.require(bound + 1);
   std::visit(
       [&]<typename Index>(const AdjacencyTable<Index>& table) {
-        launch_over("finding lists", tiering::cuda::find_lists<Index>, bound + 1, stream, table, frontier, bound,
-                    task.num_dst, begins, places_.require(bound), firsts_.require(bound), faults);
+        launch_on(task.max_sms, "finding lists", tiering::cuda::find_lists<Index>, bound + 1, stream, table, frontier,
+                  bound, task.num_dst, begins, places_.require(bound), firsts_.require(bound), faults);
       },
       relation.table);
   prefix_sums(begins, bound + 1, temporary_, stream);
@@ -256,8 +256,8 @@ void GpuLayer::collect(const GpuRelation& relation, Faults* faults, cudaStream_t
   check(cudaMemsetAsync(candidates.slots.values, 0xff, slots * sizeof(uint32_t), stream), "clearing a table");
   std::visit(
       [&]<typename Index>(const AdjacencyTable<Index>&) {
-        launch_over("reading neighbours", reach_candidates<Index>, num_edges_, stream, edges(), candidates,
-                    task_.num_src, faults);
+        launch_on(task_.max_sms, "reading neighbours", reach_candidates<Index>, num_edges_, stream, edges(), candidates,
+                  task_.num_src, faults);
       },
       relation.table);
   launch_over("marking candidates", mark_discoveries, num_edges_ + 1, stream, edges(), candidates);
@@ -278,8 +278,8 @@ void GpuLayer::choose(const KnownNodes& known, cudaStream_t stream) {
   const KeyPairs clocks{keys_.data(), values_.data()}, sorted{sorted_keys_.data(), sorted_values_.data()};
   const bool all = task_.fanout < 0 || task_.fanout >= most_candidates_;
   if (!all) {
-    launch_over("drawing", wind_clocks, most_candidates_, stream, candidates(), task_.keys, task_.num_src, task_.stream,
-                clocks);
+    launch_on(task_.max_sms, "drawing", wind_clocks, most_candidates_, stream, candidates(), task_.keys, task_.num_src,
+              task_.stream, clocks);
     sort_pairs(clocks, sorted, most_candidates_, 64, temporary_, stream);
   }
   launch_over("drawing", keep_drawn, most_candidates_ + 1, stream, candidates(), all ? nullptr : sorted.values,

@@ -21,6 +21,7 @@ struct LayerTask {
   uint64_t stream;  ///< folded (seed, epoch, batch, hop, relation)
   NodeKeys keys;    ///< of the source type
   int64_t frontier_bound;
+  int max_sms;  ///< multiprocessors for kernels that read lists; 0: all
 };
 
 /// Nodes of the source type before the hop.

@@ -4,8 +4,9 @@
 #include <tiering/sampling/walk_hop.hpp>
 #include <utility>
 
+#include "draw_kernels.cuh"
+#include "number_kernels.cuh"
 #include "prefix_sums.hpp"
-#include "sampler_kernels.cuh"
 #include "sampler_memory.hpp"
 
 namespace tiering::cuda {
@@ -198,40 +199,63 @@ void GpuSampler::sample(int hop, int relation, const AdjacencyTable<Index>& tabl
   const bool weighted = config_.rule == DrawRule::weighted, whole = fanout < 0;
   if (whole || frontier_bound * fanout > kMostUnseen) frontier_bound = read_sizes(dst);
   if (frontier_bound == 0) return pass(group);
-  const FrontierView frontier = this->frontier(dst, hop);
   const DrawTask task{config_.num_nodes[src], config_.num_nodes[dst], fanout, config_.rule,
                       fold_key(StreamUse::neighbours, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
                                                        static_cast<uint64_t>(relation)})};
-  DrawnLists drawn{};
-  drawn.stride = whole ? 0 : fanout;
-  drawn.counts = m.counts.require(frontier_bound + 1);
-  drawn.places = m.places.require(frontier_bound * (whole ? 1 : fanout));
-  if (weighted && !whole) drawn.taken = m.taken.require(frontier_bound * fanout);
-  if (config_.positions) drawn.firsts = m.firsts.require(frontier_bound);
-  Faults* const faults = m.faults.as<Faults>();
-  launch_over("drawing", draw<Index>, frontier_bound + 1, stream_, table, config_.node_keys[dst], frontier, task, drawn,
-              frontier_bound, faults);
-  if (weighted && whole)
-    launch_over("counting edges", count_positive<Index>, frontier_bound, stream_, table, frontier, drawn,
-                frontier_bound);
-  prefix_sums(drawn.counts, frontier_bound + 1, m.sums, stream_);
-
-  int64_t* const total = drawn.counts + frontier_bound;
+  const FrontierLists lists = look_up_lists(task, table, dst, hop, frontier_bound);
   int64_t bound = whole ? kMostUnseen + 1 : frontier_bound * fanout;
-  if (bound > kMostUnseen) bound = true_size(total);
+  if (bound > kMostUnseen) bound = true_size(lists.counts + frontier_bound);
   TIERING_EXPECT(bound < kMostLocal, "a hop may draw at most 2^31 - 1 edges: use fewer seeds or smaller fanouts");
   grow_nodes(of.src_type, m.types[src].bound + bound);
   const EdgeArrays edges{kept.src.require(bound), kept.dst.require(bound),
                          config_.positions ? kept.positions.require(bound) : nullptr, m.found.require(bound)};
-  // The frontier may lie in the list that has just grown.
-  const FrontierView where{m.types[dst].nodes.data(), frontier.begin, frontier.end};
-  if (weighted && whole) {
-    drawn.of_edges = m.of_edges.require(bound);
-    launch_over("placing edges", place_positive<Index>, frontier_bound, stream_, table, where, drawn, frontier_bound);
+  const FrontierView frontier = this->frontier(dst, hop);  // it may lie in the list that has just grown
+  const NodeSlots slots = m.types[src].slots();
+  Faults* const faults = m.faults.as<Faults>();
+  if (!whole) {
+    launch_on(config_.max_sms, "reading neighbours", reach_drawn<Index>, frontier_bound * fanout, stream_, frontier,
+              task, lists, edges, slots, faults);
+    return number(of.src_type, bound, {lists.counts + frontier_bound, 0}, edges.src, m.num_edges(group));
   }
-  launch_over("reading neighbours", reach<Index>, bound, stream_, where, task, drawn, frontier_bound, edges, bound,
-              m.types[src].slots(), faults);
-  number(of.src_type, bound, {total, 0}, edges.src, m.num_edges(group));
+  const uint32_t* ranks = nullptr;
+  Total total{lists.counts + frontier_bound, 0};
+  if (weighted && bound > 0) {
+    uint32_t* const marks = m.marks.require(bound + 1);
+    launch_on(config_.max_sms, "looking for weights", mark_positive<Index>, bound + 1, stream_, table, frontier, lists,
+              bound, marks);
+    prefix_sums(marks, bound + 1, m.sums, stream_);
+    launch_over("counting edges", widen_total, 1, stream_, marks + bound, m.total.require(1));
+    ranks = marks;
+    total.there = m.total.data();
+  }
+  launch_on(config_.max_sms, "reading neighbours", reach_whole<Index>, bound, stream_, frontier, task, lists, ranks,
+            bound, edges, slots, faults);
+  number(of.src_type, bound, total, edges.src, m.num_edges(group));
+}
+
+/// Finds the lists of a hop's frontier, draws by weight where that is the rule, and puts their edges one behind the other.
+template <typename Index>
+FrontierLists GpuSampler::look_up_lists(const DrawTask& task, const AdjacencyTable<Index>& table, size_t dst, int hop,
+                                        int64_t nodes) {
+  Memory& m = *memory_;
+  FrontierLists lists{};
+  lists.num_nodes = nodes;
+  lists.counts = m.counts.require(nodes + 1);
+  lists.bases = m.bases.require(nodes);
+  lists.degrees = m.degrees.require(nodes);
+  if (!task.whole()) lists.keys = m.keys.require(nodes);
+  if (config_.positions) lists.firsts = m.firsts.require(nodes);
+  const FrontierView frontier = this->frontier(dst, hop);
+  launch_on(config_.max_sms, "looking up lists", look_up<Index>, nodes + 1, stream_, table, config_.node_keys[dst],
+            frontier, task, lists, m.faults.as<Faults>());
+  if (task.rule == DrawRule::weighted && !task.whole()) {
+    lists.places = m.places.require(nodes * task.fanout);
+    lists.taken = m.taken.require(nodes * task.fanout);
+    launch_on(config_.max_sms, "drawing by weight", draw_by_weight<Index>, nodes, stream_, table, frontier, task,
+              lists);
+  }
+  prefix_sums(lists.counts, nodes + 1, m.sums, stream_);
+  return lists;
 }
 
 GpuBatchSizes GpuSampler::finish() {
@@ -288,9 +312,9 @@ void GpuSampler::write_weights(int hop, int group, float* out, cudaStream_t stre
 int64_t GpuSampler::device_bytes() const {
   const Memory& m = *memory_;
   int64_t bytes = m.known.size() + m.faults.size() + m.sums.capacity() +
-                  8 * (m.counts.capacity() + m.places.capacity() + m.taken.capacity() + m.firsts.capacity() +
-                       m.of_edges.capacity()) +
-                  4 * (m.found.capacity() + m.ranks.capacity());
+                  8 * (m.counts.capacity() + m.bases.capacity() + m.degrees.capacity() + m.keys.capacity() +
+                       m.firsts.capacity() + m.places.capacity() + m.taken.capacity()) +
+                  4 * (m.found.capacity() + m.ranks.capacity() + m.marks.capacity());
   for (const auto& type : m.types)
     bytes += 8 * (type.nodes.capacity() + type.keys.capacity()) + 4 * type.values.capacity();
   for (const auto& group : m.groups)

@@ -55,8 +55,9 @@ struct GpuSampler::Memory {
   DeviceMemory known;
   DeviceMemory faults;
   PinnedMemory report;  ///< `known` and `faults` on the host
-  Scratch<int64_t> counts, places, taken, firsts, of_edges;
-  Scratch<uint32_t> found, ranks;
+  Scratch<int64_t> counts, bases, degrees, firsts, places, taken, total;
+  Scratch<uint64_t> keys;
+  Scratch<uint32_t> found, ranks, marks;
   Scratch<std::byte> sums;
   std::unique_ptr<GpuWalks> walks;  ///< of DrawRule::pinsage
   std::unique_ptr<GpuLayer> layer;  ///< of DrawRule::ladies

@@ -45,7 +45,8 @@ void GpuSampler::sample_layer(int hop, int relation) {
                        fold_key(StreamUse::ladies, {config_.seed, epoch_, batch_, static_cast<uint64_t>(hop),
                                                     static_cast<uint64_t>(relation)}),
                        config_.node_keys[src],
-                       frontier_bound};
+                       frontier_bound,
+                       config_.max_sms};
   Faults* const faults = m.faults.as<Faults>();
   const int64_t edges = true_size(layer.find_lists(of, task, frontier(dst, hop), faults, stream_));
   if (edges == 0) return pass(group);

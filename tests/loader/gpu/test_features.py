@@ -142,3 +142,16 @@ def test_damaged_pages(gpu, kit, build):
             file.write(bytes(rows[30 + 7 * 8, :1] ^ 1))
         with pytest.raises(FormatError, match=r"page 7 .* of ssd image 0 is damaged: .* 'paper'"):
             features.gather(np.arange(700))
+
+
+@pytest.mark.parametrize(
+    ("tiers", "peers", "sms"),
+    [((700, 0, 0), 1, 0), ((40, 660, 0), 1, 0), ((40, 0, 660), 1, 1), ((40, 0, 0), 1, 1), ((40, 660, 0), 2, 1)],
+)
+def test_a_gather_from_host_memory_leaves_multiprocessors_to_training(gpu, kit, build, tiers, peers, sms):
+    """Of the simulated device's eight, a tenth is one; the share of a GPU that is not there lies on the host."""
+    layout, _ = table_of(kit, build, 16, tiers, peers=peers)
+    with layout.features(device="cuda") as features:
+        assert features.max_sms == sms
+    with layout.features(device="cuda", max_sms=3) as features:
+        assert features.max_sms == 3

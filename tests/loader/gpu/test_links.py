@@ -10,7 +10,7 @@ from tiering.loader.gpu import links
 
 
 @pytest.fixture
-def two(kit, build, gpu, monkeypatch):
+def two(gpu, kit, build, monkeypatch):
     """A layout whose peer tier is spread over two GPUs, of which the second stands for one over PCIe."""
     table = kit.random_table(400, 96)
     data = kit.Dataset({"paper": kit.Nodes(400, table, "uint8", tiers=(40, 200, 160))}, peers=2)
@@ -23,12 +23,12 @@ def two(kit, build, gpu, monkeypatch):
     monkeypatch.setattr(cuda._cuda, "DeviceMemory", lambda device, nbytes, shared=False: memory(0, nbytes, shared))
     fill = cuda._cuda.fill_device
     monkeypatch.setattr(cuda._cuda, "fill_device", lambda device, *args: fill(0, *args))
-    return lambda: (build(data), table[data.order("paper")])
+    return build(data), table[data.order("paper")]
 
 
 @pytest.mark.parametrize(("there", "place"), [(20e9, "host memory"), (300e9, "GPU of peer 1")])
 def test_rows_lie_where_they_are_read_faster(two, monkeypatch, there, place):
-    layout, rows = two()
+    layout, rows = two
     rates = iter([there, 50e9])
     monkeypatch.setattr(links, "read_rate", lambda device, address, nbytes: next(rates))
     ids = np.random.default_rng(0).integers(0, 400, 1000)
@@ -38,7 +38,7 @@ def test_rows_lie_where_they_are_read_faster(two, monkeypatch, there, place):
 
 
 def test_small_shares_are_not_measured(two, monkeypatch):
-    layout, _ = two()
+    layout, _ = two
     monkeypatch.setattr(links, "SAMPLE_BYTES", 64 << 20)
     monkeypatch.setattr(links, "read_rate", lambda *_: pytest.fail("measured"))
     with layout.features(device="cuda:0") as features:

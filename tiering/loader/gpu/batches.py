@@ -28,7 +28,7 @@ from tiering.loader.batches import (
     sampling_stage,
 )
 from tiering.loader.gpu.adjacency import load_adjacency
-from tiering.loader.gpu.device import Device, check_process, pinned
+from tiering.loader.gpu.device import Device, auto_sms, check_process, parse_sms, pinned
 from tiering.loader.gpu.gather import GpuFeatures
 from tiering.loader.gpu.rows import SlotRows
 from tiering.loader.gpu.slots import GpuSlots
@@ -71,7 +71,8 @@ class GpuSampler:
     """Samples the batches of a sampler on a GPU.
 
     The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
-    needed, of which `group` holds one copy, and `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
+    needed, on up to `max_sms` multiprocessors (0: all; ``auto``: as in a gather), of which `group` holds one copy, and
+    `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
     CPU's: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds or adjacency.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
@@ -87,6 +88,7 @@ class GpuSampler:
         group: PeerGroup | None = None,
         cache_bytes: int = 0,
         edge_positions: bool = False,
+        max_sms: int | str = "auto",
     ) -> None:
         self.device, self.host, self.edge_positions = device, sampler, edge_positions
         self.stream = device.stream()
@@ -96,6 +98,7 @@ class GpuSampler:
         self._adjacency = load_adjacency(layout, device, sampler.rule == "weighted", group, cache_bytes)
         self.columns, self.peer_columns = self._adjacency.columns, self._adjacency.peer_columns
         """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
+        sms = parse_sms(max_sms)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
             self._native = cuda.Sampler(
                 device.index,
@@ -108,10 +111,16 @@ class GpuSampler:
                 sampler.seed,
                 edge_positions,
                 sampler.walks,
+                auto_sms(device, self._reads_host(layout)) if sms is None else sms,
             )
         self._seeds: dict[str, tuple[Ids, int]] = {}
         self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()
+
+    def _reads_host(self, layout: Layout) -> bool:
+        """Whether some lists come over the link to host memory."""
+        graph, cached = layout.graph, (self.columns, self.peer_columns)
+        return any(sum(part[r] for part in cached) < graph.num_nodes(r[2]) for r in graph.relations)
 
     @property
     def device_bytes(self) -> int:

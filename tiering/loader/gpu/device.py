@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tiering import cuda, native
 from tiering.artifacts.storage import storage_errors
-from tiering.errors import CapabilityError
+from tiering.errors import CapabilityError, InputError
 from tiering.loader.output_pool import rounded_up
 from tiering.loader.process import require_torch
 from tiering.loader.resident import ResidentRows
@@ -203,3 +203,20 @@ def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = 
         with storage_errors(path):
             cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
     return memory
+
+
+def parse_sms(max_sms: int | str) -> int | None:
+    """Multiprocessors that a gather may use at most; 0: all, ``None``: `auto_sms` says."""
+    if max_sms == "auto":
+        return None
+    if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
+        raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
+    return max_sms
+
+
+def auto_sms(device: Device, reads_host: bool) -> int:
+    """Multiprocessors for gathering or sampling, so that training keeps the others: a tenth saturates a link to host
+    memory. All (0) for memory of GPUs, and for host memory over a coherent link, which are faster.
+    """
+    info = cuda.device_info(device.index)
+    return max(1, int(info.multiprocessors) // 10) if reads_host and not info.coherent else 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tiering.formats.layout import Layout
-from tiering.loader.gpu.device import Device, check_process, pinned_address
-from tiering.loader.gpu.rows import GpuRows, parse_sms
+from tiering.loader.gpu.device import Device, check_process, parse_sms, pinned_address
+from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, StagedRows, load_tiers
 from tiering.loader.options import ReadOptions
 from tiering.loader.promotion import load_ssd_rows

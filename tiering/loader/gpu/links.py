@@ -33,9 +33,7 @@ def prefers_host(device: int, address: int, nbytes: int, whose: str) -> bool:
     there, host = read_rate(device, address, nbytes), _host_rate(device)
     if there >= host:
         return False
-    warn_once(
-        f"{whose} are read from host memory, at {host / 1e9:.1f} GB/s; from their GPU: {there / 1e9:.1f} GB/s"
-    )
+    warn_once(f"{whose} are read from host memory, at {host / 1e9:.1f} GB/s; from their GPU: {there / 1e9:.1f} GB/s")
     return True
 
 

@@ -15,7 +15,7 @@ from tiering.errors import InputError
 from tiering.formats.layout import TIERS, TypeLayout
 from tiering.loader.counters import Counters
 from tiering.loader.gather import FeatureRows, as_ids
-from tiering.loader.gpu.device import Device, check_process, pinned
+from tiering.loader.gpu.device import Device, auto_sms, check_process, pinned
 from tiering.loader.gpu.tiers import MemoryTiers, StagedRows
 from tiering.loader.process import warn_once
 from tiering.loader.ranks.peers import PeerGroup
@@ -291,20 +291,3 @@ class GpuRows(FeatureRows):
 
 _kept: list[cuda.DeviceMemory] = []
 """Memory that a peer may still read."""
-
-
-def parse_sms(max_sms: int | str) -> int | None:
-    """Multiprocessors that a gather may use at most; 0: all, ``None``: `auto_sms` says."""
-    if max_sms == "auto":
-        return None
-    if isinstance(max_sms, bool) or not isinstance(max_sms, int) or max_sms < 0:
-        raise InputError(f"max_sms: expected auto, or a number of multiprocessors (0: all), found {max_sms!r}")
-    return max_sms
-
-
-def auto_sms(device: Device, reads_host: bool) -> int:
-    """Multiprocessors for a gather, so that training keeps the others: a tenth saturates a link to host memory. All (0)
-    for memory of GPUs, and for host memory over a coherent link, which are faster.
-    """
-    info = cuda.device_info(device.index)
-    return max(1, int(info.multiprocessors) // 10) if reads_host and not info.coherent else 0

@@ -15,10 +15,10 @@ from tiering import cuda, native
 from tiering.errors import BudgetError, CapabilityError, InputError
 from tiering.formats.layout import peer_rows
 from tiering.loader.gpu import device as gpu_device
-from tiering.loader.gpu.device import Device, pinned, pinned_address
+from tiering.loader.gpu.device import Device, parse_sms, pinned, pinned_address
 from tiering.loader.gpu.links import unless_slower
 from tiering.loader.gpu.peer_memory import share_memory
-from tiering.loader.gpu.rows import GpuRows, parse_sms
+from tiering.loader.gpu.rows import GpuRows
 from tiering.loader.gpu.tiers import STAGING_BYTES, MemoryTiers, StagedRows
 from tiering.loader.ranks.peers import PeerGroup, find_group
 from tiering.loader.resident import ResidentRows, anonymous, made_rows

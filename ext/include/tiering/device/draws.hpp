@@ -38,6 +38,28 @@ constexpr void draw_distinct(int64_t first, int64_t degree, int64_t taken, Strea
   }
 }
 
+/// The place that draw_distinct writes at `number`, by itself, so that every draw may be a thread of its own. It draws the
+/// numbers before it again instead of looking at their places: what was drawn before is taken, and so is the last place
+/// of an earlier step whose own number was taken then.
+constexpr int64_t distinct_place(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t number) {
+  const int64_t begin = degree - taken;  // the last place of step j is begin + j
+  const auto drawn = [&](int64_t step) {
+    Stream of_step = random;
+    of_step.skip(static_cast<uint64_t>(step));
+    return static_cast<int64_t>(of_step.below(static_cast<uint64_t>(begin + step) + 1));
+  };
+  const int64_t place = drawn(number);
+  bool seen = false;
+  for (int64_t wanted = place, steps = number;;) {
+    for (int64_t step = 0; step < steps && !seen; ++step) seen = drawn(step) == wanted;
+    const int64_t of_last = wanted - begin;  // the step whose last place it is
+    if (seen || of_last < 0 || of_last >= steps) break;
+    wanted = drawn(of_last);
+    steps = of_last;
+  }
+  return first + (seen ? begin + number : place);
+}
+
 /// `taken` independent places.
 constexpr void draw_replaced(int64_t first, int64_t degree, int64_t taken, Stream random, int64_t* out) {
   for (int64_t i = 0; i < taken; ++i)

@@ -29,15 +29,21 @@ void launch(const char* what, void (*kernel)(Expected...), int64_t blocks, int t
   check(cudaLaunchKernelEx(&config, kernel, std::forward<Given>(arguments)...), what);
 }
 
-/// Launches as many blocks as `items` need, up to a few on each multiprocessor.
+/// Launches as many blocks as `items` need, up to those that `max_sms` multiprocessors hold; 0: all.
 template <typename... Expected, typename... Given>
-void launch_over(const char* what, void (*kernel)(Expected...), int64_t items, cudaStream_t stream,
-                 Given&&... arguments) {
+void launch_on(int max_sms, const char* what, void (*kernel)(Expected...), int64_t items, cudaStream_t stream,
+               Given&&... arguments) {
   constexpr int kThreads = 256, kPerMultiprocessor = 8;
   if (items <= 0) return;
   const int64_t wanted = (items + kThreads - 1) / kThreads;
-  const int64_t most = int64_t{multiprocessors()} * kPerMultiprocessor;
+  const int64_t most = int64_t{max_sms > 0 ? max_sms : multiprocessors()} * kPerMultiprocessor;
   launch(what, kernel, std::min(wanted, most), kThreads, stream, std::forward<Given>(arguments)...);
+}
+
+template <typename... Expected, typename... Given>
+void launch_over(const char* what, void (*kernel)(Expected...), int64_t items, cudaStream_t stream,
+                 Given&&... arguments) {
+  launch_on(0, what, kernel, items, stream, std::forward<Given>(arguments)...);
 }
 
 // The kernels are also compiled for the processor, against a runtime that simulates a device (tests/cuda/simulator).

@@ -33,6 +33,7 @@ struct GpuSamplerConfig {
   int64_t visits_at_a_time = int64_t{1} << 21;  ///< of walks; 52 bytes each
   std::vector<NodeKeys> node_keys;              ///< per node type
   uint64_t seed = 0;
+  int max_sms = 0;         ///< multiprocessors for kernels that read lists; 0: all
   bool positions = false;  ///< also say where in the relation's indices each edge stands; not of walks
 
   /// Edges come in groups: one per relation; with walks one per metapath.
@@ -41,6 +42,8 @@ struct GpuSamplerConfig {
   bool weighs_edges() const { return rule == DrawRule::pinsage || rule == DrawRule::ladies; }
 };
 
+struct DrawTask;
+struct FrontierLists;
 struct FrontierView;
 struct Total;
 
@@ -57,17 +60,20 @@ struct GpuBatchSizes {
 
 /// Samples batch after batch on one device. Not thread-safe: one batch at a time; the stream must be the same for all.
 ///
-/// Approach:   per hop and relation: every frontier node draws places from its list (one thread each; reads of lists in
-///             host memory go over the link as they are needed); a prefix sum places the edges; every edge reads its
-///             neighbour's id and enters it in a hash table, which keeps the first edge that leads to it (node_slots.hpp);
-///             a second prefix sum numbers the new nodes in order of discovery. Walks and layers choose otherwise
-///             (walks.hpp, layers.hpp in src); what they choose is entered and numbered alike.
+/// Approach:   per hop and relation: begin and end of every frontier node's list are read, a thread each; a prefix sum of
+///             what is taken places the edges; then a thread for each edge draws its place (weighted draws depend on each
+///             other and were a node's thread before), reads the neighbour's id there and enters it in a hash table, which
+///             keeps the first edge that leads to it (node_slots.hpp); a second prefix sum numbers the new nodes in order
+///             of discovery. Whole lists are cut by edges, too. Walks and layers choose otherwise (walks.hpp, layers.hpp in
+///             src); what they choose is entered and numbered alike.
+/// Cost:       of lists in host memory 16 bytes per frontier node and an id per edge go over the link, in sectors of 32
+///             bytes, all of a kernel's in flight together; by weight the sums that a search touches besides.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
 ///             unbounded (-1, layers) or more than `kMostUnseen` edges, or visits of walks, the hop's true size is waited
 ///             for instead.
 /// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
-///             every hop (8 more with positions, 4 with weights); for the largest hop 16 more per edge (24 if weighted)
-///             and 8 per node that samples; what walks and layers need says their part. No allocation once it has grown.
+///             every hop (8 more with positions, 4 with weights); for the largest hop 8 more per edge (24 if weighted) and
+///             32 per node that samples; what walks and layers need says their part. No allocation once it has grown.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
@@ -108,6 +114,9 @@ class GpuSampler {
   void sample_layer(int hop, int relation);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
+  template <typename Index>
+  FrontierLists look_up_lists(const DrawTask& task, const AdjacencyTable<Index>& table, size_t dst, int hop,
+                              int64_t nodes);
   FrontierView frontier(size_t type, int hop) const;
   int64_t true_size(const int64_t* where);
   int64_t read_sizes(size_t type);
