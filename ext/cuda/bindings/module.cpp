@@ -286,8 +286,9 @@ DrawRule parse_rule(const std::string& name) {
   if (name == "uniform") return DrawRule::uniform;
   if (name == "replacement") return DrawRule::replacement;
   if (name == "weighted") return DrawRule::weighted;
-  TIERING_EXPECT(name == "pinsage", "rule: expected uniform, replacement, weighted or pinsage, found " + name);
-  return DrawRule::pinsage;
+  if (name == "pinsage") return DrawRule::pinsage;
+  TIERING_EXPECT(name == "ladies", "rule: expected uniform, replacement, weighted, pinsage or ladies, found " + name);
+  return DrawRule::ladies;
 }
 
 /// (walks, rounds of each, probability of ending early, metapaths as places of relations).
