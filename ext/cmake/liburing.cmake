@@ -1,4 +1,5 @@
-# Sets TIERING_HAVE_LIBURING (0/1) and TIERING_LIBURING_STATUS (a sentence for `tiering info --build`).
+# Sets TIERING_HAVE_LIBURING (0/1), TIERING_LIBURING_TARGET to link, and TIERING_LIBURING_STATUS (a sentence for
+# `tiering info --build`).
 set(TIERING_HAVE_LIBURING 0)
 set(TIERING_LIBURING_STATUS "off (TIERING_LIBURING=OFF)")
 if(NOT TIERING_LIBURING STREQUAL "OFF")
@@ -6,11 +7,24 @@ if(NOT TIERING_LIBURING STREQUAL "OFF")
   if(PkgConfig_FOUND)
     pkg_check_modules(LIBURING QUIET IMPORTED_TARGET "liburing>=2.0")
   endif()
+  if(NOT LIBURING_FOUND)
+    # Brought along in a folder of CMAKE_PREFIX_PATH, and linked in.
+    find_path(TIERING_LIBURING_HEADERS liburing.h NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
+    find_library(TIERING_LIBURING_ARCHIVE liburing.a NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
+  endif()
   if(LIBURING_FOUND)
     set(TIERING_HAVE_LIBURING 1)
     set(TIERING_LIBURING_STATUS "liburing ${LIBURING_VERSION}")
+    set(TIERING_LIBURING_TARGET PkgConfig::LIBURING)
+  elseif(TIERING_LIBURING_HEADERS AND TIERING_LIBURING_ARCHIVE)
+    set(TIERING_HAVE_LIBURING 1)
+    set(TIERING_LIBURING_STATUS "liburing: ${TIERING_LIBURING_ARCHIVE}")
+    add_library(tiering_liburing STATIC IMPORTED)
+    set_target_properties(tiering_liburing PROPERTIES IMPORTED_LOCATION "${TIERING_LIBURING_ARCHIVE}"
+                          INTERFACE_INCLUDE_DIRECTORIES "${TIERING_LIBURING_HEADERS}")
+    set(TIERING_LIBURING_TARGET tiering_liburing)
   elseif(TIERING_LIBURING STREQUAL "ON")
-    message(FATAL_ERROR "TIERING_LIBURING=ON, but liburing >= 2.0 was not found by pkg-config: "
+    message(FATAL_ERROR "TIERING_LIBURING=ON, but liburing >= 2.0 was not found by pkg-config, nor liburing.a: "
                         "install it (Debian: liburing-dev) or build with TIERING_LIBURING=AUTO")
   else()
     set(TIERING_LIBURING_STATUS "not found (install liburing-dev and pkg-config, then reinstall)")

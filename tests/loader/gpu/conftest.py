@@ -1,4 +1,4 @@
-"""Fixtures of the GPU's side of the runtime, on a simulated device."""
+"""Fixtures of the GPU's side of the runtime, on a simulated device, or for tests that need a real one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,21 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))  # under pytest's
 
 from simulated_gpu import Simulator, lend
 
+from tiering import cuda
+
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """A simulated GPU; what a test leaves on it is a failure."""
     yield from lend(monkeypatch)
+
+
+@pytest.fixture
+def real_gpu() -> None:
+    """Skips where there is no GPU, or torch or this build cannot use it."""
+    import torch
+
+    if reason := cuda.unavailable():
+        pytest.skip(reason)
+    if not torch.cuda.is_available():
+        pytest.skip("torch was built without CUDA")

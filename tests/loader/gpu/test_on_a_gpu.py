@@ -1,9 +1,11 @@
-"""What only a GPU can show; skipped where there is none. `make gpu-test` runs these."""
+"""Rows, batches and training on a GPU; skipped where there is none. `make gpu-test` runs these.
+
+What lies beside torch and other processes: test_beside_torch.py.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,30 +22,7 @@ from tiering import cuda, pipeline
 from tiering.loader.gpu import fit
 from tiering.memory import parse_memory
 
-pytestmark = pytest.mark.gpu
-
-PEER = """
-import sys
-import numpy as np
-from torch.distributed import FileStore
-from tiering.loader import PeerGroup, open_layout
-layout = open_layout(sys.argv[1])
-group = PeerGroup(int(sys.argv[3]), 2, FileStore(sys.argv[2], 2), timeout=60)
-features = layout.features(device="cuda:0", peers=group)
-whole = layout.features()
-ids = np.random.default_rng(group.rank).integers(0, len(features), 2000)
-assert features.gather(ids).cpu().equal(whole.gather(ids))
-assert features.placement()["peer"]["where"] == "GPU of peer 0, GPU of peer 1"
-features.close()
-"""
-
-
-@pytest.fixture(autouse=True)
-def real_gpu():
-    if reason := cuda.unavailable():
-        pytest.skip(reason)
-    if not torch.cuda.is_available():
-        pytest.skip("torch was built without CUDA")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("real_gpu")]
 
 
 def on_host(value):
@@ -191,16 +170,6 @@ def test_the_kernel_in_a_graph(kit, build):
         graph.replay()
         np.testing.assert_array_equal(out.cpu().numpy(), rows[wanted])
     features.close()
-
-
-def test_two_processes_on_one_gpu_share_their_memory(kit, build, tmp_path):
-    data = kit.Dataset({"paper": kit.Nodes(400, kit.random_table(400, 96), "uint8", tiers=(40, 200, 160))}, peers=2)
-    layout = build(data)
-    arguments = [sys.executable, "-c", PEER, str(layout.path), str(tmp_path / "meet")]
-    processes = [subprocess.Popen([*arguments, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
 
 
 @pytest.mark.parametrize("extra_rows", [0, 60])
