@@ -95,11 +95,11 @@ class Simulator:
         return int(self._library.simulator_device())
 
     def live(self, what: str) -> int:
-        """What is not given back: allocations, bytes, host, registered, ipc, streams, events."""
+        """What is not given back: allocations, bytes, host, registered, ipc, streams, events, graphs."""
         return int(self._library.simulator_live(what.encode()))
 
 
-KINDS = ("allocations", "host", "registered", "ipc", "streams")
+KINDS = ("allocations", "host", "registered", "ipc", "streams", "graphs")
 """What must be given back."""
 
 

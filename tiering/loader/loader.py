@@ -35,7 +35,7 @@ from tiering.loader.stats import LoaderStats, StageTimes, collect
 from tiering.loader.targets import LinkTargets, NodeTargets, Plan
 from tiering.memory import parse_memory
 from tiering.progress import progress
-from tiering.sampling import LayerSampler, make_sampler
+from tiering.sampling import make_sampler
 from tiering.units import parse_bytes, parse_threads
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class Loader(Described):
         self._edge_positions = bool(
             pipeline.edge_positions or pipeline.edge_features or (adapted is not None and adapted.edge_positions)
         )
+        if self._edge_positions:
+            self.node_sampler.check_positions()
         self._first_plan: Plan | None = self.targets.plan(0)  # until its epoch begins
         self._gpu_sampler = self._find_gpu_sampler()  # before the features: its memory counts, too
         self.edge_features = self._find_edge_features()
@@ -298,17 +300,15 @@ class Loader(Described):
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""
-        where, pipeline, sampler = self.options.device, self.options.pipeline, self.node_sampler
-        by_gpu = where.index is not None and not isinstance(sampler, LayerSampler)
-        if pipeline.sample_on == "gpu" and not by_gpu:
-            what = "device='cpu'" if where.index is None else f"sampler {self.sampling.sampler!r}"
-            raise CapabilityError(f"sample_on='gpu': not with {what}; use sample_on='auto'")
-        if where.index is None or isinstance(sampler, LayerSampler) or pipeline.sample_on == "cpu":
+        where, pipeline = self.options.device, self.options.pipeline
+        if where.index is None and pipeline.sample_on == "gpu":
+            raise CapabilityError("sample_on='gpu': not with device='cpu'; use sample_on='auto'")
+        if where.index is None or pipeline.sample_on == "cpu":
             return None
-        device = gpu_device.open_device(where.index)
+        device, group = gpu_device.open_device(where.index), find_group(where.peers)
         nbytes = parse_bytes(pipeline.peer_adjacency_cache, "peer_adjacency_cache")
-        group = find_group(where.peers)
-        return GpuSampler(self.layout.artifact, sampler, device, group, nbytes, self._edge_positions, where.max_sms)
+        artifact, positions = self.layout.artifact, self._edge_positions
+        return GpuSampler(artifact, self.node_sampler, device, group, nbytes, positions, where.max_sms)
 
     def _find_source(self, labels: np.ndarray[Any, Any] | None) -> HostBatches | GpuBatches:
         """Who makes the batches: the host, or a GPU."""

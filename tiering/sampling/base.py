@@ -96,8 +96,10 @@ class Sampler:
         Raises
         ------
         InputError
-            If a seed is no node of the graph.
+            If a seed is no node of the graph, or positions are asked for where edges have none.
         """
+        if positions:
+            self.check_positions()
         lists, key = self._per_type(seeds, "seeds"), (key_word(epoch, "epoch"), key_word(batch, "batch"))
         with self._explained():
             nodes, sizes, hops = self._native.sample(lists, *key, positions)
@@ -108,6 +110,9 @@ class Sampler:
             epoch,
             batch,
         )
+
+    def check_positions(self) -> None:
+        """Raise `InputError` if this sampler's edges have no places in ``indices``."""
 
     def batches(
         self, train: Seeds, batch_size: int, epoch: int, *, drop_last: bool = False, shuffle: bool = True

@@ -9,8 +9,7 @@ from typing import Any
 
 from tiering import native
 from tiering.errors import InputError
-from tiering.sampling.base import FrontierRule, Sampler, Seeds
-from tiering.sampling.batch import SampledBatch
+from tiering.sampling.base import FrontierRule, Sampler
 from tiering.sampling.fanouts import Fanout, match_relation
 from tiering.sampling.graph import Relation, SampledGraph
 
@@ -94,11 +93,9 @@ class RandomWalkSampler(Sampler):
             walks=(self.num_walks, self.walk_length, self.restart, [[place[r] for r in p] for p in self.metapaths]),
         )
 
-    def sample(self, seeds: Seeds, *, epoch: int = 0, batch: int = 0, positions: bool = False) -> SampledBatch:
-        """Sample one batch; see `Sampler.sample`. Edges come with weights: visits, float32; they have no positions."""
-        if positions:
-            raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
-        return super().sample(seeds, epoch=epoch, batch=batch)
+    def check_positions(self) -> None:
+        """Refuse: edges of walks have no places in ``indices``."""
+        raise InputError("positions: an edge of a random walk joins the walk's ends and has no place in `indices`")
 
 
 def _count(value: int, what: str) -> int:

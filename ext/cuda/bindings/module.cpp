@@ -2,10 +2,8 @@
 // so that neither torch nor any other array library is linked.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -16,9 +14,9 @@
 #include <tiering/cuda/gather_rows.hpp>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/row_requests.hpp>
-#include <tiering/cuda/sampler.hpp>
 #include <tiering/errors.hpp>
-#include <tiering/sampling/walk_hop.hpp>
+
+#include "addresses.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -26,19 +24,6 @@ using namespace tiering;
 using namespace tiering::cuda;
 
 namespace {
-
-using Address = uintptr_t;
-using Release = nb::call_guard<nb::gil_scoped_release>;
-
-template <typename T>
-T* pointer(Address address) {
-  return reinterpret_cast<T*>(address);
-}
-template <typename T>
-Address address(T* pointer) {
-  return reinterpret_cast<Address>(pointer);
-}
-cudaStream_t stream_of(Address handle) { return reinterpret_cast<cudaStream_t>(handle); }
 
 /// Something of one device: it is made, used and given back with that device as the current one.
 template <typename T>
@@ -250,151 +235,6 @@ void bind_rows(nb::module_& m) {
         const auto totals = gatherer.held.totals();
         return std::vector<int64_t>(totals.begin(), totals.end());
       });
-}
-
-/// (begins, indices, sums, firsts, num_edges); addresses, 0 for none.
-using Part = std::tuple<Address, Address, Address, Address, int64_t>;
-
-template <typename Index>
-AdjacencyPart<Index> part(const Part& given) {
-  const auto& [begins, indices, sums, firsts, num_edges] = given;
-  return {pointer<const int64_t>(begins), pointer<const Index>(indices), pointer<const uint64_t>(sums),
-          pointer<const int64_t>(firsts), num_edges};
-}
-
-/// (source type, destination type, int64 ids, end of the local columns, end of the peers', local, peers, host).
-using Adjacency = std::tuple<int, int, bool, int64_t, int64_t, Part, std::vector<Part>, Part>;
-
-template <typename Index>
-AdjacencyTable<Index> table(const Adjacency& given) {
-  const auto& [src, dst, wide, local_end, peer_end, local, peers, host] = given;
-  AdjacencyTable<Index> made;
-  made.local_end = local_end;
-  made.peer_end = peer_end;
-  made.local = part<Index>(local);
-  TIERING_EXPECT(peers.size() <= RowTable::kMostPeers, "peers: too many");
-  made.num_peers = static_cast<int64_t>(peers.size());
-  for (size_t p = 0; p < peers.size(); ++p) made.peers[p] = part<Index>(peers[p]);
-  made.host = part<Index>(host);
-  return made;
-}
-
-/// (keys in the memory of the GPU, how many, keys in host memory, int64 keys).
-using Keys = std::tuple<Address, int64_t, Address, bool>;
-
-DrawRule parse_rule(const std::string& name) {
-  if (name == "uniform") return DrawRule::uniform;
-  if (name == "replacement") return DrawRule::replacement;
-  if (name == "weighted") return DrawRule::weighted;
-  TIERING_EXPECT(name == "pinsage", "rule: expected uniform, replacement, weighted or pinsage, found " + name);
-  return DrawRule::pinsage;
-}
-
-/// (walks, rounds of each, probability of ending early, metapaths as places of relations).
-using Walks = std::tuple<int64_t, int64_t, double, std::vector<std::vector<int>>>;
-
-GpuSamplerConfig make_config(std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
-                             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-                             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, int max_sms,
-                             const std::optional<Walks>& walks) {
-  GpuSamplerConfig config;
-  config.num_nodes = std::move(num_nodes);
-  config.fanouts = std::move(fanouts);
-  config.only_new = only_new;
-  config.rule = parse_rule(rule);
-  config.seed = seed;
-  config.positions = positions;
-  config.max_sms = max_sms;
-  if (walks.has_value()) {
-    const auto& [num_walks, walk_length, restart, metapaths] = *walks;
-    config.walks = {num_walks, walk_length, restart_of(restart), metapaths};
-  }
-  for (const auto& [local, local_end, host, wide] : node_keys)
-    config.node_keys.push_back({pointer<const void>(local), local_end, pointer<const void>(host), wide});
-  for (const auto& given : relations) {
-    GpuRelation relation{std::get<0>(given), std::get<1>(given), {}};
-    if (std::get<2>(given))
-      relation.table = table<int64_t>(given);
-    else
-      relation.table = table<int32_t>(given);
-    config.relations.push_back(std::move(relation));
-  }
-  return config;
-}
-
-struct BoundSampler {
-  int device;
-  std::unique_ptr<GpuSampler> sampler;
-
-  ~BoundSampler() {
-    const DeviceScope scope(device, std::nothrow);
-    sampler.reset();
-  }
-};
-
-void bind_sampler(nb::module_& m) {
-  nb::class_<BoundSampler>(m, "Sampler")
-      .def(
-          "__init__",
-          [](BoundSampler* self, int device, std::vector<int64_t> num_nodes, const std::vector<Adjacency>& relations,
-             std::vector<std::vector<int64_t>> fanouts, bool only_new, const std::string& rule,
-             const std::vector<Keys>& node_keys, uint64_t seed, bool positions, const std::optional<Walks>& walks,
-             int max_sms) {
-            const DeviceScope scope(device);
-            auto made =
-                std::make_unique<GpuSampler>(make_config(std::move(num_nodes), relations, std::move(fanouts), only_new,
-                                                         rule, node_keys, seed, positions, max_sms, walks));
-            new (self) BoundSampler{device, std::move(made)};
-          },
-          "device"_a, "num_nodes"_a, "relations"_a, "fanouts"_a, "only_new"_a, "rule"_a, "node_keys"_a, "seed"_a,
-          "positions"_a = false, "walks"_a = nb::none(), "max_sms"_a = 0, Release())
-      .def(
-          "start",
-          [](BoundSampler& self, const std::vector<std::tuple<Address, int64_t>>& seeds, uint64_t epoch, uint64_t batch,
-             Address stream) {
-            std::vector<GpuSeeds> lists;
-            for (const auto& [ids, size] : seeds) lists.push_back({pointer<const int64_t>(ids), size});
-            const DeviceScope scope(self.device);
-            self.sampler->start(lists, epoch, batch, stream_of(stream));
-          },
-          "seeds"_a, "epoch"_a, "batch"_a, "stream"_a, Release())
-      .def(
-          "finish",
-          [](BoundSampler& self) {
-            const DeviceScope scope(self.device);
-            GpuBatchSizes sizes = self.sampler->finish();
-            return std::pair(std::move(sizes.num_nodes), std::move(sizes.num_edges));
-          },
-          Release())
-      .def(
-          "write_nodes",
-          [](const BoundSampler& self, int type, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_nodes(type, pointer<int64_t>(out), stream_of(stream));
-          },
-          "node_type"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_edges",
-          [](const BoundSampler& self, int hop, int group, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_edges(hop, group, pointer<int64_t>(out), stream_of(stream));
-          },
-          "hop"_a, "group"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_weights",
-          [](const BoundSampler& self, int hop, int group, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_weights(hop, group, pointer<float>(out), stream_of(stream));
-          },
-          "hop"_a, "group"_a, "out"_a, "stream"_a, Release())
-      .def(
-          "write_positions",
-          [](const BoundSampler& self, int hop, int relation, Address out, Address stream) {
-            const DeviceScope scope(self.device);
-            self.sampler->write_positions(hop, relation, pointer<int64_t>(out), stream_of(stream));
-          },
-          "hop"_a, "relation"_a, "out"_a, "stream"_a, Release())
-      .def_prop_ro("device_bytes", [](const BoundSampler& self) { return self.sampler->device_bytes(); });
 }
 
 }  // namespace

@@ -29,8 +29,12 @@ DeviceInfo device_info(int device) {
   int coherent = 0;
   check(cudaDeviceGetAttribute(&coherent, cudaDevAttrPageableMemoryAccessUsesHostPageTables, device),
         "describing a GPU");
-  return {found.name, std::to_string(found.major) + "." + std::to_string(found.minor), found.multiProcessorCount,
-          static_cast<int64_t>(found.totalGlobalMem), bus, coherent != 0};
+  return {found.name,
+          std::to_string(found.major) + "." + std::to_string(found.minor),
+          found.multiProcessorCount,
+          static_cast<int64_t>(found.totalGlobalMem),
+          bus,
+          coherent != 0};
 }
 
 int64_t free_bytes(int device) {

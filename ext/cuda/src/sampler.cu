@@ -214,6 +214,7 @@ void GpuSampler::number(int type, int64_t bound, Total total, int32_t* src, int6
 
 void GpuSampler::sample(int hop, int group) {
   if (config_.rule == DrawRule::pinsage) return walk(hop, group);
+  if (config_.rule == DrawRule::ladies) return sample_layer(hop, group);
   std::visit([&](const auto& table) { sample(hop, group, table); },
              config_.relations[static_cast<size_t>(group)].table);
 }
@@ -355,6 +356,7 @@ int64_t GpuSampler::device_bytes() const {
     bytes +=
         4 * (group.src.capacity() + group.dst.capacity() + group.weights.capacity()) + 8 * group.positions.capacity();
   if (m.walks != nullptr) bytes += m.walks->device_bytes();
+  if (m.layer != nullptr) bytes += m.layer->device_bytes();
   return bytes;
 }
 

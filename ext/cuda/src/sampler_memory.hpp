@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "captured_work.hpp"
+#include "layers.hpp"
 #include "sampler_views.cuh"
 #include "walks.hpp"
 
@@ -63,6 +64,7 @@ struct GpuSampler::Memory {
         batch(types.size(), groups.size()),
         batch_here(types.size(), groups.size()) {
     if (config.rule == DrawRule::pinsage) walks = std::make_unique<GpuWalks>(config);
+    if (config.rule == DrawRule::ladies) layer = std::make_unique<GpuLayer>();
   }
 
   /// Nodes per type after a step: one for each type's seeds, then one for each hop and group.
@@ -91,6 +93,7 @@ struct GpuSampler::Memory {
   Scratch<uint32_t> found, ranks, marks;
   Scratch<std::byte> sums;
   std::unique_ptr<GpuWalks> walks;  ///< of DrawRule::pinsage
+  std::unique_ptr<GpuLayer> layer;  ///< of DrawRule::ladies
   GpuEvent ready;
   size_t step = 0;                      ///< the last that is on the stream
   size_t hop_start = 0;                 ///< the last before this hop

@@ -233,7 +233,8 @@ int GpuWalks::dst_type(size_t metapath) const {
 }
 
 int64_t GpuWalks::most_edges(size_t metapath, int64_t fanout) const {
-  const int64_t most = std::min(visits_per_node(), config_.num_nodes[static_cast<size_t>(src_type(metapath))]);
+  const int64_t nodes = config_.num_nodes[static_cast<size_t>(src_type(metapath))];
+  const int64_t most = std::min(visits_per_node(), std::max<int64_t>(1, nodes));  // without nodes: a fault is found
   return fanout < 0 ? most : std::min(most, fanout);
 }
 
@@ -282,8 +283,8 @@ void GpuWalks::walk(const WalkTask& task, int64_t begin, const Visits& visits, F
                     config_.node_keys[static_cast<size_t>(dst_type(task.metapath))]};
   Visits unsorted = visits;
   unsorted.sorted = keys_.data();
-  launch_over("walking", walk_all, visits.nodes * walks.num_walks, stream, walks, task.frontier, begin, unsorted,
-              faults);
+  launch_on(config_.max_sms, "walking", walk_all, visits.nodes * walks.num_walks, stream, walks, task.frontier, begin,
+            unsorted, faults);
   sort_keys(keys_.data(), visits.sorted, visits.size(), visits.id_bits + visits.node_bits(), temporary_, stream);
 }
 
@@ -300,7 +301,8 @@ void GpuWalks::order(const Visits& visits, const NodeKeys& keys, cudaStream_t st
   const int64_t size = visits.size();
   const bool by_key = keys.host != nullptr;
   if (by_key) {
-    launch_over("reading keys", read_keys, size, stream, visits, keys, keys_.data(), other_values_.data());
+    launch_on(config_.max_sms, "reading keys", read_keys, size, stream, visits, keys, keys_.data(),
+              other_values_.data());
     sort_pairs({keys_.data(), other_values_.data()}, {other_keys_.data(), values_.data()}, size, keys.wide ? 64 : 32,
                temporary_, stream);
   }

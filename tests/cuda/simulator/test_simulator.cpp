@@ -1,11 +1,10 @@
-// The simulated CUDA runtime in one process: kernels, streams, events, memory, copies and sums.
+// The simulated CUDA runtime in one process: kernels, streams, events, memory and copies.
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cub/device/device_scan.cuh>
 #include <iostream>
 #include <latch>
 #include <numeric>
@@ -313,34 +312,6 @@ void test_registered() {
   CHECK(refused_at(cudaHostRegister(fixed, kBytes, 0), cudaErrorInvalidValue));
 }
 
-// ---- Prefix sums ----
-
-void test_scan() {
-  cudaStream_t stream = nullptr;
-  CHECK_CUDA(cudaStreamCreate(&stream));
-  constexpr int kCount = 1000;
-  std::vector<int> ones(kCount, 1), expected(kCount);
-  int *const in = device_array<int>(kCount), *const out = device_array<int>(kCount);
-  CHECK_CUDA(cudaMemcpyAsync(in, ones.data(), kCount * sizeof(int), cudaMemcpyDefault, stream));
-  size_t bytes = 0;
-  CHECK_CUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, in, out, kCount, stream));
-  CHECK(bytes > 0);
-  void* const temporary = device_array<std::byte>(bytes);
-  size_t less = bytes - 1;
-  CHECK(cub::DeviceScan::ExclusiveSum(temporary, less, in, out, kCount, stream) == cudaErrorInvalidValue);
-  CHECK_CUDA(cub::DeviceScan::ExclusiveSum(temporary, bytes, in, out, kCount, stream));
-  CHECK_CUDA(cub::DeviceScan::InclusiveSum(temporary, bytes, in, kCount, stream));
-  CHECK_CUDA(cudaStreamSynchronize(stream));
-  std::iota(expected.begin(), expected.end(), 0);
-  CHECK(content(out, kCount) == expected);
-  std::iota(expected.begin(), expected.end(), 1);
-  CHECK(content(in, kCount) == expected);
-  CHECK_CUDA(cub::DeviceScan::ExclusiveSum(temporary, bytes, in, in, 4));  // in place
-  CHECK(content(in, 5) == (std::vector<int>{0, 1, 3, 6, 5}));
-  for (void* memory : {static_cast<void*>(in), static_cast<void*>(out), temporary}) CHECK_CUDA(cudaFree(memory));
-  CHECK_CUDA(cudaStreamDestroy(stream));
-}
-
 // ---- Devices ----
 
 void test_device() {
@@ -417,7 +388,6 @@ int main() {
   test_stream_errors();
   test_copies();
   test_registered();
-  test_scan();
   test_graphs();
   for (const char* what : {"allocations", "bytes", "host", "registered", "ipc", "streams", "events"})
     CHECK(simulator_live(what) == 0);

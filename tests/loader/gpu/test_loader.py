@@ -153,7 +153,6 @@ def test_stopping_midway_leaves_no_threads(gpu, kit, build):
     ("options", "error", "words"),
     [
         ({"sample_on": "tpu"}, InputError, "sample_on: expected auto, cpu or gpu"),
-        ({"sample_on": "gpu", "sampler": "ladies"}, CapabilityError, "not with sampler 'ladies'"),
         ({"sample_on": "gpu", "device": "cpu"}, CapabilityError, "not with device='cpu'"),
         ({"device": "tpu"}, InputError, "device: expected cpu, cuda or cuda:N"),
         ({"peers": "some"}, InputError, "peers: expected auto, off, a process group or a PeerGroup"),

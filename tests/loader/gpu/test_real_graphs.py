@@ -26,15 +26,16 @@ def prepare(run, source, tmp_path, *layout_options, sampler="uniform"):
     return out
 
 
-def compare(path, batches=6, sampler="uniform"):
+def compare(path, batches=6, **options):
     with tiering.open(path) as layout:
-        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, "sampler": sampler}
+        options = {"fanouts": [5, 5], "batch_size": 256, "seed": 3, **options}
         here, there = layout.loader(**options), layout.loader(device="cuda", **options)
         for found, expected, _ in zip(there, here, range(batches), strict=False):
             assert found.num_nodes == expected.num_nodes
             assert all(found.nodes[t].equal(expected.nodes[t]) for t in expected.nodes)
-            for ours, theirs in zip(found.hops, expected.hops, strict=True):
-                assert all(ours[r].equal(theirs[r]) for r in theirs)
+            for edges in ("hops", "weights"):
+                for ours, theirs in zip(getattr(found, edges), getattr(expected, edges), strict=True):
+                    assert ours.keys() == theirs.keys() and all(ours[r].equal(theirs[r]) for r in theirs)
             assert all(found.features[t].equal(expected.features[t]) for t in expected.features)
             assert found.y is None or found.y.equal(expected.y)
 
@@ -81,3 +82,5 @@ def test_real_graph(gpu, tiering_cli, tmp_path, shared_data, name):
     tiers = ["--gpu", "10%", "--peer", "2x5%", "--cpu", "40%", "--ssd", str(tmp_path / "ssd")]
     path = prepare(tiering_cli, [str(shared_data / name)], tmp_path, *tiers)
     compare(path)
+    compare(path, batches=2, sampler="pinsage", num_walks=20)
+    compare(path, batches=2, sampler="ladies", fanouts=[200, 400])

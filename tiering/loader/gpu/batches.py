@@ -76,8 +76,8 @@ class GpuSampler:
     `adjacency`: the layout's lists, where they are loaded already.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
-    more than 2^24 edges, once more for each such hop. See ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and
-    approach.
+    more than 2^24 edges or visits of walks, once more for each such hop; with ``ladies`` twice more for each. See
+    ``ext/cuda/include/tiering/cuda/sampler.hpp`` for memory and approach.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 // Exponential random numbers by arithmetic that every machine rounds alike: +, -, *, / on doubles in a fixed
-// order, without the system's log(). Compile with -ffp-contract=off: a fused multiply-add rounds otherwise.
+// order, without the system's log(). Compile with -ffp-contract=off (nvcc: --fmad=false): a fused multiply-add rounds
+// otherwise.
 #pragma once
 
 #include <bit>
@@ -11,7 +12,7 @@ namespace tiering {
 ///
 /// With x = m * 2^e, m in [sqrt(1/2), sqrt(2)): log(x) = e * log(2) + 2 atanh((m - 1) / (m + 1)), the series cut
 /// after the 23rd power, which is below 2^-60 as |(m - 1) / (m + 1)| < 0.1716.
-inline double exponential(uint64_t bits) {
+constexpr double exponential(uint64_t bits) {
   const double x = (static_cast<double>(bits >> 12) + 0.5) * 0x1p-52;  // exact: 53 bits
   constexpr uint64_t kSqrtHalf = 0x3fe6a09e667f3bcdULL;
   const uint64_t word = std::bit_cast<uint64_t>(x) - kSqrtHalf;

@@ -1,4 +1,5 @@
 // Graphs: what is put on a stream while it is captured, run again in that order.
+#include <atomic>
 #include <functional>
 #include <simulator.hpp>
 #include <utility>
@@ -12,8 +13,16 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
-  std::vector<std::function<void()>> work;
+  explicit CUgraphExec_st(const CUgraph_st& graph) : work(graph.work) { ++live; }
+  ~CUgraphExec_st() { --live; }
+  CUgraphExec_st(const CUgraphExec_st&) = delete;
+  CUgraphExec_st& operator=(const CUgraphExec_st&) = delete;
+
+  const std::vector<std::function<void()>> work;
+  static inline std::atomic<size_t> live{0};
 };
+
+size_t simulator::live_graphs() { return CUgraphExec_st::live; }
 
 using namespace simulator;
 
@@ -43,7 +52,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* pGraph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* pGraphExec, cudaGraph_t graph, unsigned long long) {
   return call([&] {
     if (pGraphExec == nullptr || graph == nullptr) return cudaErrorInvalidValue;
-    *pGraphExec = new CUgraphExec_st{graph->work};
+    *pGraphExec = new CUgraphExec_st(*graph);
     return cudaSuccess;
   });
 }

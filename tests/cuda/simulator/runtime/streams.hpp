@@ -72,6 +72,9 @@ class Streams {
   std::vector<Stream> streams_;  ///< destroyed ones too, until they have done all
 };
 
+/// Graphs that can be launched.
+size_t live_graphs();
+
 inline bool is_null(cudaStream_t stream) { return stream == nullptr || stream == cudaStreamLegacy; }
 
 }  // namespace simulator

@@ -29,7 +29,7 @@ struct GpuSamplerConfig {
   std::vector<std::vector<int64_t>> fanouts;  ///< hop x edge group; -1 = all neighbours, 0 = skip
   bool only_new = false;                      ///< only nodes first found at the hop before sample
   DrawRule rule = DrawRule::uniform;
-  WalkRule walks;                               ///< of DrawRule::pinsage
+  WalkRule walks = {};                          ///< of DrawRule::pinsage
   int64_t visits_at_a_time = int64_t{1} << 21;  ///< of walks; 52 bytes each
   std::vector<NodeKeys> node_keys;              ///< per node type
   uint64_t seed = 0;
@@ -64,17 +64,19 @@ struct GpuBatchSizes {
 ///             what is taken places the edges; then a thread for each edge draws its place (weighted draws depend on each
 ///             other and were a node's thread before), reads the neighbour's id there and enters it in a hash table, which
 ///             keeps the first edge that leads to it (node_slots.hpp); a second prefix sum numbers the new nodes in order
-///             of discovery. Whole lists are cut by edges, too.
+///             of discovery. Whole lists are cut by edges, too. Walks and layers choose otherwise (walks.hpp, layers.hpp in
+///             src); what they choose is entered and numbered alike.
 /// Cost:       of lists in host memory 16 bytes per frontier node and an id per edge go over the link, in sectors of 32
 ///             bytes, all of a kernel's in flight together; by weight the sums that a search touches besides.
 /// Sizes:      stay on the device until finish(). Kernels are launched for the most that a hop can reach. Where that is
-///             unbounded (-1) or more than `kMostUnseen` edges, the hop's true size is waited for instead.
+///             unbounded (-1, layers) or more than `kMostUnseen` edges, or visits of walks, the hop's true size is waited
+///             for instead.
 /// Launches:   a batch that needs no more memory than one before is put on the stream as one CUDA graph. Seeds and keys of
 ///             random numbers, which change from batch to batch, lie in the memory of the device. Not walks, and not where
 ///             a size is waited for.
 /// Memory:     grows with the largest batch and is kept: 32 to 56 bytes per node that a batch may reach; 8 per edge of
-///             every hop (16 with positions); for the largest hop 8 more per edge (24 if weighted) and 32 per node that
-///             samples. No allocation once it has grown.
+///             every hop (8 more with positions, 4 with weights); for the largest hop 8 more per edge (24 if weighted) and
+///             32 per node that samples; what walks and layers need says their part. No allocation once it has grown.
 class GpuSampler {
  public:
   static constexpr int64_t kMostUnseen = int64_t{1} << 24;
@@ -114,6 +116,7 @@ class GpuSampler {
   void add_seeds(int type, int64_t bound);
   void sample(int hop, int group);
   void walk(int hop, int metapath);
+  void sample_layer(int hop, int relation);
   template <typename Index>
   void sample(int hop, int relation, const AdjacencyTable<Index>& table);
   template <typename Index>
