@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Comparison, Sizes
+from benchmarks.harness import Comparison, Result, Sizes, Table
 from benchmarks.pages import comparison_table, describe_machine, show_machine, write_json
 from tiering.errors import CapabilityError, MissingError, TieringError
 
@@ -33,7 +33,10 @@ BENCHMARKS = {
     "layout": ("stages.layout", "stage: feature rows into tiers, beside the disk and a memory map"),
     "gather": ("gather.gather", "random rows of memory, beside a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
+    "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
+    "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
     "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
+    "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes beside matrix products"),
     "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
     "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by where rows lie"),
     "gpu-ssd": ("gpu.epochs.ssd", "GPU: epochs with half the rows on SSD"),
@@ -57,11 +60,11 @@ def gpu_names() -> list[str]:
     return [name for name, (function, _) in BENCHMARKS.items() if function.startswith("gpu.")]
 
 
-def run(name: str, sizes: Sizes) -> list[Comparison]:
-    """Run a benchmark; one comparison for each setting that it tries."""
+def run(name: str, sizes: Sizes) -> list[Result]:
+    """Run a benchmark; a comparison for each setting that it tries, or a table."""
     module, _, function = BENCHMARKS[name][0].rpartition(".")
     done = getattr(import_module(f"benchmarks.{module}"), function)(sizes)
-    return [done] if isinstance(done, Comparison) else list(done)
+    return [done] if isinstance(done, (Comparison, Table)) else list(done)
 
 
 def run_all(names: Sequence[str], sizes: Sizes) -> list[dict[str, Any]]:
@@ -77,7 +80,7 @@ def run_all(names: Sequence[str], sizes: Sizes) -> list[dict[str, Any]]:
             print(f"{name}: skipped: {reason}", file=sys.stderr)
             continue
         print(f"{name}: {BENCHMARKS[name][1]} ...", file=sys.stderr, flush=True)
-        done += [comparison.to_json() for comparison in run(name, sizes)]
+        done += [result.to_json() for result in run(name, sizes)]
     return done
 
 

@@ -100,6 +100,24 @@ class Comparison:
         return entry if peer.target is None else entry | {"target": peer.target}
 
 
+@dataclass
+class Table:
+    """Figures of one benchmark that are no comparison of ours with peers."""
+
+    name: str
+    parameters: dict[str, Any]
+    heads: list[str]
+    rows: list[list[Any]]
+    """A value for each head: text, a number, or ``None`` where it is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is."""
+        return vars(self).copy()
+
+
+Result: TypeAlias = "Comparison | Table"
+
+
 def _ratios(name: str, ours: list[float], theirs: list[float]) -> dict[str, Any]:
     """A peer's seconds over ours, turn by turn: median, minimum, maximum."""
     ratios = [right / left for left, right in zip(ours, theirs, strict=True)]
@@ -132,6 +150,7 @@ class Sizes:
     dgl_python: Path | None = _option("--dgl-python", None, "interpreter with DGL; default: this", Path)
     graphbolt_python: Path | None = _option("--graphbolt-python", None, "interpreter with GraphBolt", Path)
     gpu_sms: str = _option("--sms", "auto", "GPU: multiprocessors for gathers from host memory; 0: all; auto: a tenth")
+    sweep_out: Path | None = _option("--sweep-out", None, "gpu-sweep: keep each case there, and go on from it", Path)
     gpu_times_out: Path | None = _option(
         "--gpu-times-out", None, "gpu-times: write them for layout --access-costs", Path
     )

@@ -75,21 +75,22 @@ def show_machine(machine: Mapping[str, Any]) -> str:
 
 
 def keep_results(
-    path: Path, machine: Mapping[str, Any], works: Iterable[tuple[str, Callable[[], Any]]]
+    path: Path | None, machine: Mapping[str, Any], works: Iterable[tuple[str, Callable[[], Any]]]
 ) -> dict[str, Any]:
     """A document of results, written to `path` after each work; what is there already and ran here does not run again.
 
-    Here means the same processor and GPU (with its driver).
+    Here means the same processor and GPU (with its driver). Without a path nothing is kept.
     """
-    known = json.loads(path.read_text()) if path.exists() else {"machine": {}}
+    known = json.loads(path.read_text()) if path is not None and path.exists() else {"machine": {}}
     same = all(known["machine"].get(name) == machine.get(name) for name in ("processor", "gpu"))
     document = {"machine": dict(machine), "results": known["results"] if same else {}}
     for name, work in works:
         if name not in document["results"]:
             print(name, file=sys.stderr, flush=True)
             document["results"][name] = work()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, document)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, document)
     return document
 
 
@@ -115,7 +116,9 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0)
 
 
 def comparison_table(result: Mapping[str, Any]) -> str:
-    """A comparison, as JSON has it, in Markdown, with its parameters below."""
+    """A comparison, or a table of figures, as JSON has it, in Markdown, with its parameters below."""
+    if "heads" in result:
+        return f"{result['name']}\n\n{figures(result)}\n{_settings(result)}\n"
     ours = f"{result['median_seconds']:.4g} s"
     rows = [["tiering", rate(result["rate"], result["unit"]), ours, "", ""]]
     for peer in result["peers"]:
@@ -125,9 +128,23 @@ def comparison_table(result: Mapping[str, Any]) -> str:
         ratio = spread(peer) + (f", aim {peer['target']:.2f}" if "target" in peer else "")
         cpu = spread(peer, "cpu_ratio") if "cpu_ratio" in peer else "-"
         rows.append([peer["name"], rate(peer["rate"], result["unit"]), f"{median(peer['seconds']):.4g} s", ratio, cpu])
-    settings = ", ".join(f"{name} {value}" for name, value in result["parameters"].items())
     heads = [result["name"], "rate", "median", "faster by", "in processors' time"]
-    return f"{markdown(heads, rows, left=1)}\n{settings}\n"
+    return f"{markdown(heads, rows, left=1)}\n{_settings(result)}\n"
+
+
+def figures(result: Mapping[str, Any]) -> str:
+    """The rows of a `Table`, as JSON has it, in Markdown; numbers to four digits."""
+    return markdown(result["heads"], [[_figure(value) for value in row] for row in result["rows"]])
+
+
+def _figure(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _settings(result: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in result["parameters"].items())
 
 
 def rate(value: float, unit: str) -> str:

@@ -1,39 +1,41 @@
 """GPU benchmarks at the sizes that docs/gpu.md quotes: ``python -m benchmarks gpu --docs docs --row-bytes 1024``.
 
-It writes ``benchmarks/GPU.json``, the access times beside it as ``tiering layout --access-costs`` takes them, and the
-tables of ``gpu.md`` where that page has a place for them. What is in the file already and was run on this GPU and this
-driver is not run again: delete the file to begin anew. Graphs and images lie in ``--dir`` for a while, some 30 GB.
+It writes ``benchmarks/GPU.json``, beside it the access times as ``tiering layout --access-costs`` takes them and the
+cases of the sweep, and the tables of ``gpu.md`` where that page has a place for them. What is in the file already and
+was run on this GPU and this driver is not run again: delete the file to begin anew. Graphs and images lie in ``--dir``
+for a while, some 30 GB.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.side import gpu_missing
-from benchmarks.harness import Comparison, Sizes
-from benchmarks.pages import describe_machine, keep_results, markdown, put, rate, show_machine, spread
+from benchmarks.harness import Result, Sizes
+from benchmarks.pages import describe_machine, figures, keep_results, markdown, put, rate, show_machine, spread
 from tiering.errors import CapabilityError
 
 BEGIN, END = "<!-- gpu: figures -->", "<!-- gpu: end -->"
 
 
-def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Sizes], list[Comparison]]) -> None:
+def write(docs: Path, names: Sequence[str], sizes: Sizes, run: Callable[[str, Sizes], list[Result]]) -> None:
     """Run what is not in the file of this GPU yet, and write the page; `CapabilityError` if there is no GPU."""
     if reason := gpu_missing():
         raise CapabilityError(reason)
     machine = describe_machine(gpu=True)
     path = docs / "benchmarks" / f"{re.sub(r'[^a-z0-9]+', '-', machine['gpu']['name'].lower()).strip('-')}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    sizes = replace(sizes, gpu_times_out=path.with_name(f"{path.stem}-times.json"))
+    beside = {name: path.with_name(f"{path.stem}-{name}.json") for name in ("times", "sweep")}
+    sizes = replace(sizes, gpu_times_out=beside["times"], sweep_out=beside["sweep"])
 
     def results(name: str) -> list[dict[str, Any]]:
-        return [comparison.to_json() for comparison in run(name, sizes)]
+        return [result.to_json() for result in run(name, sizes)]
 
     document = keep_results(path, machine, ((name, partial(results, name)) for name in names))
     print(tables(document))
@@ -45,6 +47,9 @@ def tables(document: dict[str, Any]) -> str:
     """What was measured, as Markdown: what it ran on; a table for each benchmark, with the parameters that vary."""
     parts = [show_machine(document["machine"]) + "."]
     for name, results in document["results"].items():
+        if "heads" in results[0]:
+            parts += [f"`{name}` ({_common(table['parameters'])})\n\n{figures(table)}" for table in results]
+            continue
         about = [result["parameters"] for result in results]
         named = list(
             dict.fromkeys(key for settings in about for key in settings if key not in ("passes", "seconds_saved"))
@@ -55,9 +60,13 @@ def tables(document: dict[str, Any]) -> str:
             cells = [str(settings.get(key, "")) for key in varying]
             rows += [[*cells, rate(result["rate"], result["unit"]), *_peer(peer, result)] for peer in result["peers"]]
         heads = [*(key.replace("_", " ") for key in varying), "tiering", "its rate", "ratio", "aim", "beside"]
-        common = ", ".join(f"{key.replace('_', ' ')} {about[0][key]}" for key in named if key not in varying)
+        common = _common({key: about[0][key] for key in named if key not in varying})
         parts.append(f"`{name}` ({common}); ratios above 1: tiering is faster\n\n{markdown(heads, rows)}")
     return "\n\n".join(parts)
+
+
+def _common(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in settings.items())
 
 
 def _peer(peer: dict[str, Any], result: dict[str, Any]) -> list[str]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, PinnedRows, empty_rows, same_bytes
+from benchmarks.gpu.host_memory import PinnedRows
+from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, empty_rows, same_bytes
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
 from tiering.errors import InputError
@@ -75,13 +77,15 @@ class RowTask:
 class Gathers:
     """Our gather of a task's batches, one after the other, into the same room on the GPU.
 
-    The first `resident` rows lie on the GPU from address `local` on, the others in host memory from `host` on.
+    The first `resident` rows lie on the GPU from address `local` on, the others in host memory from `host` on; `how`
+    says how the kernel is launched (`tiering.cuda.RowTable.gather`).
     """
 
     def __init__(
-        self, gpu: GpuSide, task: RowTask, resident: int, local: int, host: int, sms: int, out: Tensor | None = None
-    ) -> None:
-        self._gpu, self._sms = gpu, sms
+        self, gpu: GpuSide, task: RowTask, resident: int, local: int, host: int, sms: int, out: Tensor | None = None,
+        **how: Any,
+    ) -> None:  # fmt: skip
+        self._gpu, self._how = gpu, {"max_sms": sms, **how}
         ends = [resident, resident, task.rows, task.rows]
         self._table = cuda.RowTable(gpu.device.index, task.row_bytes, ends, local, [], host)
         self.out = empty_rows(gpu.device, task.ids.shape[1], task.row_bytes) if out is None else out
@@ -94,9 +98,14 @@ class Gathers:
 
     def run(self) -> None:
         """Put one pass on the caller's stream."""
-        out, stream = self.out.data_ptr(), self._gpu.device.current()
-        for ids in self.ids:
-            self._table.gather(ids.data_ptr(), len(ids), out, stream, max_sms=self._sms)
+        stream = self._gpu.device.current()
+        for k in range(len(self.ids)):
+            self.put(k, stream)
+
+    def put(self, k: int, stream: int, sms: int | None = None) -> None:
+        """Put one batch on a stream; batches go round. `sms` multiprocessors may be used, if that is said."""
+        ids, how = self.ids[k % len(self.ids)], self._how if sms is None else {**self._how, "max_sms": sms}
+        self._table.gather(ids.data_ptr(), len(ids), self.out.data_ptr(), stream, **how)
 
     def check(self, benchmark: str, table: Tensor) -> None:
         """Run a pass, and refuse to go on where its last batch is not the rows that torch finds in `table`."""

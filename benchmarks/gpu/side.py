@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,21 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import Comparison, Sizes, Spent, Work, compare, take_turn
+from benchmarks.harness import Comparison, Sides, Sizes, Spent, Work, compare, take_turn
 from benchmarks.sampling import FANOUTS
 from benchmarks.stages import bench_folder, run_tiering, write_edges, write_rows
 from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.gpu import device as devices
-from tiering.loader.gpu.device import Device, pinned, pinned_address
-from tiering.loader.resident import ResidentRows, anonymous
+from tiering.loader.gpu.device import Device, pinned
 
 FLOOR = "bytes copied, by the busier memory"
 CLASSES = 16
 _TURN_SECONDS = 0.2
 """Least length of a turn: launches and the wait at its end are some microseconds each."""
-_BLOCK = 1 << 26
-"""Bytes drawn at a time."""
 _UNREAD_ROW_BYTES = 16
 """Of rows that nobody reads."""
 
@@ -62,7 +59,7 @@ class GpuSide:
         self._end.record(self.device.current())
         self._end.wait()
 
-    def per_pass(self, work: Work) -> Work:
+    def per_pass(self, work: Work) -> Callable[[], Spent]:
         """What one pass of `work` takes, from turns of several, long beside what starts and ends them; warms up."""
 
         def turn(passes: int) -> None:
@@ -84,22 +81,26 @@ class GpuSide:
         self,
         name: str,
         ours: Work,
-        peers: Mapping[str, Work],
+        peers: Sides,
         *,
         amount: float,
         unit: str,
         targets: Mapping[str, float] | None = None,
         floor: Sequence[tuple[Work, float]] = (),
+        floor_name: str = FLOOR,
         **about: Any,
     ) -> Comparison:
         """Time ours and the peers in turn; each side puts one pass of the same work on the caller's stream.
 
-        `floor` has works that run side by side at best, and the share of each that falls to it: one more peer, `FLOOR`.
+        `floor` has works that run side by side at best, and the share of each that falls to it: one more peer,
+        `floor_name`.
         """
-        sides = {label: self.per_pass(peer) for label, peer in peers.items()}
+        sides: dict[str, Work | str] = {
+            label: peer if isinstance(peer, str) else self.per_pass(peer) for label, peer in peers.items()
+        }
         parts = [(self.per_pass(work), share) for work, share in floor]
         if parts:
-            sides[FLOOR] = lambda: Spent(max(part().wall * share for part, share in parts), 0.0)
+            sides[floor_name] = lambda: Spent(max(part().wall * share for part, share in parts), 0.0)
         return compare(
             name, self.per_pass(ours), sides, amount=amount, unit=unit, targets=targets,
             repeats=self.sizes.repeats, parameters=about, warm_up=False,
@@ -115,21 +116,9 @@ def _bound(asked: str, multiprocessors: int) -> int:
     return int(asked)
 
 
-class PinnedRows:
-    """Random bytes in pinned host memory, on huge pages where there are some, and where the GPU finds them."""
-
-    def __init__(self, device: Device, nbytes: int, seed: int) -> None:
-        array, rng = anonymous(nbytes), np.random.default_rng(seed)
-        for start in range(0, nbytes, _BLOCK):
-            part = array[start : start + _BLOCK]
-            part[:] = np.frombuffer(rng.bytes(part.size), np.uint8)
-        self._array, self._owner = array, ResidentRows("rows of a benchmark", array)
-        self.address = pinned_address(self._owner, device.index, "rows of a benchmark in host memory")
-
-    def rows(self, rows: int, row_bytes: int, offset: int = 0) -> Tensor:
-        """Rows of float32 from byte `offset` on; a view."""
-        part = self._array[offset : offset + rows * row_bytes]
-        return torch.from_numpy(part.view(np.float32).reshape(rows, row_bytes // 4))
+def gigabytes(nbytes: float, seconds: float) -> float:
+    """A rate in GB/s, powers of ten."""
+    return nbytes / seconds / 1e9
 
 
 def empty_rows(device: Device, rows: int, row_bytes: int) -> Tensor:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from benchmarks.gpu.host_memory import PinnedRows
 from benchmarks.gpu.rows import ROW_BYTES, Gathers, RowTask
 from benchmarks.gpu.sampling import OnGpu, sampling_task
-from benchmarks.gpu.side import GpuSide, PinnedRows, empty_rows, layouts
+from benchmarks.gpu.side import GpuSide, empty_rows, layouts
 from benchmarks.harness import Comparison, Sizes, expect
 from tiering.artifacts.storage import storage_errors
 from tiering.errors import InputError

@@ -1,0 +1,151 @@
+"""What the GPU benchmarks say of copies, pages, settings and latencies; tiny, on a simulated device."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from simulated_gpu import lend  # noqa: E402
+
+from benchmarks import __main__ as program  # noqa: E402
+from benchmarks.gpu import sweep  # noqa: E402
+from benchmarks.gpu.host_memory import PinnedRows, huge_bytes  # noqa: E402
+from benchmarks.gpu.latency import Gemms  # noqa: E402
+from benchmarks.gpu.side import GpuSide  # noqa: E402
+from benchmarks.harness import Sizes  # noqa: E402
+from tiering.errors import BudgetError  # noqa: E402
+from tiering.loader.gpu import device  # noqa: E402
+
+TINY = ["--repeats", "2", "--size", "256KiB", "--seconds", "0.001", "--row-bytes", "64", "--threads", "1"]
+FEW = [sweep.Case(sms=1), sweep.Case(sms=1, large=True, pages="small"), sweep.Case(512, 4, 1024, False, "ascending")]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A simulated GPU; what a benchmark leaves on it is a failure."""
+    yield from lend(monkeypatch)
+
+
+@pytest.fixture
+def table(gpu, bench):
+    """Runs one benchmark that reports a table; its rows by head, and its parameters."""
+
+    def run(name, *options):
+        (found,) = bench(name, *TINY, *options)["benchmarks"]
+        assert found["name"] == name
+        return [dict(zip(found["heads"], row, strict=True)) for row in found["rows"]], found["parameters"]
+
+    return run
+
+
+def test_ceilings(table):
+    rows, about = table("gpu-ceilings")
+    assert [row["copied"] for row in rows] == ["host to device", "device to host", "device to device"]
+    assert all(row["bytes"] == "64 KiB" and 0 < row["least GB/s"] <= row["GB/s"] <= row["most GB/s"] for row in rows)
+    assert about["page"] == "4 KiB" and about["huge_pages"] in ("always", "madvise", "never", "not known")
+    assert about["on_huge_pages"] == 0  # too small a table to ask for them
+
+
+def test_sweep_keeps_what_it_measured(table, monkeypatch, tmp_path):
+    monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW[:2])
+    kept = tmp_path / "kept" / "sweep.json"
+    rows, _ = table("gpu-sweep", "--sweep-out", kept)
+    assert [row["table"] for row in rows] == ["256 KiB", "4 MiB"] and rows[1]["pages"] == "small"
+    assert all(row["share of copy"] == pytest.approx(row["GB/s"] / row["copy GB/s"], rel=10) for row in rows)
+    before = json.loads(kept.read_text())["results"]
+    monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW)
+    again, _ = table("gpu-sweep", "--sweep-out", kept)
+    assert [list(row.values()) for row in again[:2]] == list(before.values())
+    assert [again[2][head] for head in sweep.HEADS[:5]] == [512, 4, 1024, "default", "ascending"]
+
+
+def test_sweep_goes_on_where_memory_cannot_be_had(table, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sweep, "plan", lambda sms, of: FEW[:2])
+    monkeypatch.setattr(sweep, "available_memory", lambda: 1 << 20)
+    kept = tmp_path / "kept" / "sweep.json"
+    rows, about = table("gpu-sweep", "--sweep-out", kept)
+    assert len(rows) == 1 and about["not_measured"] == ["a table of 4 MiB: 1 MiB of host memory are free"]
+    assert "not measured: a table of 4 MiB" in capsys.readouterr().err
+    assert list(json.loads(kept.read_text())["results"]) == [FEW[0].name]  # the other is tried again
+
+
+def test_plan_moves_one_or_two_settings_away_from_the_base_point():
+    cases = sweep.plan(13, 132)
+    base = asdict(sweep.Case(sms=13))
+    moved = [{name for name, value in asdict(case).items() if value != base[name]} for case in cases]
+    assert len(set(cases)) == len(cases) <= 70 and set() in moved
+    assert max(len(names - {"large", "pages"}) for names in moved) == 2
+    seen = {name: {asdict(case)[name] for case in cases} for name in base}
+    assert seen["sms"] == {4, 8, 13, 26, 0} and seen["row_bytes"] == {512, 1024, 1536, 2408, 4096}
+    assert seen["threads"] == {256, 1024} and seen["streaming"] == {True, False}
+    assert seen["ids"] == {"scrambled", "ascending"}
+    tables = [(case.large, case.pages) for case in cases]
+    assert len(set(tables)) == 4 and tables == sorted(tables)  # each table is made once
+    assert {case.sms for case in sweep.plan(1, 8)} == {1, 4, 0}
+
+
+def test_sweep_draws_no_row_twice():
+    scrambled, ascending = (sweep._task(1 << 20, sweep.Case(512, ids=ids), 3).ids for ids in ("scrambled", "ascending"))
+    assert np.unique(scrambled).size == scrambled.size == (1 << 20) // 512 // 4
+    assert Counter(scrambled.ravel()) == Counter(ascending.ravel())
+    assert (np.diff(ascending) > 0).all() and not (np.diff(scrambled) > 0).all()
+
+
+def test_latency(table):
+    rows, about = table("gpu-latency")
+    assert [(row["rows"], row["SMs"]) for row in rows] == [
+        *((where, sms) for where in ("host, ours", "GPU, ours") for sms in (1, 3, "all")),
+        ("GPU, torch index_select", "-"),
+    ]
+    for row in rows:
+        assert row["p50 us"] > 0 and row["beside GEMMs: p50 us"] > 0 and row["GEMMs slower by"] > 0
+    assert about["matrices"] == 64 and about["rows"] == 512
+
+
+def test_matrices_are_as_wide_as_size_allows(gpu):
+    side = GpuSide(Sizes(image_bytes=48 * 256 * 256, seconds=0.001, threads=1))
+    assert Gemms(side).width == 256
+    assert Gemms(GpuSide(Sizes(image_bytes=48 * 256 * 256 - 1, seconds=0.001, threads=1))).width == 128
+
+
+SMAPS = """7f0000000000-7f0000400000 rw-p 00000000 00:00 0
+Size: 4096 kB
+AnonHugePages:      2048 kB
+7f0000400000-7f0000c00000 rw-p 00000000 00:00 0 [heap]
+AnonHugePages:      8192 kB
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "found"),
+    [(0, 0x400000, 2 << 20), (0x400000, 0xC00000, 8 << 20), (0x600000, 0x700000, 1 << 20), (0, 0xC00000, 10 << 20)],
+)
+def test_huge_pages_between_two_addresses(begin, end, found):
+    assert huge_bytes(SMAPS, 0x7F0000000000 + begin, 0x7F0000000000 + end) == found
+
+
+def test_small_pages_are_small_and_blocks_differ(gpu):
+    side = device.open_device(0)
+    memory = PinnedRows(side, (128 << 20) + 64, 1, "small")
+    assert memory.huge_share() in (0, None)
+    first, second = (memory.rows(1 << 20, 64, at).view(torch.int64) for at in (0, 64 << 20))
+    assert not (first == second).any()
+
+
+def test_tables_are_printed_last(gpu, capsys):
+    assert program.main(["gpu-ceilings", *TINY]) == 0
+    out = capsys.readouterr().out
+    assert out.index("8 multiprocessors") < out.index("gpu-ceilings") < out.index("| device to device |")
+
+
+def test_memory_that_is_short_is_said_before_anything_is_taken(gpu, monkeypatch):
+    monkeypatch.setattr(sweep, "available_memory", lambda: 1000)
+    side = GpuSide(Sizes(image_bytes=1 << 20, threads=1))
+    with pytest.raises(BudgetError, match=r"a table of 1 MiB: 1000 B of host memory are free"):
+        sweep._Tables(side).of(sweep.Case(), 1 << 20)
