@@ -265,19 +265,33 @@ void test_faults() {
   check_refused("column 5", [&] { unsound.finish(); });
 }
 
-/// An edge from a type that has no nodes: there is no node 0 to go on with either.
-void test_no_sources() {
+/// Edges and seeds of a type that has no nodes: there is no node 0 to go on with either. Again and again, because later
+/// batches are launched otherwise than the first.
+void test_no_nodes() {
   Device device;
-  const std::vector<int64_t> indptr{0, 1}, seeds{0};
+  const std::vector<int64_t> indptr{0, 1}, none{0}, seeds{0};
   const std::vector<int32_t> indices{0};
-  AdjacencyTable<int32_t> table;
+  AdjacencyTable<int32_t> table, empty;
   table.host = {pinned(device.host, indptr), pinned(device.host, indices), nullptr, nullptr, 1};
-  cuda::GpuSamplerConfig config{
-      .num_nodes = {1, 0}, .relations = {{1, 0, table}}, .fanouts = {{2}}, .walks = {}, .node_keys = {{}, {}}};
-  cuda::GpuSampler sampler(std::move(config));
+  empty.host = {pinned(device.host, none), pinned(device.host, indices), nullptr, nullptr, 0};
   const cuda::GpuStream stream;
-  sampler.start({{on_device(device.memory, seeds), 1}, {}}, 0, 0, stream.get());
-  check_refused("leads to no node", [&] { sampler.finish(); });
+  for (const int64_t fanout : {2, -1}) {
+    cuda::GpuSamplerConfig config{.num_nodes = {1, 0},
+                                  .relations = {{1, 0, table}, {0, 1, empty}},
+                                  .fanouts = {{fanout, fanout}, {fanout, fanout}},
+                                  .walks = {},
+                                  .node_keys = {{}, {}}};
+    cuda::GpuSampler sampler(std::move(config));
+    const cuda::GpuSeeds given{on_device(device.memory, seeds), 1};
+    for (uint64_t batch = 0; batch < 4; ++batch) {
+      sampler.start({given, {}}, 0, batch, stream.get());
+      check_refused("leads to no node", [&] { sampler.finish(); });
+    }
+    for (uint64_t batch = 0; batch < 4; ++batch) {
+      sampler.start({{}, given}, 0, batch, stream.get());
+      check_refused("seed 0: its id is no node", [&] { sampler.finish(); });
+    }
+  }
 }
 
 }  // namespace
@@ -294,7 +308,7 @@ int main() {
         for (const Spread spread : {Spread{0, 0}, Spread{1, 1}, Spread{0.2, 0.5}})
           test_case({name, rule, fanouts, frontier, spread});
   test_faults();
-  test_no_sources();
+  test_no_nodes();
   std::cout << "test_sampler: ok\n";
   return 0;
 }
