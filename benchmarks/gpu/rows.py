@@ -1,9 +1,10 @@
 """Feature rows gathered by the GPU: from host memory over the link, from its own, and from both at once.
 
-Beside the rows gathered, the same number of bytes copied: no gather can be faster than that. Rows are drawn at random,
-none twice in a pass, so that no cache serves any. Where the hottest rows lie in the memory of the GPU and the others on
-the host, accesses follow a power law over ranks, and the floor is what the busier of the two memories needs to copy
-the bytes that fall to it: neither waits for the other.
+Beside the rows gathered, the same number of bytes copied: no gather can be faster than that; torch; and kernels of
+designs that others published (`benchmarks.gpu.reference`). Rows are drawn at random, none twice in a pass, so that no
+cache serves any. Where the hottest rows lie in the memory of the GPU and the others on the host, accesses follow a power
+law over ranks, and the floor is what the busier of the two memories needs to copy the bytes that fall to it: neither
+waits for the other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.host_memory import PinnedRows
+from benchmarks.gpu.reference import gathers
 from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, empty_rows, same_bytes
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
@@ -87,6 +89,8 @@ class Gathers:
     ) -> None:  # fmt: skip
         self._gpu, self._how = gpu, {"max_sms": sms, **how}
         ends = [resident, resident, task.rows, task.rows]
+        self.address = local if resident == task.rows else host
+        """Where the rows lie, if all lie in one memory."""
         self._table = cuda.RowTable(gpu.device.index, task.row_bytes, ends, local, [], host)
         self.out = empty_rows(gpu.device, task.ids.shape[1], task.row_bytes) if out is None else out
         """Rows of the batch gathered last."""
@@ -149,11 +153,13 @@ def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order:
     from_local = float(np.count_nonzero(task.ids < resident) / task.ids.size)
     copies = [(aligned, 1 - from_local), (there, from_local)]
     floor = [(partial(copy_slices, source, gather.out, batches), part) for source, part in copies if part]
-    peers: dict[str, Work] = {}
+    peers: dict[str, Work | str] = {}
     if share == 0:
         peers[CPU] = partial(CopiedRows(gpu.device, here).put, gather.host_ids, gather.out)
     if share == 1:
         peers[TORCH] = lambda: [torch.index_select(local, 0, ids, out=gather.out) for ids in gather.ids]
+    if share in (0, 1):
+        peers |= gathers(gpu, gather.address, gather.ids, gather.out, here[gather.host_ids[-1]])
     whole_lines = row_bytes % LINE_BYTES == 0 and offset % LINE_BYTES == 0
     aim = {0.0: 0.95 if whole_lines else 0.9, 1.0: 0.85}.get(share, 1 / 1.1)
     return gpu.compare(
