@@ -1,7 +1,7 @@
 """Whole epochs of GraphSAGE on the GPU: the same batches, trained on the same way; only where rows lie differs.
 
-Data Tiering (Min et al., KDD'22) measured as much: zero-copy 2.5 to 4.6 times as fast as gathering on the CPU (figure 8),
-and tiers 1.6 to 2.1 times as fast as zero-copy with a tenth of the rows on the GPU (figure 10).
+The aims are what Data Tiering (Min et al., KDD'22) measured: zero-copy 2.5 to 4.6 times as fast as gathering on the
+CPU (figure 8), and tiers 1.6 to 2.1 times as fast as zero-copy with a tenth of the rows on the GPU (figure 10).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the GPU does in an epoch of GraphSAGE, kernel by kernel, as torch's profiler sees it.
 
-The epoch is that of ``gpu-epoch`` with a tenth of the rows in the memory of the GPU, one warmed up before. Kernels of all
-streams are added up, so shares are of the time that kernels and copies take together; how busy that kept the GPU at most
-is among the parameters. Where no GPU is seen (a simulated one), operations of torch on the processor stand in.
+The epoch is that of ``gpu-epoch`` with a tenth of the rows in the memory of the GPU; another one ran before. Kernels of
+all streams are added up, so shares are of the time that kernels and copies take together; how busy that kept the GPU
+at most is among the parameters. On a simulated GPU, operations of torch on the processor stand in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
@@ -55,7 +54,8 @@ def _microseconds(event: Any, on_gpu: bool) -> float:
     """What a kernel, or an operation on the processor, took in all calls; 0 for what is neither."""
     if not on_gpu:
         return float(event.self_cpu_time_total)
-    return float(event.self_device_time_total) if event.device_type == DeviceType.CUDA else 0.0
+    kernel = str(event.device_type).endswith("CUDA") and not getattr(event, "is_user_annotation", False)
+    return float(event.self_device_time_total) if kernel else 0.0
 
 
 def table_rows(timed: list[tuple[str, int, float]]) -> list[list[Any]]:

@@ -139,7 +139,7 @@ def test_epochs(on_gpu, monkeypatch):
 def test_profile(gpu, in_process, bench):
     (result,) = bench("gpu-profile", *TINY)["benchmarks"]
     assert result["heads"] == ["kernel", "calls", "ms", "us a call", "share"]
-    times = [row[2] for row in result["rows"]]
+    times = [row[2] for row in result["rows"][:-1]]  # the last row has what is left
     assert times == sorted(times, reverse=True) and sum(row[4] for row in result["rows"]) == pytest.approx(1)
     assert any("addmm" in row[0] for row in result["rows"]) and result["parameters"]["epoch_seconds"] > 0
 

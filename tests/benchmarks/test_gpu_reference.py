@@ -11,10 +11,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.gpu import reference  # noqa: E402
+from simulated_gpu import lend  # noqa: E402
+
+from benchmarks.gpu import reference, sampling  # noqa: E402
 from benchmarks.gpu.peer_samplers import ReferenceSampler, wrong_draw  # noqa: E402
+from benchmarks.gpu.side import GpuSide  # noqa: E402
+from benchmarks.harness import Sizes  # noqa: E402
+from benchmarks.sampling import SamplingTask  # noqa: E402
 from tiering.errors import CapabilityError, DeviceError  # noqa: E402
 from tiering.loader.gpu.device import Device  # noqa: E402
+from tiering.sampling import SamplingOptions, make_sampler  # noqa: E402
 
 PROCESSOR = Path(__file__).parent / "reference_host" / "processor.hpp"
 
@@ -134,3 +140,47 @@ def test_nvcc_compiles_the_reference_kernels(tmp_path):
     assert reference.compile_reference(nvcc, "sm_90", tmp_path).stat().st_mtime_ns == made
     assert [file.name for file in tmp_path.iterdir()] == [library.name]
     reference.Reference(library)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A simulated GPU; what a test leaves on it is a failure."""
+    yield from lend(monkeypatch)
+
+
+def gpu_side():
+    return GpuSide(Sizes(image_bytes=1 << 16, seconds=0.001, threads=1))
+
+
+def test_gathers_that_are_wrong_are_not_timed(kernels, gpu, monkeypatch):
+    side = gpu_side()
+    monkeypatch.setattr(reference, "load", lambda gpu: kernels)
+    table, ids = torch.arange(1.0, 321.0).view(20, 16), [torch.tensor([3, 1, 9]), torch.tensor([7, 0])]
+    out = torch.zeros(3, 16)
+    works = reference.gathers(side, table.data_ptr(), ids, out, table[ids[-1]])
+    assert list(works) == [reference.BY_WARPS, reference.STAGED]
+    for work in works.values():
+        out.zero_()
+        work()
+        assert torch.equal(out, table[[7, 0, 9]])
+    works = reference.gathers(side, table.data_ptr(), ids, out, table[[7, 1]])
+    assert set(works.values()) == {"not measured: its rows are not the table's"}
+    monkeypatch.setitem(kernels._functions, "gather", lambda *_: 700)
+    works = reference.gathers(side, table.data_ptr(), ids, out, table[ids[-1]])
+    assert set(works.values()) == {"not measured: reference kernel gather: CUDA error 700"}
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_sampling_by_reference_kernels(kernels, gpu, monkeypatch, local):
+    side = gpu_side()
+    monkeypatch.setattr(sampling, "load", lambda gpu: kernels)
+    task = SamplingTask(graph(), np.array([[5, 7], [11, 12]]), SamplingOptions((2, 1), 2), 1)
+    host = make_sampler(task, task.options)
+    edges = sum(host.sample(seeds, batch=b).num_edges for b, seeds in enumerate(task.seeds))
+    seeds = [torch.from_numpy(batch) for batch in task.seeds]
+    work = sampling._reference(side, task, seeds, local, edges)
+    assert callable(work) and 0 < work() <= 2 * (2 * 2 + 6)
+    monkeypatch.setattr(sampling, "wrong_draw", lambda *_: "node 5: what it is")
+    assert sampling._reference(side, task, seeds, local, edges) == "not measured: node 5: what it is"
+    monkeypatch.setitem(kernels._functions, "sort", lambda *_: 2)
+    assert sampling._reference(side, task, seeds, local, edges) == "not measured: reference kernel sort: CUDA error 2"
