@@ -16,7 +16,7 @@ PACKAGE_BUILD = $(firstword $(shell ls -td build/cp3*-* 2>/dev/null))
 # Python compiles each module once, not in every process that a test starts; what it keeps lies with the other builds.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(abspath build/bytecode)
-CPP    := $(shell find ext tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
+CPP    := $(shell find ext tests benchmarks -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null)
 
 .PHONY: help demo test slow-test long-test gates format cpp-test cuda gpu-test gpu-bench gpu-bundle bench wheel docs browser clean
 help:

@@ -40,6 +40,7 @@ BENCHMARKS = {
     "gpu-sampling": ("gpu.sampling.sampling", "GPU: sampling with lists split over memories"),
     "gpu-epoch": ("gpu.epochs.epoch", "GPU: epochs of GraphSAGE, by where rows lie"),
     "gpu-ssd": ("gpu.epochs.ssd", "GPU: epochs with half the rows on SSD"),
+    "gpu-profile": ("gpu.profile.profile", "GPU: an epoch's kernels by the time they take"),
     "gpu-times": ("gpu.times.times", "GPU: seconds per access, for layout --access-costs"),
 }
 """By name: a function of `Sizes`, loaded when it runs (those for GPUs import torch), and what is compared with what."""

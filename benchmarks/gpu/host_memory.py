@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tiering import cuda
 from tiering.loader.gpu.device import Device, pinned_address
 from tiering.loader.resident import ResidentRows, anonymous
 from tiering.units import format_bytes
@@ -23,6 +24,7 @@ from tiering.units import format_bytes
 HUGE, SMALL = "huge", "small"
 _BLOCK = 1 << 26
 """Bytes drawn at random; every other block of a table is this one with another number added to its words."""
+_PIECE = 128 << 20
 _STEP = 0x9E3779B97F4A7C15
 """Odd, so that no two blocks have a word in common at the same place."""
 _TRANSPARENT = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -98,3 +100,32 @@ def describe_pages() -> dict[str, Any]:
     except OSError:
         offered = []
     return {"page": format_bytes(mmap.PAGESIZE), "huge_pages": offered[0] if offered else "not known"}
+
+
+class PinnedArray:
+    """A copy of an array in pinned host memory."""
+
+    def __init__(self, device: Device, array: npt.NDArray[Any]) -> None:
+        copy = anonymous(array.nbytes)
+        copy.view(array.dtype)[:] = array
+        self._owner = ResidentRows("an array of a benchmark", copy)
+        self.address = pinned_address(self._owner, device.index, "an array of a benchmark in host memory")
+        """Where the GPU finds it."""
+
+
+class LinkCopy:
+    """So many bytes of pinned host memory, at least one, copied to the GPU piece by piece: no reader of as many bytes
+    over the link can be faster.
+    """
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self._device, self._nbytes, self._piece = device, nbytes, min(nbytes, _PIECE)
+        self._memory = PinnedRows(device, self._piece, 0)
+        self._room = device.empty((self._piece,), torch.uint8)
+
+    def run(self) -> None:
+        """Put the copies on the caller's stream."""
+        into, stream = self._room.data_ptr(), self._device.current()
+        for begin in range(0, self._nbytes, self._piece):
+            nbytes = min(self._piece, self._nbytes - begin)
+            cuda.copy(self._device.index, into, self._memory.address, nbytes, stream)

@@ -1,9 +1,10 @@
 """Feature rows gathered by the GPU: from host memory over the link, from its own, and from both at once.
 
-Beside the rows gathered, the same number of bytes copied: no gather can be faster than that. Rows are drawn at random,
-none twice in a pass, so that no cache serves any. Where the hottest rows lie in the memory of the GPU and the others on
-the host, accesses follow a power law over ranks, and the floor is what the busier of the two memories needs to copy
-the bytes that fall to it: neither waits for the other.
+Beside the rows gathered, the same number of bytes copied: no gather can be faster than that; torch; and kernels of
+designs that others published (`benchmarks.gpu.reference`). Rows are drawn at random, none twice in a pass, so that no
+cache serves any. Where the hottest rows lie in the memory of the GPU and the others on the host, accesses follow a
+power law over ranks, and the floor is what the busier of the two memories needs to copy the bytes that fall to it:
+neither waits for the other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu.host_memory import PinnedRows
+from benchmarks.gpu.reference import gathers
 from benchmarks.gpu.side import FLOOR, CopiedRows, GpuSide, empty_rows, same_bytes
 from benchmarks.harness import Comparison, Sizes, Work, expect
 from tiering import cuda
@@ -77,16 +79,21 @@ class RowTask:
 class Gathers:
     """Our gather of a task's batches, one after the other, into the same room on the GPU.
 
-    The first `resident` rows lie on the GPU from address `local` on, the others in host memory from `host` on; `how`
-    says how the kernel is launched (`tiering.cuda.RowTable.gather`).
+    The first `resident` rows lie on the GPU from address `local` on, the others in host memory from `host` on. By the
+    kernel alone, launched as `how` says (`tiering.cuda.RowTable.gather`), or `prepared`, as features gather: rows are
+    counted, and ids sorted by address where some lie in host memory.
     """
 
     def __init__(
         self, gpu: GpuSide, task: RowTask, resident: int, local: int, host: int, sms: int, out: Tensor | None = None,
-        **how: Any,
+        prepared: bool = False, **how: Any,
     ) -> None:  # fmt: skip
         self._gpu, self._how = gpu, {"max_sms": sms, **how}
+        self._requests = cuda.RequestGatherer(gpu.device.index) if prepared else None
+        self._by_address = resident < task.rows
         ends = [resident, resident, task.rows, task.rows]
+        self.address = local if resident == task.rows else host
+        """Where the rows lie, if all lie in one memory."""
         self._table = cuda.RowTable(gpu.device.index, task.row_bytes, ends, local, [], host)
         self.out = empty_rows(gpu.device, task.ids.shape[1], task.row_bytes) if out is None else out
         """Rows of the batch gathered last."""
@@ -105,7 +112,11 @@ class Gathers:
     def put(self, k: int, stream: int, sms: int | None = None) -> None:
         """Put one batch on a stream; batches go round. `sms` multiprocessors may be used, if that is said."""
         ids, how = self.ids[k % len(self.ids)], self._how if sms is None else {**self._how, "max_sms": sms}
-        self._table.gather(ids.data_ptr(), len(ids), self.out.data_ptr(), stream, **how)
+        if self._requests is None:
+            self._table.gather(ids.data_ptr(), len(ids), self.out.data_ptr(), stream, **how)
+        else:
+            self._requests.prepare(self._table, ids.data_ptr(), len(ids), stream, self._by_address)
+            self._requests.gather(self._table, self.out.data_ptr(), stream, **how)
 
     def check(self, benchmark: str, table: Tensor) -> None:
         """Run a pass, and refuse to go on where its last batch is not the rows that torch finds in `table`."""
@@ -118,7 +129,8 @@ class Gathers:
 def rows(sizes: Sizes) -> list[Comparison]:
     """All rows in host memory (scrambled and ascending ids, tables off a line), a hot tenth on the GPU, all there.
 
-    From host memory by a tenth of the multiprocessors, from the GPU alone by all.
+    From host memory by a tenth of the multiprocessors, from the GPU alone by all; as features gather, which sort ids by
+    address for host memory.
     """
     gpu = GpuSide(sizes)
     memory = PinnedRows(gpu.device, sizes.image_bytes + _PAGE, sizes.seed)
@@ -140,7 +152,8 @@ def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order:
     here, local = memory.rows(count, row_bytes, offset), empty_rows(gpu.device, resident, row_bytes)
     local.copy_(here[:resident])
     sms = gpu.sms if share < 1 else 0
-    gather = Gathers(gpu, task, resident, local.data_ptr(), memory.address + offset + resident * row_bytes, sms)
+    gather = Gathers(gpu, task, resident, local.data_ptr(), memory.address + offset + resident * row_bytes, sms,
+                     prepared=True)  # fmt: skip
     gather.check("gpu-rows", here)
     aligned = memory.rows(count, row_bytes)
     there = (
@@ -149,11 +162,13 @@ def _rows(gpu: GpuSide, memory: PinnedRows, row_bytes: int, share: float, order:
     from_local = float(np.count_nonzero(task.ids < resident) / task.ids.size)
     copies = [(aligned, 1 - from_local), (there, from_local)]
     floor = [(partial(copy_slices, source, gather.out, batches), part) for source, part in copies if part]
-    peers: dict[str, Work] = {}
+    peers: dict[str, Work | str] = {}
     if share == 0:
         peers[CPU] = partial(CopiedRows(gpu.device, here).put, gather.host_ids, gather.out)
     if share == 1:
         peers[TORCH] = lambda: [torch.index_select(local, 0, ids, out=gather.out) for ids in gather.ids]
+    if share in (0, 1):
+        peers |= gathers(gpu, gather.address, gather.ids, gather.out, here[gather.host_ids[-1]])
     whole_lines = row_bytes % LINE_BYTES == 0 and offset % LINE_BYTES == 0
     aim = {0.0: 0.95 if whole_lines else 0.9, 1.0: 0.85}.get(share, 1 / 1.1)
     return gpu.compare(

@@ -1,32 +1,42 @@
-"""Neighbour sampling by the GPU with a part of the lists in its memory, beside our CPU sampler and one in torch.
+"""Neighbour sampling by the GPU with a part of the lists in its memory, beside our CPU sampler and others on the GPU.
 
 The GPU's batches are those of our CPU sampler, bit for bit, which is looked at before anything is timed. The sampler in
-torch draws the same number of edges; its graph lies in the memory of the GPU whole.
+torch draws the same number of edges; its graph lies in the memory of the GPU whole. That of the reference kernels does
+where all of ours does, and else in host memory. Where lists lie there, the floor is a copy of the sectors of 32 bytes
+that a batch touches, each counted once: what a GPU reads over the link at least.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from torch import Tensor
 
+from benchmarks.gpu.host_memory import LinkCopy, PinnedArray
+from benchmarks.gpu.peer_samplers import ReferenceSampler, TorchSampler, sampled_edges, wrong_draw
+from benchmarks.gpu.reference import load
 from benchmarks.gpu.side import GpuSide, Layouts, layouts
-from benchmarks.harness import Comparison, Csc, Sizes, expect
+from benchmarks.harness import Comparison, Sizes, Work, expect
 from benchmarks.sampling import FANOUTS, SamplingTask, draw_seeds, expect_as_many
 from tiering.artifacts.manifest import Relation
-from tiering.formats.adjacency_prefix import AdjacencyPrefix, ListBytes
+from tiering.errors import TieringError
+from tiering.formats.adjacency_prefix import INDPTR_BYTES, AdjacencyPrefix, ListBytes
 from tiering.formats.layout import Layout
 from tiering.loader.gpu.batches import GpuSampler
-from tiering.loader.gpu.device import Device
-from tiering.sampling import Fanout, NeighborSampler, SamplingOptions
+from tiering.sampling import NeighborSampler, SampledBatch, SamplingOptions
+from tiering.units import format_bytes
 
 SHARES = (0.0, 0.1, 1.0)
 """Of the bytes of the adjacency: those in the memory of the GPU."""
 CPU, TORCH = "our sampler on the CPU", "plain torch on the GPU, graph in its memory"
+REFERENCE = "reference kernels: random keys sorted list by list (as cuGraph, GraphBolt)"
+SECTORS = "sectors of 32 bytes that lists in host memory touch, copied"
+_SECTOR = 32
 _BATCHES = 40
 
 
@@ -69,7 +79,15 @@ class OnGpu:
         self._sampler = GpuSampler(layout, self.host, gpu.device)
         resident = {relation: layout.adjacency_prefix(relation).columns for relation in layout.graph.relations}
         expect("sampling on the GPU", self._sampler.columns == resident, "lists in the memory of the GPU")
-        self._task = task
+        self._task, self._layout = task, layout
+
+    def bytes_over_link(self) -> int:
+        """Bytes of the sectors in host memory that the batches touch."""
+        (relation,) = self._layout.graph.relations
+        columns, size = self._sampler.columns[relation], ListBytes.of_graph(self._layout.graph, relation, False)
+        indptr, _ = self._layout.graph.csc(relation)
+        batches = (self.host.sample(seeds, batch=b, positions=True) for b, seeds in enumerate(self._task.seeds))
+        return _SECTOR * sum(touched_sectors(batch, columns, int(indptr[columns]), size) for batch in batches)
 
     def run(self) -> tuple[int, int]:
         """Sample all batches and wait for them; lists read and edges drawn."""
@@ -80,6 +98,31 @@ class OnGpu:
             edges += sum(int(drawn.shape[1]) for hop in sample.hops for drawn in hop.values())
         self._sampler.stream.synchronize()
         return lists, edges
+
+
+def touched_sectors(sample: SampledBatch, columns: int, edges: int, size: ListBytes) -> int:
+    """Sectors of host memory that hold what a batch reads of lists, where `columns` of them with `edges` entries lie in
+    that of the GPU: begins and ends of lists, keys of those that sample, and the entries drawn.
+    """
+    lists = sample.nodes["node"][: sample.num_nodes[-2]["node"]]
+    lists = lists[lists >= columns]
+    positions = [drawn.positions for hop in sample.hops for drawn in hop.values() if drawn.positions is not None]
+    entries = np.concatenate(positions)
+    entries = entries[entries >= edges]
+    return sum(
+        _sectors(items * width, length)
+        for items, width, length in (
+            (lists, INDPTR_BYTES, 2 * INDPTR_BYTES),
+            (lists, size.key, size.key),
+            (entries, size.index, size.index),
+        )
+        if length
+    )
+
+
+def _sectors(begins: npt.NDArray[np.int64], length: int) -> int:
+    """Different sectors under items of `length` bytes, at most a sector's, at these places."""
+    return int(np.unique(np.concatenate([begins // _SECTOR, (begins + length - 1) // _SECTOR])).size)
 
 
 def sampling_task(made: Layouts, path: Path, fanouts: tuple[int, ...] = FANOUTS) -> SamplingTask:
@@ -103,9 +146,10 @@ def _sampling(gpu: GpuSide, made: Layouts, path: Path, share: float, task: Sampl
     ours = OnGpu(gpu, path, share, task)
     plain = TorchSampler(gpu.device, task.csc(), task.options.fanouts, made.sizes.seed)
     seeds = [gpu.device.upload(batch) for batch in task.seeds]
+    touched = ours.bytes_over_link()
 
     def by_torch() -> int:
-        return sum(int(edges.shape[1]) for batch in seeds for edges in plain.sample(batch)[1])
+        return sampled_edges(plain, seeds)
 
     with ThreadPoolExecutor(task.threads) as pool:
 
@@ -115,60 +159,37 @@ def _sampling(gpu: GpuSide, made: Layouts, path: Path, share: float, task: Sampl
         edges = ours.run()[1]
         expect("gpu-sampling", by_cpu() == edges, "number of edges")
         expect_as_many("gpu-sampling", TORCH, edges, by_torch())
+        peers: dict[str, Work | str] = {CPU: by_cpu, TORCH: by_torch}
+        peers[REFERENCE] = _reference(gpu, task, seeds, share == 1, edges)
+        floor: list[tuple[Work, float]] = [(LinkCopy(gpu.device, touched).run, 1.0)] if touched else []
         return gpu.compare(
-            "gpu-sampling", ours.run, {CPU: by_cpu, TORCH: by_torch}, amount=edges, unit="edges",
-            **made.about(), batches=len(seeds), adjacency_on_gpu=share, threads=task.threads,
+            "gpu-sampling", ours.run, peers, amount=edges, unit="edges", floor=floor, floor_name=SECTORS,
+            targets={CPU: 15.0, REFERENCE: 1.0} if share == 1 else {SECTORS: 1 / 1.3}, **made.about(),
+            batches=len(seeds), adjacency_on_gpu=share, over_link=format_bytes(touched), threads=task.threads,
         )  # fmt: skip
 
 
-class TorchSampler:
-    """A plain GPU sampler in torch operations, as one would write it on a CSC that fits; uniform, frontier ``all``.
+def _reference(gpu: GpuSide, task: SamplingTask, seeds: list[Tensor], local: bool, edges: int) -> Work | str:
+    """A pass by the reference kernels, with the lists in the memory of the GPU or all in host memory; else why not."""
+    kernels = load(gpu)
+    if isinstance(kernels, str):
+        return kernels
+    indptr, indices = task.csc()
+    held: list[Any] = [(gpu.device.upload if local else partial(PinnedArray, gpu.device))(a) for a in (indptr, indices)]
+    begins, ids = (array.data_ptr() if local else array.address for array in held)
+    lists, fanouts = (begins, ids, indices.itemsize), task.options.fanouts
+    sampler = ReferenceSampler(gpu.device, kernels, lists, indptr.size - 1, fanouts, task.options.seed)
 
-    It samples on the stream that torch works on. A map from nodes to their local ids is kept in the memory of the GPU,
-    too, 8 bytes per node.
-    """
+    def run() -> int:
+        return sampled_edges(sampler, seeds) if held else 0  # holds the arrays, of which it knows the addresses alone
 
-    def __init__(self, device: Device, csc: Csc, fanouts: Sequence[Fanout], seed: int) -> None:
-        indptr, indices = csc
-        self._indptr, self._indices = device.upload(indptr.copy()), device.upload(indices.copy())
-        where = self._indptr.device
-        self._fanouts = [fanout for fanout in fanouts if isinstance(fanout, int)]
-        self._local = torch.full((indptr.size - 1,), -1, dtype=torch.int64, device=where)
-        self._generator = torch.Generator(where).manual_seed(seed)
-
-    def sample(self, seeds: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Nodes, seeds first, and per hop edges of shape (2, edges) in local ids."""
-        nodes, hops = seeds, []
-        self._local[seeds] = torch.arange(len(seeds), device=seeds.device)
-        for fanout in self._fanouts:
-            src, dst = self._draw(nodes, fanout)
-            new = torch.unique(src[self._local[src] < 0])
-            self._local[new] = torch.arange(len(nodes), len(nodes) + len(new), device=seeds.device)
-            nodes = torch.cat([nodes, new])
-            hops.append(torch.stack([self._local[src], dst]))
-        self._local[nodes] = -1
-        return nodes, hops
-
-    def _draw(self, nodes: Tensor, fanout: int) -> tuple[Tensor, Tensor]:
-        """Ids of the sources and places of the destinations of one hop's edges."""
-        begins = self._indptr[nodes]
-        degrees = self._indptr[nodes + 1] - begins
-        taken = torch.arange(fanout, device=nodes.device).expand(len(nodes), fanout)
-        many = degrees > fanout
-        chosen = torch.where(many.unsqueeze(1), self._subsets(degrees.clamp(min=fanout), fanout), taken)
-        real = taken < degrees.unsqueeze(1)
-        places = (begins.unsqueeze(1) + chosen)[real]
-        destinations = torch.arange(len(nodes), device=nodes.device).unsqueeze(1).expand_as(real)[real]
-        return self._indices[places].long(), destinations
-
-    def _subsets(self, degrees: Tensor, fanout: int) -> Tensor:
-        """Floyd's algorithm, a column per draw: `fanout` distinct places below each degree, all sets equally likely."""
-        chosen = torch.full((len(degrees), fanout), -1, dtype=torch.int64, device=degrees.device)
-        size = (len(degrees), fanout)
-        shares = torch.rand(size, generator=self._generator, device=degrees.device, dtype=torch.float64)
-        for k in range(fanout):
-            last = degrees - fanout + k
-            drawn = (shares[:, k] * (last + 1)).long()
-            again = (chosen[:, :k] == drawn.unsqueeze(1)).any(dim=1)
-            chosen[:, k] = torch.where(again, last, drawn)
-        return chosen
+    try:
+        nodes, hops = sampler.sample(seeds[0])
+        known, (sources, destinations) = nodes.cpu().numpy(), hops[0].cpu().numpy()
+        fanout = next(fanout for fanout in fanouts if isinstance(fanout, int))
+        wrong = wrong_draw((indptr, indices), task.seeds[0], fanout, known[sources], destinations)
+        if not wrong:
+            expect_as_many("gpu-sampling", REFERENCE, edges, run())
+    except (TieringError, RuntimeError) as error:  # torch's own, where memory of the GPU is short
+        wrong = str(error).splitlines()[0]
+    return f"not measured: {wrong}" if wrong else run

@@ -18,18 +18,23 @@ from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
 from benchmarks.gpu import page  # noqa: E402
+from benchmarks.gpu.peer_samplers import TorchSampler  # noqa: E402
+from benchmarks.gpu.profile import table_rows  # noqa: E402
 from benchmarks.gpu.rows import RowTask  # noqa: E402
-from benchmarks.gpu.sampling import CachedLists, TorchSampler  # noqa: E402
+from benchmarks.gpu.sampling import SECTORS, CachedLists, touched_sectors  # noqa: E402
 from benchmarks.gpu.side import layouts  # noqa: E402
 from benchmarks.gpu.times import fit_access_times, more  # noqa: E402
 from benchmarks.harness import Comparison, Side, Sizes, Spent  # noqa: E402
 from tiering.errors import InputError  # noqa: E402
+from tiering.formats.adjacency_prefix import ListBytes  # noqa: E402
 from tiering.layout.access_costs import read_access_costs  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
+from tiering.sampling.batch import SampledBatch, SampledEdges  # noqa: E402
 
 GPU = program.gpu_names()
 TINY = ["--scale", "9", "--edges", "4000", "--repeats", "2", "--size", "256KiB", "--seconds", "0.01"]
 TINY += ["--row-bytes", "64", "--threads", "1"]
+REL = ("node", "to", "node")
 SIZES = [512, 1024, 1536, 2408, 4096]
 
 
@@ -51,7 +56,10 @@ def on_gpu(gpu, in_process, bench):
             assert result["name"] == name
             assert result["rate"] > 0 and len(result["seconds"]) == 2
             for peer in result["peers"]:
-                assert len(peer["seconds"]) == 2 and peer["ratio"] > 0
+                if peer["name"].startswith("reference kernel"):
+                    assert "this one is simulated" in peer["note"]
+                else:
+                    assert len(peer["seconds"]) == 2 and peer["ratio"] > 0
         return report["benchmarks"]
 
     return run
@@ -72,7 +80,7 @@ def in_process(monkeypatch):
 
 
 def aims(result):
-    return [peer.get("target") for peer in result["peers"]]
+    return [peer.get("target") for peer in result["peers"] if peer["seconds"]]
 
 
 def test_rows(on_gpu):
@@ -93,18 +101,55 @@ def test_sampling(on_gpu):
     results = on_gpu("gpu-sampling")
     assert [result["parameters"]["adjacency_on_gpu"] for result in results] == [0, 0.1, 1]
     assert len({result["amount"] for result in results}) == 1
-    assert all(len(result["peers"]) == 2 for result in results)
+    assert [aims(result) for result in results] == [[None, None, 1 / 1.3], [None, None, 1 / 1.3], [15.0, None]]
+    assert [result["peers"][-1]["name"] == SECTORS for result in results] == [True, True, False]
+    assert [result["parameters"]["over_link"] == "0 B" for result in results] == [False, False, True]
+
+
+def test_sectors_touched_are_counted_once():
+    def positions(*items):
+        return SampledEdges(np.zeros(len(items), np.int32), np.zeros(len(items), np.int32), np.array(items))
+
+    nodes, hops = np.array([3, 4, 9, 11, 40, 2]), [{REL: positions(24, 31, 70)}, {REL: positions(25, 100)}]
+    sample = SampledBatch({"node": nodes}, [{"node": n} for n in (2, 5, 6)], hops, 0, 0)
+    # Nodes 3, 4, 9, 11, 40 sample. Bytes 24-39 and 32-47, 72-87, 88-103 and 320-335 of indptr: sectors 0, 1, 2, 3, 10.
+    # Bytes 12, 16, 36, 44, 160 of keys: sectors 0, 1, 5. Bytes 96 .. 127, 280, 400 of indices: sectors 3, 8, 12.
+    assert touched_sectors(sample, 0, 0, ListBytes(4, 4)) == 5 + 3 + 3
+    # Lists up to 9 with 32 entries on the GPU: 11 and 40 are left, and entries 70 and 100.
+    assert touched_sectors(sample, 10, 32, ListBytes(4, 4)) == 3 + 2 + 2
+    assert touched_sectors(sample, 10, 32, ListBytes(8, 0)) == 3 + 2
+    assert touched_sectors(sample, 41, 101, ListBytes(4, 4)) == 0
 
 
 @pytest.mark.slow
-def test_epochs(on_gpu):
-    (result,) = on_gpu("gpu-epoch")
-    about = result["parameters"]
-    assert len(result["peers"]) == 3
+def test_epochs(on_gpu, monkeypatch):
+    monkeypatch.setattr("benchmarks.gpu.epochs.HOT", (0, 10))
+    none, tenth = on_gpu("gpu-epoch")
+    assert [none["parameters"]["hot"], tenth["parameters"]["hot"]] == ["0%", "10%"]
+    assert aims(none) == [2.5, None] and aims(tenth) == [1.6, 4.0, None]
+    assert none["parameters"]["from_cpu"] == 1 and "from_gpu" not in none["parameters"]
+    about = tenth["parameters"]
     assert about["from_gpu"] > 0.1 and abs(about["from_gpu"] + about["from_cpu"] - 1) < 0.001
     (result,) = on_gpu("gpu-ssd")
     assert len(result["peers"]) == 2
     assert all(result["parameters"][f"from_{tier}"] > 0 for tier in ("gpu", "cpu", "ssd"))
+
+
+@pytest.mark.slow
+def test_profile(gpu, in_process, bench):
+    (result,) = bench("gpu-profile", *TINY)["benchmarks"]
+    assert result["heads"] == ["kernel", "calls", "ms", "us a call", "share"]
+    times = [row[2] for row in result["rows"][:-1]]  # the last row has what is left
+    assert times == sorted(times, reverse=True) and sum(row[4] for row in result["rows"]) == pytest.approx(1)
+    assert any("addmm" in row[0] for row in result["rows"]) and result["parameters"]["epoch_seconds"] > 0
+
+
+def test_kernels_by_time():
+    many = [(f"kernel<{k}> | {'x' * 200}", k, 10.0 * k) for k in range(33)]
+    rows = table_rows([*many, ("idle", 5, 0.0)])
+    assert len(rows) == 31 and rows[0][1:] == [32, 0.32, 10.0, pytest.approx(320 / 5280)]
+    assert rows[-1] == ["2 others", 3, 0.03, 10.0, pytest.approx(30 / 5280)]
+    assert all("|" not in row[0] and len(row[0]) <= 100 for row in rows)
 
 
 def test_without_a_gpu(tmp_path, monkeypatch, capsys, bench):

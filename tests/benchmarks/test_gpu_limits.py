@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
-from benchmarks.gpu import sweep  # noqa: E402
+from benchmarks.gpu import page, sweep  # noqa: E402
 from benchmarks.gpu.host_memory import PinnedRows, huge_bytes  # noqa: E402
 from benchmarks.gpu.latency import Gemms  # noqa: E402
 from benchmarks.gpu.side import GpuSide  # noqa: E402
@@ -136,6 +136,18 @@ def test_small_pages_are_small_and_blocks_differ(gpu):
     assert memory.huge_share() in (0, None)
     first, second = (memory.rows(1 << 20, 64, at).view(torch.int64) for at in (0, 64 << 20))
     assert not (first == second).any()
+
+
+def test_page_has_tables_of_figures(gpu, tmp_path):
+    place = tmp_path / "gpu.md"
+    place.write_text(f"{page.BEGIN}\n{page.END}\n")
+    options = ["--dir", str(tmp_path), "--docs", str(tmp_path)]
+    assert program.main(["gpu-ceilings", *TINY, *options]) == 0
+    (file,) = (tmp_path / "benchmarks").iterdir()
+    (kept,) = json.loads(file.read_text())["results"]["gpu-ceilings"]
+    text = place.read_text()
+    assert "`gpu-ceilings` (page 4 KiB, huge pages " in text and "| copied | bytes | GB/s |" in text
+    assert f"| device to device | 64 KiB | {kept['rows'][2][2]:.4g} |" in text
 
 
 def test_tables_are_printed_last(gpu, capsys):
