@@ -58,7 +58,7 @@ def tables(draw: st.DrawFn) -> list[Table]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(tables=tables(), gpu=st.floats(0, 60), peer=st.floats(0, 30), peers=st.integers(1, 4), cpu=st.floats(0, 60))
 def test_equals_the_judge(tables: list[Table], gpu: float, peer: float, peers: int, cpu: float) -> None:
     total = sum(t.rows * t.row_bytes for t in tables)

@@ -61,7 +61,7 @@ def requests(draw: Any) -> tuple[torch.Tensor, Any, Any, float]:
     return tensor, scores, wanted, draw(st.sampled_from([0, 0.1, 0.5, 1]))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(request=requests(), on_disk=st.booleans(), offset=st.sampled_from([0, 3 * 16, 4096 + 16]))
 def test_rows_are_those_of_the_tensor(tmp_path, request, on_disk, offset):
     tensor, scores, ids, share = request

@@ -162,7 +162,7 @@ def trees(draw: Any) -> Case:
     return Case(num_nodes, relations, p0, fanouts, draw(st.sampled_from(FRONTIERS)), draw(st.booleans()))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(trees())
 def test_exact_on_in_trees(case: Case) -> None:
     check_exact(case)

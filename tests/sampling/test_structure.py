@@ -11,7 +11,7 @@ from toy_graphs import HOMOGENEOUS, ToyGraph, homogeneous, judge, random_graph
 from tiering.sampling import NeighborSampler
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     num_nodes=st.integers(1, 40),
     num_edges=st.integers(0, 300),
@@ -27,7 +27,7 @@ def test_homogeneous(num_nodes: int, num_edges: int, fanouts: list[int], frontie
     judge(graph, batch, {"node": seeds}, [[f] for f in fanouts], frontier)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), frontier=st.sampled_from(["all", "new"]))
 def test_heterogeneous(data: st.DataObject, frontier: str) -> None:
     nodes = {"paper": 12, "author": 7, "venue": 3}

@@ -88,7 +88,7 @@ def counts() -> Iterator[Case]:
         yield Case(f"npy: id 2^{power}", make, ("edge_index.npy", f"id {2**power}", "--num-nodes"))
 
 
-_SHARES = {no_files: 7, headers: 17, values: 1, counts: 1, texts: 4, parquets: 1}
+_SHARES = {no_files: 14, headers: 34, values: 2, counts: 2, texts: 8, parquets: 2}
 CASES = [case for make in _SHARES for case in make()]
 SOME_CASES = [case for make, share in _SHARES.items() for case in list(make())[::share]]
 """Fewer of those that are repeated for many files."""
