@@ -6,6 +6,7 @@ CPU (figure 8), and tiers 1.6 to 2.1 times as fast as zero-copy with a tenth of 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,11 @@ def _hot(gpu: GpuSide, made: Layouts, host: Path, percent: int) -> Comparison:
         sides = {ZERO_COPY: (host, "tiers"), **sides}
         path = made.make(f"hot-{percent}", "--gpu", f"{percent}%", "--cpu", "100%")
     aims = {0: {COPIED: 2.5}, 10: {ZERO_COPY: 1.6, COPIED: 2.5 * 1.6}}.get(percent, {})
-    return _compare("gpu-epoch", gpu, made, path, sides, aims, hot=f"{percent}%")
+    try:
+        return _compare("gpu-epoch", gpu, made, path, sides, aims, hot=f"{percent}%")
+    finally:
+        if path != host:
+            shutil.rmtree(path)  # room on the disk for the next
 
 
 def ssd(sizes: Sizes) -> Comparison:

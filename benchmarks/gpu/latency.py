@@ -122,7 +122,7 @@ def latency(sizes: Sizes) -> Table:
 
 
 def _task(sizes: Sizes) -> RowTask:
-    """Batches of up to 32 MiB, some seventy thousand rows of 512 B; no row twice in one."""
+    """Batches of up to 32 MiB, 32,768 rows of 1 KiB; no row twice in one."""
     task = RowTask.of(sizes.image_bytes, sizes.row_bytes, sizes.seed)
     batch = max(1, min(task.ids.shape[1], _BATCH_BYTES // sizes.row_bytes))
     return RowTask(task.rows, task.row_bytes, np.ascontiguousarray(task.ids[:, :batch]))

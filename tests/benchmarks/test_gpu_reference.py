@@ -131,16 +131,34 @@ def test_what_the_compiler_says_is_said(tmp_path):
         reference.compile_reference(str(compiler), "sm_10", tmp_path / "cache")
 
 
-@pytest.mark.slow
-def test_nvcc_compiles_the_reference_kernels(tmp_path):
-    """To text (PTX), which the driver would compile on: the machine code of the sort takes as long again."""
-    if (nvcc := reference.find_nvcc()) is None:
+@pytest.fixture
+def nvcc():
+    if (found := reference.find_nvcc()) is None:
         pytest.skip("no nvcc")
-    library = reference.compile_reference(nvcc, "compute_90", tmp_path)
+    return found
+
+
+@pytest.mark.slow
+def test_nvcc_compiles_the_gathers(nvcc, tmp_path, monkeypatch):
+    """Without the sort of CUDA's own library, which takes nvcc ten times as long."""
+    few = tmp_path / "sources"
+    few.mkdir()
+    for name in ("gather.cu", "launch.hpp"):
+        shutil.copy(reference.SOURCES / name, few)
+    monkeypatch.setattr(reference, "SOURCES", few)
+    library = reference.compile_reference(nvcc, "sm_90", tmp_path / "made")
     made = library.stat().st_mtime_ns
-    assert reference.compile_reference(nvcc, "compute_90", tmp_path).stat().st_mtime_ns == made
-    assert [file.name for file in tmp_path.iterdir()] == [library.name]
-    reference.Reference(library)
+    assert reference.compile_reference(nvcc, "sm_90", tmp_path / "made").stat().st_mtime_ns == made
+    assert [file.name for file in (tmp_path / "made").iterdir()] == [library.name]
+    with (few / "gather.cu").open("a") as source:
+        source.write("static void unused() {}\n")  # another source is another library; a warning is an error
+    with pytest.raises(CapabilityError, match="unused"):
+        reference.compile_reference(nvcc, "sm_90", tmp_path / "made")
+
+
+@pytest.mark.long
+def test_nvcc_compiles_all_reference_kernels(nvcc, tmp_path):
+    reference.Reference(reference.compile_reference(nvcc, "sm_90", tmp_path))
 
 
 @pytest.fixture
