@@ -6,5 +6,5 @@ need_build
 threads=$(nproc)
 benchmark gpu-ceilings 60 --threads "$threads"
 benchmark gpu-rows 150 --threads "$threads"
-benchmark gpu-sweep 260 --threads "$threads"
+benchmark gpu-sweep 260 --threads "$threads" --sweep-out "$out/gpu-sweep-cases.json" # kept case by case
 finish
