@@ -121,8 +121,8 @@ def memory_of_a_stage(name: str, large: str, out: str, budget: int | None) -> tu
 
 @pytest.mark.parametrize("name", ["import", "score", "reorder", "layout"])
 def test_bytes_read_and_written(large, tmp_path, name):
-    """Those that the system counts, of a process of its own, with an empty page cache, but for libraries, which are read
-    when the stage runs for the first time.
+    """Those that the system counts, of a process of its own, with an empty page cache. Libraries are in it, which are
+    read when the stage runs for the first time.
     """
     folder = "data" if name == "import" else "reordered" if name == "layout" else "graph"
     code = f"""
