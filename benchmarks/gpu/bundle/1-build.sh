@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the machine is; the build, for the GPU that is there; C++ tests and tests marked `gpu`, but those of 2-check.sh.
-# CUDA: the build's TIERING_CUDA. TIERING_BUILD: more options for pip, such as -Ccmake.define.NAME=VALUE.
+# CUDA, CUDA_TESTS: the build's TIERING_CUDA and TIERING_CUDA_TESTS. TIERING_BUILD: more options for pip, such as -Ccmake.define.NAME=VALUE.
 . "$(dirname "$0")/common.sh"
 rm -rf "$work/built" "$work/venv"
 
@@ -10,7 +10,7 @@ step environment 60 python3 -m venv --without-pip "$work/venv"
 step "its packages" 60 python3 "$bundle/see_packages.py" "$python"
 step wheels 60 "$python" -m pip install --no-index --no-compile --find-links "$bundle/wheels" "jsonschema>=4.18"
 
-build=("-Cbuild-dir=$work/build" -Ccmake.define.TIERING_CUDA="${CUDA:-ON}" -Ccmake.define.TIERING_CUDA_TESTS=ON)
+build=("-Cbuild-dir=$work/build" -Ccmake.define.TIERING_CUDA="${CUDA:-ON}" -Ccmake.define.TIERING_CUDA_TESTS="${CUDA_TESTS:-ON}")
 export CMAKE_PREFIX_PATH=$bundle/liburing # where liburing's headers are looked for, after the system's
 version=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')

@@ -72,8 +72,8 @@ void RequestGatherer::prepare(const RowTable& table, const RowRequest& request, 
                  "rows: expected fewer than 2^32 ids at a time, found " + std::to_string(request.count));
   KeyPairs pairs{}, sorted{};
   if (by_address) {
-    pairs = {keys_.require(request.count), places_.require(request.count)};
-    sorted = {sorted_keys_.require(request.count), sorted_places_.require(request.count)};
+    pairs = {keys_.require_roomy(request.count), places_.require_roomy(request.count)};
+    sorted = {sorted_keys_.require_roomy(request.count), sorted_places_.require_roomy(request.count)};
   }
   const bool first = tallies_.capacity() == 0;  // nothing throws between here and the clearing
   Tally* const tally = tallies_.require(2 * kNumTiers);

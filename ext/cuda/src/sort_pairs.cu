@@ -12,7 +12,7 @@ template <typename Sort>
 void sort_with(Scratch<std::byte>& memory, Sort sort) {
   size_t bytes = 0;
   check(sort(nullptr, bytes), "sizing a sort");
-  std::byte* const there = memory.require(static_cast<int64_t>(std::max<size_t>(bytes, 1)));
+  std::byte* const there = memory.require_roomy(static_cast<int64_t>(std::max<size_t>(bytes, 1)));
   check(sort(there, bytes), "sorting");
 }
 

@@ -103,7 +103,7 @@ class GpuSampler:
         """Per relation, how many columns lie in the memory of the GPU, and how many of the next in that of peers."""
         sms = parse_sms(max_sms)
         with cuda.device_errors(f"{layout.path}: sampling on {device.name}"):
-            self._native = cuda.Sampler(
+            options = (
                 device.index,
                 [layout.graph.num_nodes(t) for t in sampler.node_types],
                 self._adjacency.relations,
@@ -116,6 +116,7 @@ class GpuSampler:
                 sampler.walks,
                 auto_sms(device, self._reads_host(layout)) if sms is None else sms,
             )
+            self._native = cuda.with_room(lambda: cuda.Sampler(*options))
         self._seeds: dict[str, tuple[Ids, int]] = {}
         self._fetched, self._fetched_address = pinned(device.index, 0, np.int64, f"{layout.path}: ids of a batch")
         self._lock = threading.Lock()

@@ -175,6 +175,8 @@ class Scratch {
     }
     return data();
   }
+  /// With a quarter more where it grows: for counts that vary, so that not every largest one so far takes memory anew.
+  T* require_roomy(int64_t count) { return require(count > capacity_ ? count + count / 4 : count); }
 
  private:
   DeviceMemory memory_;

@@ -34,8 +34,8 @@ struct RowRequest {
 ///             and looks for ids outside the table; a radix sort orders (key, place); the gather walks over the sorted
 ///             keys. Rows of the ssd tier that the host must read are then one run of keys.
 /// Source:     GraphBolt measured 4.3 times the rate from pinned memory for sorted ids (dmlc/dgl#6635).
-/// Memory:     of the device, 24 bytes per id of the largest request and what the sort needs, kept; nothing where
-///             requests are not sorted.
+/// Memory:     of the device, 24 bytes per id of the largest request and what the sort needs, a quarter more of both, kept;
+///             nothing where requests are not sorted.
 class RequestGatherer {
  public:
   /// Puts the preparation on a stream and returns. `by_address`: sort; needed where rows are listed for the host.
