@@ -90,7 +90,7 @@ int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem&
   const std::vector<bool> all(p.graphs.size(), true);
   std::set<int64_t> on_disk;
   size_t turn = 0;
-  for (int64_t bytes = 1; bytes < (int64_t{1} << 28); bytes = bytes * 3 / 2 + 200000) {
+  for (int64_t bytes = 1; bytes < (int64_t{1} << 28); bytes = bytes * 2 + 200000) {
     const int threads = kThreads[turn++ % kThreads.size()];
     OutEdgeSums kernel(relations, p.num_nodes, threads, {bytes, "/tmp", [] {}}, 0, limits);
     on_disk.insert(kernel.plan().num_spilled());

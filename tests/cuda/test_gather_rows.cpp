@@ -53,7 +53,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
 
 // A simulated device is slow, and slower under a sanitizer.
 #ifdef TIERING_SIMULATED
-constexpr size_t kIds = 400;
+constexpr size_t kIds = 150;
 #else
 constexpr size_t kIds = 5000;
 #endif
