@@ -190,9 +190,6 @@ __global__ void scale_weights(LayerEdges edges, FrontierView frontier, const dou
     out.weights[at] = static_cast<float>(weights[at] / sums[out.dst[at] - first]);
 }
 
-/// Bits of a number.
-int bits_of(int64_t number) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(number))); }
-
 }  // namespace
 
 const int64_t* GpuLayer::find_lists(const GpuRelation& relation, const LayerTask& task, const FrontierView& frontier,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <tiering/cuda/launch.hpp>
 #include <tiering/device/walks.hpp>
 
@@ -8,9 +7,6 @@
 #include "walks.hpp"
 
 namespace tiering::cuda {
-
-/// Bits of a number.
-inline int bits_of(int64_t number) { return static_cast<int>(std::bit_width(static_cast<uint64_t>(number))); }
 
 /// A relation as walks read it, in the memory of the device: there may be more than a kernel takes as arguments.
 struct WalkRelation {

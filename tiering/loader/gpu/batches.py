@@ -71,9 +71,8 @@ class GpuSampler:
 
     The layout's plan says which lists lie in the memory of the GPU; the others are read from host memory as they are
     needed, on up to `max_sms` multiprocessors (0: all; ``auto``: as in a gather), of which `group` holds one copy, and
-    `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the
-    CPU's: rule, fanouts, frontier and seed are taken from it, and it explains what is wrong with seeds or adjacency.
-    `adjacency`: the layout's lists, where they are loaded already.
+    `cache_bytes` of the next in rank on each of its GPUs. `sampler` is the CPU's: rule, fanouts, frontier and seed are
+    taken from it, and it explains what is wrong with seeds or adjacency. `adjacency`: the lists, if loaded already.
 
     One batch at a time: threads take turns. The host waits once per batch, for its sizes; with fanout -1, or hops of
     more than 2^24 edges or visits of walks, once more for each such hop; with ``ladies`` twice more for each. See

@@ -54,8 +54,8 @@ class GpuRows(FeatureRows):
     """Rows over four tiers, of which `memory` holds the first three, gathered by a GPU.
 
     One kernel serves what lies in memory, on up to `max_sms` multiprocessors (0: all; ``None``: see `auto_sms`). Rows
-    of the ssd tier come
-    through the pinned buffers of `_make_staging`. `group` are the processes that share the peer tier.
+    of the ssd tier come through the pinned buffers of `_make_staging`. `group` are the processes that share the peer
+    tier.
     """
 
     def __init__(
