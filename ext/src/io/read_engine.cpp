@@ -7,6 +7,7 @@
 #include <thread>
 #include <tiering/buffer.hpp>
 #include <tiering/io/read_engine.hpp>
+#include <tiering/nvme/softnvme_engine.hpp>
 
 namespace tiering {
 
@@ -54,13 +55,22 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
   return IoError(code, text);
 }
 
+void expect_engine(const std::string& name) {
+  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap" || name == "softnvme",
+                 "engine: expected auto, io_uring, threads, mmap or softnvme, found '" + name + "'");
+}
+
+int64_t engine_alignment(const std::string& name) { return name == "softnvme" ? nvme::SoftController::kBlockBytes : 1; }
+
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,
                  "depth: expected 1 to 4096 reads in flight, found " + std::to_string(options.depth));
   if (name == "io_uring") return make_uring_engine(images, options);
   if (name == "threads") return make_threads_engine(images, options);
-  if (name == "mmap") return make_mmap_engine(images, options);
-  throw InputError("engine: expected io_uring, threads or mmap, found '" + name + "'");
+  if (name == "softnvme")
+    return nvme::make_softnvme_engine(images, options, nvme::usual_medium(options.depth, options.max_read));
+  TIERING_EXPECT(name == "mmap", "engine: expected io_uring, threads, mmap or softnvme, found '" + name + "'");
+  return make_mmap_engine(images, options);
 }
 
 }  // namespace tiering

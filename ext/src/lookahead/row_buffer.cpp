@@ -77,9 +77,7 @@ RowBuffer::RowBuffer(SsdRows rows, const std::vector<SlotPool>& pools, std::vect
   TIERING_EXPECT(static_cast<int64_t>(images_.images.size()) == rows_.tables().front().geometry.num_images,
                  "images: expected as many as rows are striped over");
   expect_checksums(rows_, checksums_);
-  const auto& engine = options_.engine;
-  TIERING_EXPECT(engine == "auto" || engine == "io_uring" || engine == "threads" || engine == "mmap",
-                 "engine: expected io_uring, threads, mmap or auto, found '" + engine + "'");
+  expect_engine(options_.engine);
   fitting_depth(options_);  // checks the rest
   if (options_.engine == "auto") {
     fallback_ = uring_unavailable();

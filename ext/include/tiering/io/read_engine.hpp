@@ -75,7 +75,11 @@ std::unique_ptr<ReadEngine> make_uring_engine(const ImageSet& images, const Engi
 /// Empty when a ring can be set up in this process and reads, else the reason in words.
 std::string uring_unavailable();
 
-/// Picks a factory by name: "io_uring", "threads", "mmap".
+/// Throws InputError unless make_engine() knows the name, or it is "auto".
+void expect_engine(const std::string& name);
+/// Offsets and lengths of an engine's reads are multiples of this, beside what the images want.
+int64_t engine_alignment(const std::string& name);
+/// Picks a factory by name: "io_uring", "threads", "mmap", "softnvme".
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options);
 
 /// Page-aligned anonymous memory.
