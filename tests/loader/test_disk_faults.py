@@ -58,7 +58,8 @@ def failing(image: Path) -> Iterator[None]:
         yield
     finally:
         for fd, copy in kept.items():
-            os.dup2(copy, fd, inheritable=False)
+            if leads_to(fd, Path("/proc/self/mem")):  # else it was closed meanwhile
+                os.dup2(copy, fd, inheritable=False)
             os.close(copy)
         os.close(lost)
 

@@ -263,7 +263,7 @@ def test_image_missing(kit, build):
         tiering.open(layout.path)
 
 
-@pytest.mark.parametrize("engine", ["io_uring", "threads"])
+@pytest.mark.parametrize("engine", ["io_uring", "threads", "softnvme"])
 def test_image_truncated_while_open(kit, build, engine):
     if engine == "io_uring" and native.uring_unavailable():
         pytest.skip(native.uring_unavailable())

@@ -30,7 +30,8 @@ PAGE = 4096
 SHORT = Path("/sys/kernel/btf/vmlinux")
 
 
-@pytest.fixture(params=[engine for engine in ENGINES if engine != "mmap"])  # which reads without system calls
+# mmap reads without system calls, and softnvme reads no further than a file is long, which this one does not say.
+@pytest.fixture(params=[engine for engine in ENGINES if engine not in ("mmap", "softnvme")])
 def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

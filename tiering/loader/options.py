@@ -35,7 +35,8 @@ class ReadOptions:
     """How rows are read from memory and SSD."""
 
     engine: str = "auto"
-    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``."""
+    """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``,
+    ``softnvme``: NVMe commands to a controller made of software."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"

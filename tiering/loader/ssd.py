@@ -1,6 +1,7 @@
 """How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
 
-``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline.
+``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline;
+``softnvme`` submits NVMe commands to a controller made of software, the queues that a GPU submits to, without one.
 ``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
 later. Naming an engine means that engine or an error with the reason.
 """
@@ -26,7 +27,7 @@ from tiering.loader.resident import ResidentRows, load_rows
 from tiering.lookahead.choice import SsdTables
 from tiering.lookahead.disk_speed import MAX_READ
 
-ENGINES = ("auto", "io_uring", "threads", "mmap")
+ENGINES = ("auto", "io_uring", "threads", "mmap", "softnvme")
 DIRECT_MODES = ("auto", "on", "off")
 
 

@@ -24,6 +24,7 @@ constexpr int64_t kLeastPlanned = 16;   // parts planned and not released, at le
 constexpr int64_t kDepthsAhead = 2;     // rows of them, by what all images have in flight
 constexpr int64_t kStaging = 64 << 20;  // bytes of buffers of an engine at the most
 constexpr int64_t kMinDepth = 8;
+constexpr int64_t kPerRead = 4096;  // of an engine, beside a read's buffer: the list of its pages, entries of queues
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -94,7 +95,7 @@ int64_t RowBuffer::staging_bytes(const SsdRows& rows, const BufferOptions& optio
   fitting_depth(options);  // checks them
   BufferOptions whole = options;
   whole.max_read = longest_read(rows, options, kReadAlignment);
-  return rows.tables().front().geometry.num_images * fitting_depth(whole) * whole.max_read;
+  return rows.tables().front().geometry.num_images * fitting_depth(whole) * (whole.max_read + kPerRead);
 }
 
 void RowBuffer::expect_own() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <tiering/nvme/host_link.hpp>
@@ -45,43 +46,49 @@ std::string in_hex(uint32_t value) {
   return "0x" + text;
 }
 
+/// Where the reads of an engine land: places for all that are in flight, by their number.
+struct Places {
+  explicit Places(const EngineOptions& options)
+      : landing{nullptr, static_cast<uint32_t>(options.depth), Landing::whole_pages(options.max_read)},
+        memory(std::make_shared<SharedMemory>(landing.bytes(), options.kept_from_forks)) {
+    landing.begin = memory->buffer.data();
+  }
+
+  Landing landing;
+  std::shared_ptr<SharedMemory> memory;
+};
+
 /// One image's queues and what serves them.
 class Lane {
  public:
-  Lane(const ImageFile& image, const EngineOptions& options, const MediumMaker& medium)
-      : depth_(QueueMemory::depth_for(static_cast<uint32_t>(options.depth))),
-        layout_{nullptr, depth_, QueueMemory::whole_pages(options.max_read)},
-        memory_(std::make_shared<SharedMemory>(layout_.bytes(), options.kept_from_forks)),
+  Lane(const ImageFile& image, const Places& places, const MediumMaker& medium)
+      : depth_(QueueMemory::depth_for(places.landing.places)),
+        memory_(std::make_shared<SharedMemory>(QueueMemory{nullptr, depth_, 0}.bytes())),
         free_ids_(depth_),
-        in_flight_(depth_) {
-    layout_.begin = memory_->buffer.data();
-    pair = layout_.pair();
-    books.free_ids = free_ids_.data();
-    books.in_flight = in_flight_.data();
+        in_flight_(depth_),
+        pair(QueueMemory{memory_->buffer.data(), depth_, 0}.pair()),
+        books{free_ids_.data(), in_flight_.data()} {
     reset(pair, books);
-    const std::span<std::byte> all{layout_.begin, layout_.bytes()};
-    controller = std::make_unique<SoftController>(image, std::vector{pair}, std::vector{all},
-                                                  std::vector<std::shared_ptr<void>>{memory_}, medium);
+    controller = std::make_unique<SoftController>(image, std::vector{pair}, std::vector{all(*places.memory)},
+                                                  std::vector<std::shared_ptr<void>>{memory_, places.memory}, medium);
   }
 
-  /// Writes the next command, behind `written` others that were not rung for.
-  void write(uint32_t written, uint32_t request, const Read& read) {
-    const uint32_t number = books.submitted + written;
+  /// Writes the next command, behind `written` others that were not rung for. It lands in place `place`.
+  void write(uint32_t written, const Landing& landing, uint32_t place, const Read& read) {
     const uint64_t block_bytes = controller->block_bytes();
     const uint64_t first = static_cast<uint64_t>(read.offset) / block_bytes;
     const uint64_t wanted = (read.bytes + block_bytes - 1) / block_bytes;
     const uint64_t there = first < controller->blocks() ? controller->blocks() - first : wanted;
     const auto blocks = static_cast<uint32_t>(std::min(wanted, there));
     const auto bytes = static_cast<uint32_t>(blocks * block_bytes);
-    write_command(pair, books, number, request,
-                  {.block = first, .blocks = blocks, .into = layout_.prps(place_of(pair, books, number), bytes)});
+    write_command(pair, books, books.submitted + written, place,
+                  {.block = first, .blocks = blocks, .into = landing.prps(place, bytes)});
   }
 
-  const std::byte* place(uint32_t number) const { return layout_.place(number); }
-
  private:
+  static std::span<std::byte> all(const SharedMemory& memory) { return {memory.buffer.data(), memory.size}; }
+
   uint32_t depth_;
-  QueueMemory layout_;
   std::shared_ptr<SharedMemory> memory_;
   std::vector<uint16_t> free_ids_;
   std::vector<InFlight> in_flight_;
@@ -147,6 +154,7 @@ class SoftnvmeEngine final : public ReadEngine {
   /// may still land in.
   void new_lanes() {
     lanes_.clear();
+    places_.emplace(options_);
     lanes_.resize(images_.images.size());
     free_.clear();
     for (size_t s = open_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
@@ -157,7 +165,7 @@ class SoftnvmeEngine final : public ReadEngine {
 
   Lane& lane_of(uint32_t image) {
     auto& lane = lanes_[image];
-    if (!lane) lane = std::make_unique<Lane>(images_.images[image], options_, medium_);
+    if (!lane) lane = std::make_unique<Lane>(images_.images[image], *places_, medium_);
     return *lane;
   }
 
@@ -186,7 +194,7 @@ class SoftnvmeEngine final : public ReadEngine {
   void submit(const Read& read) {
     Lane& lane = lane_of(read.image);
     const uint32_t slot = free_.back();
-    lane.write(written_[read.image], slot, read);
+    lane.write(written_[read.image], places_->landing, slot, read);
     open_[slot] = Open{read, base_ + next_};
     free_.pop_back();
     ++written_[read.image];
@@ -230,7 +238,7 @@ class SoftnvmeEngine final : public ReadEngine {
       if (reaped.status != kSuccess) throw refused(open.read, reaped.status, lane.controller->trouble());
       const ImageFile& image = images_.images[open.read.image];
       if (open.read.offset + open.read.need > image.bytes()) throw truncated_error(image, open.read);
-      sink_->ready(open.index, lane.place(reaped.id));
+      sink_->ready(open.index, places_->landing.place(reaped.request));
     } catch (...) {
       fail(std::current_exception());
     }
@@ -301,6 +309,7 @@ class SoftnvmeEngine final : public ReadEngine {
   EngineOptions options_;
   MediumMaker medium_;
   std::chrono::nanoseconds patience_;
+  std::optional<Places> places_;
   std::vector<std::unique_ptr<Lane>> lanes_;  ///< by image; none before its first read
   pid_t owner_ = 0;                           ///< process that made them
   bool poisoned_ = false;                     ///< they hold commands that were given up
