@@ -33,6 +33,7 @@ BENCHMARKS = {
     "layout": ("stages.layout", "stage: feature rows into tiers, beside the disk and a memory map"),
     "gather": ("gather.gather", "random rows of memory, beside a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
+    "nvme": ("nvme.nvme", "random 4 KiB reads through NVMe queues, beside fio and plain loops"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
     "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
     "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),

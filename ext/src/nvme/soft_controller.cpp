@@ -21,7 +21,15 @@ namespace tiering::nvme {
 namespace {
 
 constexpr uint32_t kBusyTries = 2000;  // looks at doorbells before the thread sleeps between looks
+constexpr uint32_t kPollTries = 256;   // looks at reads in flight before the thread sleeps between looks
+constexpr auto kPollSleep = std::chrono::microseconds(10);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
+
+/// With reads in flight, the thread sleeps no longer than it may be late with them.
+void wait_for_reads(uint32_t tries) {
+  if (tries < kPollTries) return HostLink::pause(tries);
+  std::this_thread::sleep_for(kPollSleep);
+}
 
 /// Without reads for a while, the thread leaves the processor to others: longer and longer, but not for long.
 void back_off(uint32_t tries) {
@@ -128,6 +136,8 @@ class SoftController::Core final : public ReadSink {
   std::vector<uint32_t> closed_;  ///< places in `open_` without a command
   std::deque<Part> parts_;        ///< given to the engine, from `first_` on
   size_t first_ = 0;
+  size_t arrived_ = 0;     ///< reads that have ended
+  bool draining_ = false;  ///< the engine is to come to its end
   std::atomic<bool> stopping_ = false;
   mutable std::mutex state_mutex_;
   std::condition_variable end_;
@@ -146,7 +156,18 @@ void SoftController::Core::serve() {
   first_ = 0;
   parts_.clear();
   try {
+    draining_ = false;
     engine_->start({}, *this);
+    // Doorbells are looked at while reads are in flight, too: an engine that waits in the kernel would not see them.
+    bool polled = false;
+    for (uint32_t tries = 0; engine_->polls() && !stopping_;) {
+      polled = true;
+      const size_t before = arrived_;
+      engine_->poll();
+      tries = arrived_ == before ? tries + 1 : 0;
+      wait_for_reads(tries);
+    }
+    draining_ = polled;  // after an error or a refusal: what is in flight is awaited
     engine_->finish();
   } catch (const IoError& error) {
     note(error.what());
@@ -176,7 +197,7 @@ void SoftController::Core::read_again(std::deque<Part> parts) {
 }
 
 std::span<const Read> SoftController::Core::more(bool wait) noexcept {
-  for (uint32_t tries = 0; !stopping_; ++tries) {
+  for (uint32_t tries = 0; !stopping_ && !draining_; ++tries) {
     batch_.clear();
     {
       const std::lock_guard lock(mutex_);
@@ -278,6 +299,7 @@ void SoftController::Core::ready(size_t index, const std::byte* data) noexcept {
 void SoftController::Core::end_part(Part& part, uint32_t status) noexcept {
   const Read& read = part.read;
   part.arrived = true;
+  ++arrived_;
   if (status == kSuccess) std::memset(read.into + read.need, 0, read.bytes - read.need);
   Open& open = open_[part.open];
   if (status != kSuccess) open.status = status;
@@ -354,6 +376,8 @@ class UsualMedium final : public ReadEngine {
     }
   }
   const char* name() const noexcept override { return engine_->name(); }
+  void poll() noexcept override { engine_->poll(); }
+  bool polls() const noexcept override { return engine_->polls(); }
   void start(std::span<const Read> reads, ReadSink& sink) override {
     if (refused_) engine_ = make_threads_engine(images_, options_);
     refused_ = false;

@@ -17,7 +17,7 @@
 namespace tiering::nvme {
 namespace {
 
-constexpr uint32_t kBusyTries = 64;  // looks at the queues before the thread sleeps between looks
+constexpr uint32_t kBusyTries = 512;  // looks at the queues before the thread sleeps between looks
 constexpr auto kSleep = std::chrono::microseconds(20);
 constexpr auto kQuiet = std::chrono::seconds(1);  // until reads that are given up must have come to rest
 

@@ -60,6 +60,8 @@ class ReadEngine {
   virtual void start(std::span<const Read> reads, ReadSink& sink) = 0;
   /// Hands over what has arrived and submits more, without blocking. Errors wait for finish().
   virtual void poll() noexcept {}
+  /// Whether reads are in flight that poll() alone can bring to their end; else finish() has to.
+  virtual bool polls() const noexcept { return false; }
   /// Blocks until every read has ended. Throws IoError (path, offset) for the first that failed, after all have ended.
   virtual void finish() = 0;
   /// Blocks until nothing is in flight and forgets the batch; for unwinding.
