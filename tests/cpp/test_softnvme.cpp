@@ -1,5 +1,6 @@
 // The engine softnvme: reads of images through NVMe queues and controllers made of software, and everything that may go
 // wrong below it.
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,6 +215,39 @@ void test_fork() {
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/// A process that is killed in the middle of its reads leaves nothing that others could stumble over.
+void test_killed() {
+  const NumberedFile file(kBytes);
+  const ImageSet images = images_of(file, 2);
+  for (int trial = 0; trial < 5; ++trial) {
+    int begun[2];
+    CHECK(pipe(begun) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto engine = make_softnvme_engine(images, {.depth = 64, .max_read = 4096}, usual_medium(64, 4096));
+      for (bool told = false;; told = true) {
+        Comparison sink(file, some_reads(500, 2, 4096));
+        engine->start(sink.reads(), sink);
+        if (!told && write(begun[1], "x", 1) != 1) _exit(1);
+        engine->finish();
+      }
+    }
+    char byte;
+    CHECK(read(begun[0], &byte, 1) == 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(trial * 3));
+    kill(child, SIGKILL);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    close(begun[0]);
+    close(begun[1]);
+    const auto engine = make_softnvme_engine(images, {.depth = 64, .max_read = 4096}, usual_medium(64, 4096));
+    Comparison sink(file, some_reads(500, 2, 4096));
+    engine->start(sink.reads(), sink);
+    engine->finish();
+    CHECK(sink.once());
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -229,4 +263,5 @@ int main() {
   test_reads(usual_medium(24, 64 << 10), kBytes + 1000);
   test_removed();
   test_fork();
+  test_killed();
 }

@@ -150,7 +150,8 @@ void RowBuffer::run(uint32_t image) {
                                .max_read = static_cast<uint32_t>(options_.max_read),
                                .kept_from_forks = true};
     auto read_all = [&](const std::string& name) {
-      const auto made = make_engine(name, images_, engine);
+      const bool own = !options_.maker || name != options_.engine;
+      const auto made = own ? make_engine(name, images_, engine) : options_.maker(images_, engine);
       made->start({}, reader);
       made->finish();
     };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,6 +68,11 @@ class ReadEngine {
   /// Blocks until nothing is in flight and forgets the batch; for unwinding.
   virtual void abandon() noexcept = 0;
 };
+
+/// Makes an engine of `images`, which must outlive it.
+using EngineMaker = std::function<std::unique_ptr<ReadEngine>(const ImageSet& images, const EngineOptions& options)>;
+/// What a capsule of Python that points to an EngineMaker is called.
+inline constexpr const char* kEngineMakerName = "tiering.EngineMaker";
 
 /// `images` must outlive the engine.
 std::unique_ptr<ReadEngine> make_threads_engine(const ImageSet& images, const EngineOptions& options);
