@@ -2,16 +2,14 @@
 // device it is skipped (exit 77).
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <iostream>
-#include <random>
 #include <thread>
 #include <tiering/cuda/nvme_reads.hpp>
 #include <vector>
 
 #include "../cpp/check.hpp"
-#include "../cpp/nvme_medium.hpp"
 #include "device.hpp"
+#include "nvme_images.hpp"
 
 using namespace tiering;
 using namespace tiering::test;
@@ -20,32 +18,6 @@ using nvme::Outcome;
 namespace {
 
 constexpr auto kLong = std::chrono::seconds(30);  // until a test fails that hangs
-constexpr int64_t kTail = 520;                    // bytes past the last whole page of an image
-
-/// Images in memory, each of other numbers.
-struct Images {
-  explicit Images(size_t count, int64_t bytes = (1 << 20) + kTail) : bytes(bytes) {
-    for (size_t i = 0; i < count; ++i) {
-      files.push_back(std::make_unique<NumberedFile>(bytes + static_cast<int64_t>(i) * 4096));
-      set.add(ImageFile("image " + std::to_string(i), files.back()->fd(), 1));
-    }
-  }
-  /// A read of whole blocks somewhere.
-  Read random(std::mt19937& random, uint32_t most_bytes) const {
-    const auto image = static_cast<uint32_t>(random() % files.size());
-    const int64_t offset = static_cast<int64_t>(random() % static_cast<uint64_t>(bytes / 512)) * 512;
-    const auto size = static_cast<uint32_t>(random() % (most_bytes / 512) + 1) * 512;
-    const auto need = static_cast<uint32_t>(std::min<int64_t>(size, set.images[image].bytes() - offset));
-    return {offset, size, need, image, nullptr};
-  }
-  bool same(const Read& read, const std::byte* data) const {
-    return std::memcmp(data, files[read.image]->data() + read.offset, read.need) == 0;
-  }
-
-  int64_t bytes;
-  std::vector<std::unique_ptr<NumberedFile>> files;
-  ImageSet set;
-};
 
 /// Reads everything in as many waves as it takes; `check` is given each result.
 template <typename Check>

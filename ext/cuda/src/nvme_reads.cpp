@@ -96,6 +96,7 @@ NvmeReads::State::State(const ImageSet& images, const NvmeOptions& options, cons
   for (auto& table : tables) table = std::make_unique<WaveTables>(queues.count(), queues.count() * wave_commands);
   added.assign(queues.images, 0);
   QueueMemory layout{nullptr, depth, QueueMemory::whole_pages(options.max_read)};
+  queues.place_bytes = layout.place_bytes;
   queue_bytes = layout.bytes();
   // A page more: page-locked memory need not begin at a page's border.
   memory = std::make_shared<PinnedMemory>(static_cast<int64_t>(queues.count() * queue_bytes + nvme::kPageBytes));
@@ -144,7 +145,11 @@ void NvmeReads::State::serve(const ImageSet& images, const nvme::MediumMaker& me
     controllers.push_back(std::make_unique<nvme::SoftController>(images.images[i], std::move(pairs),
                                                                  std::vector{reachable},
                                                                  std::vector<std::shared_ptr<void>>{memory}, medium));
-    for (uint32_t q = 0; q < queues.per_image; ++q) own[q].block_bytes = controllers.back()->block_bytes();
+    for (uint32_t q = 0; q < queues.per_image; ++q) {
+      own[q].block_bytes = controllers.back()->block_bytes();
+      own[q].blocks = controllers.back()->blocks();
+    }
+    queues.block_bytes = std::max(queues.block_bytes, own->block_bytes);
   }
   const size_t bytes = host_queues.size() * sizeof(NvmeQueue);
   device_queues = DeviceMemory(static_cast<int64_t>(bytes));

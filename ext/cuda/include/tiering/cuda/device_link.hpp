@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <tiering/cuda/launch.hpp>
+#include <tiering/cuda/qualifiers.hpp>
 #include <tiering/nvme/host_link.hpp>
 #ifdef __CUDACC__
 #include <cuda/atomic>

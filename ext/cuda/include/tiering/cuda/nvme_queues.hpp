@@ -16,6 +16,7 @@ struct NvmeQueue {
   std::byte* places = nullptr;  ///< landing places, one for each entry of a queue
   uint32_t place_bytes = 0;
   uint32_t block_bytes = 0;  ///< of a logical block
+  uint64_t blocks = 0;       ///< of the image
   uint64_t lists = 0;        ///< address of lists of pages, one for each place, written once: right for any length
   uint32_t spent = 0;        ///< not 0: a wait was given up, so that commands of nobody's may still be in flight
   uint32_t held = 0;         ///< not 0: a warp has it for itself
@@ -35,6 +36,8 @@ struct NvmeQueues {
   NvmeQueue* queues = nullptr;
   uint32_t images = 0;
   uint32_t per_image = 0;
+  uint32_t place_bytes = 0;         ///< of a landing place: the longest read
+  uint32_t block_bytes = 0;         ///< of a logical block of any image, at most
   uint64_t patience = 0;            ///< nanoseconds that a kernel waits
   const uint32_t* abort = nullptr;  ///< in memory of the host: not 0 ends all waits
 
