@@ -163,5 +163,11 @@ void wait_event(cudaStream_t stream, const GpuEvent& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering streams");
 }
 void GpuEvent::wait() const { check(cudaEventSynchronize(event_.get()), "waiting for the GPU"); }
+bool GpuEvent::reached() const {
+  const cudaError_t code = cudaEventQuery(event_.get());
+  if (code == cudaErrorNotReady) return false;
+  check(code, "asking the GPU");
+  return true;
+}
 
 }  // namespace tiering::cuda

@@ -10,6 +10,7 @@
 #include <thread>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
+#include <tiering/nvme/refused.hpp>
 #include <tiering/nvme/softnvme_engine.hpp>
 #include <utility>
 #include <vector>
@@ -20,31 +21,6 @@ namespace {
 constexpr uint32_t kBusyTries = 512;  // looks at the queues before the thread sleeps between looks
 constexpr auto kSleep = std::chrono::microseconds(20);
 constexpr auto kQuiet = std::chrono::seconds(1);  // until reads that are given up must have come to rest
-
-const char* explain(uint32_t status) {
-  switch (status) {
-    case kInvalidOpcode:
-      return "invalid opcode";
-    case kInvalidField:
-      return "invalid field";
-    case kDataTransferError:
-      return "data transfer error";
-    case kInvalidNamespace:
-      return "invalid namespace";
-    case kLbaOutOfRange:
-      return "logical block out of range";
-    case kUnrecoveredReadError:
-      return "unrecovered read error";
-    default:
-      return "see the NVMe specification";
-  }
-}
-
-std::string in_hex(uint32_t value) {
-  std::string text;
-  for (int shift = 8; shift >= 0; shift -= 4) text += "0123456789abcdef"[(value >> shift) & 15];
-  return "0x" + text;
-}
 
 /// Where the reads of an engine land: places for all that are in flight, by their number.
 struct Places {
@@ -75,14 +51,9 @@ class Lane {
 
   /// Writes the next command, behind `written` others that were not rung for. It lands in place `place`.
   void write(uint32_t written, const Landing& landing, uint32_t place, const Read& read) {
-    const uint64_t block_bytes = controller->block_bytes();
-    const uint64_t first = static_cast<uint64_t>(read.offset) / block_bytes;
-    const uint64_t wanted = (read.bytes + block_bytes - 1) / block_bytes;
-    const uint64_t there = first < controller->blocks() ? controller->blocks() - first : wanted;
-    const auto blocks = static_cast<uint32_t>(std::min(wanted, there));
-    const auto bytes = static_cast<uint32_t>(blocks * block_bytes);
-    write_command(pair, books, books.submitted + written, place,
-                  {.block = first, .blocks = blocks, .into = landing.prps(place, bytes)});
+    BlockRead blocks = controller->blocks_of(read);
+    blocks.into = landing.prps(place, blocks.blocks * controller->block_bytes());
+    write_command(pair, books, books.submitted + written, place, blocks);
   }
 
  private:
@@ -235,8 +206,8 @@ class SoftnvmeEngine final : public ReadEngine {
   void end(Lane& lane, const Reaped& reaped) noexcept {
     const Open& open = open_[reaped.request];
     try {
-      if (reaped.status != kSuccess) throw refused(open.read, reaped.status, lane.controller->trouble());
       const ImageFile& image = images_.images[open.read.image];
+      if (reaped.status != kSuccess) throw refused_error(image, open.read, reaped.status, lane.controller->trouble());
       if (open.read.offset + open.read.need > image.bytes()) throw truncated_error(image, open.read);
       sink_->ready(open.index, places_->landing.place(reaped.request));
     } catch (...) {
@@ -244,14 +215,6 @@ class SoftnvmeEngine final : public ReadEngine {
     }
     free_.push_back(reaped.request);
     --flying_;
-  }
-
-  IoError refused(const Read& read, uint32_t status, const std::string& trouble) const {
-    std::string text = images_.images[read.image].path() + ": reading " + std::to_string(read.bytes) +
-                       " bytes at byte " + std::to_string(read.offset) + ": NVMe status " + in_hex(status) + " (" +
-                       explain(status) + ")";
-    if (!trouble.empty()) text += ": " + trouble;
-    return IoError(EIO, text);
   }
 
   void fail(std::exception_ptr error) noexcept {

@@ -131,8 +131,10 @@ TIERING_NVME_FUNCTION Reaped await(const QueuePair& pair, QueueBooks& books, uin
                                    const Patience& patience) {
   uint32_t word;
   for (uint32_t tries = 0; !arrived<Link>(pair, number, word); ++tries) {
-    if (patience.abort != nullptr && Link::load_acquire(patience.abort) != 0) return {Outcome::aborted};
-    if ((tries & 63) == 63 && Link::nanoseconds() > patience.until) return {Outcome::late};
+    if ((tries & 63) == 63) {  // seldom: the word may be at the other end of the link, too
+      if (patience.abort != nullptr && Link::load_acquire(patience.abort) != 0) return {Outcome::aborted};
+      if (Link::nanoseconds() > patience.until) return {Outcome::late};
+    }
     Link::pause(tries);
   }
   return take(pair, books, number, word);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <tiering/cuda/check.hpp>
+#include <tiering/cuda/qualifiers.hpp>
 #include <utility>
 
 namespace tiering::cuda {
@@ -45,26 +46,6 @@ void launch_over(const char* what, void (*kernel)(Expected...), int64_t items, c
                  Given&&... arguments) {
   launch_on(0, what, kernel, items, stream, std::forward<Given>(arguments)...);
 }
-
-// The kernels are also compiled for the processor, against a runtime that simulates a device (tests/cuda/simulator).
-#ifdef __CUDACC__
-#define TIERING_DEVICE __device__ __forceinline__
-#define TIERING_UNROLL _Pragma("unroll")
-#else
-#define TIERING_DEVICE inline
-#define TIERING_UNROLL
-#endif
-// What constexpr functions call: nvcc compiles those for both sides, and here the host's side is never run.
-#ifdef __CUDACC__
-#define TIERING_BOTH __host__ __device__ __forceinline__
-#else
-#define TIERING_BOTH inline
-#endif
-#if defined(__CUDACC__) && !defined(__CUDA_ARCH__)
-#define TIERING_ON_DEVICE(expression) 0
-#else
-#define TIERING_ON_DEVICE(expression) (expression)
-#endif
 
 /// Number of the thread in the grid, and threads of the grid.
 TIERING_DEVICE int64_t first_item() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }

@@ -151,6 +151,8 @@ class GpuEvent {
   void record(cudaStream_t stream) const;
   /// Waits on the host.
   void wait() const;
+  /// Whether what was put on the stream before it has been done; true if it was never recorded.
+  bool reached() const;
 
  private:
   Owned<cudaEvent_t, detail::destroy_event> event_;
