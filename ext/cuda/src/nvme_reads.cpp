@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <list>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <tiering/cuda/memory.hpp>
@@ -45,6 +47,15 @@ PinnedMemory no_abort() {
   PinnedMemory memory(sizeof(uint32_t));
   *memory.as<uint32_t>() = 0;
   return memory;
+}
+
+/// For as long as the process runs. Otherwise its last owner might be a controller's thread, which would free it by a call
+/// of CUDA.
+void keep(std::shared_ptr<PinnedMemory> memory) noexcept {
+  static std::mutex mutex;
+  static auto& kept = *new std::list<std::shared_ptr<PinnedMemory>>;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(memory));
 }
 
 void expect_possible(const ImageSet& images, const NvmeOptions& options) {
@@ -168,8 +179,7 @@ bool NvmeReads::State::stop(std::chrono::nanoseconds patience) noexcept {
   bool rest = cudaStreamSynchronize(stream.get()) == cudaSuccess;
   if (!rest) (void)cudaGetLastError();  // the GPU is lost, and whoever uses it next is told
   for (const auto& controller : controllers) rest &= controller->stop(patience);
-  // The last owner must not be a controller's thread, which would free it by a call of CUDA.
-  if (!rest) static_cast<void>(new std::shared_ptr<PinnedMemory>(memory));
+  if (!rest) keep(memory);
   stopped = true;
   return rest;
 }
