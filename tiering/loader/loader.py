@@ -286,6 +286,7 @@ class Loader(Described):
             artifact, cold, reading, self.options.memory, budget, outputs, workers, parse_threads(reading.threads),
             self.layout.buffers, kept, mapped,
             page_locked=on_gpu, machine=machine, drop_last=self.options.seeds.drop_last,
+            maker=self._engine_maker(),
         )  # fmt: skip
         return {}
 
@@ -297,6 +298,11 @@ class Loader(Described):
             "shuffle": bool(seeds.shuffle), "drop_last": bool(seeds.drop_last), "sampling": repr(self.sampling),
             "window": str(memory.window), "reading": repr(self.options.reading),
         }  # fmt: skip
+
+    def _engine_maker(self) -> Any:
+        """Of engines whose reads a GPU submits; ``None`` where the host does."""
+        index = self.options.device.index
+        return None if index is None else gpu_device.open_device(index).engine_maker(self.options.reading.engine)
 
     def _find_gpu_sampler(self) -> GpuSampler | None:
         """What samples on the GPU; ``None`` where the host samples."""

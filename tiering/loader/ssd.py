@@ -84,13 +84,17 @@ def open_row_buffer(
     arena: npt.NDArray[np.uint8],
     reading: ReadOptions,
     checks: PageChecks | None,
+    maker: Any = None,
 ) -> native.RowBuffer:
-    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`."""
+    """Open the images of a layout for reading ahead into `arena`, which holds the slots of `pools`.
+
+    `maker`: of the engines, where they are not the core's own.
+    """
     with core_errors():
         buffer = native.RowBuffer(
             tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
             arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
-            [] if checks is None else checks.arrays,
+            [] if checks is None else checks.arrays, maker,
         )  # fmt: skip
     if buffer.note:
         warn_once(f"ssd rows are read through the page cache: {buffer.note}")

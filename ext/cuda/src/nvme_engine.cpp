@@ -41,6 +41,7 @@ class NvmeEngine final : public ReadEngine {
       : images_(images),
         options_(options_for(options, patience)),
         medium_(medium),
+        only_(options.only_image),
         device_(current_device()),
         owner_(getpid()),
         open_(std::max<size_t>(static_cast<size_t>(options.depth), 1)) {
@@ -105,10 +106,18 @@ class NvmeEngine final : public ReadEngine {
     size_t index = 0;
   };
 
+  /// Number of an image among those that there are queues of.
+  uint32_t number(uint32_t image) const noexcept { return only_ < 0 ? image : 0; }
   bool inherited() const noexcept { return owner_ != getpid(); }
 
   void make() {
-    reads_ = std::make_unique<NvmeReads>(images_, options_, medium_);
+    if (only_ < 0) {
+      reads_ = std::make_unique<NvmeReads>(images_, options_, medium_);
+    } else {
+      const ImageFile& image = images_.images[static_cast<size_t>(only_)];
+      const ImageSet alone = ImageSet::of(ImageFile(image.path(), image.fd(), image.offset_alignment()));
+      reads_ = std::make_unique<NvmeReads>(alone, options_, medium_);
+    }
     free_.clear();
     for (size_t s = open_.size(); s-- > 0;) free_.push_back(static_cast<uint32_t>(s));
   }
@@ -162,7 +171,9 @@ class NvmeEngine final : public ReadEngine {
 
   bool add(const Read& read) {
     const uint32_t slot = free_.back();
-    if (!reads_->add(read, slot)) return false;
+    Read placed = read;
+    placed.image = number(read.image);
+    if (!reads_->add(placed, slot)) return false;
     free_.pop_back();
     open_[slot] = Open{read, base_ + next_};
     return true;
@@ -186,7 +197,8 @@ class NvmeEngine final : public ReadEngine {
     const ImageFile& image = images_.images[open.read.image];
     try {
       if (result.status != nvme::kSuccess)
-        throw nvme::refused_error(image, open.read, result.status, reads_->controller(open.read.image).trouble());
+        throw nvme::refused_error(image, open.read, result.status,
+                                  reads_->controller(number(open.read.image)).trouble());
       if (open.read.offset + open.read.need > image.bytes()) throw truncated_error(image, open.read);
       sink_->ready(open.index, result.data);
     } catch (...) {
@@ -199,7 +211,7 @@ class NvmeEngine final : public ReadEngine {
   /// What a wait that was given up means.
   IoError explain(const NvmeResult& result) const {
     const uint32_t image = result.queue / options_.per_image;
-    const std::string path = images_.images[image].path();
+    const std::string path = images_.images[only_ < 0 ? image : static_cast<uint32_t>(only_)].path();
     const auto& controller = reads_->controller(image);
     if (result.outcome == nvme::Outcome::strange)
       return IoError(EPROTO, path + ": its controller completed a command that is not in flight");
@@ -224,6 +236,7 @@ class NvmeEngine final : public ReadEngine {
   const ImageSet& images_;
   NvmeOptions options_;
   nvme::MediumMaker medium_;
+  int only_;  ///< the image that is read; -1: all
   int device_;
   pid_t owner_;                       ///< process that made it
   std::unique_ptr<NvmeReads> reads_;  ///< null before the first batch and after reads were given up

@@ -88,6 +88,10 @@ class Device:
         """For messages, such as ``cuda:0``."""
         return f"cuda:{self.index}"
 
+    def engine_maker(self, engine: str) -> Any:
+        """What makes engines whose reads this GPU submits; ``None`` where reads by `engine` are the host's."""
+        return cuda.nvme_engine_maker(self.index) if engine == "softnvme" else None
+
     def free_bytes(self) -> int:
         """Memory of the GPU that no process has taken."""
         return int(cuda.free_bytes(self.index))

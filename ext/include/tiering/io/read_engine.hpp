@@ -45,6 +45,7 @@ struct EngineOptions {
   int depth = 128;               ///< reads in flight at most
   uint32_t max_read = 64 << 10;  ///< bytes of the longest read; size of a lent buffer
   bool kept_from_forks = false;  ///< forked children get no copy of lent buffers, and must not use the engine
+  int only_image = -1;           ///< the one that is read, by its index in the set; -1: all
 };
 
 /// Runs one batch of reads at a time. Not thread-safe: callers take turns. In a forked child it forgets the batch of its
