@@ -34,6 +34,7 @@ BENCHMARKS = {
     "gather": ("gather.gather", "random rows of memory, beside a plain C++ loop, torch and numpy"),
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
+    "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, beside kvikio (cuFile)"),
     "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
     "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
     "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes beside matrix products"),
