@@ -186,6 +186,16 @@ def test_what_it_cannot_read(gpu, kit, build, kvikio, monkeypatch, caplog):
     assert "it is read without kvikio" in caplog.text
 
 
+def test_checksums_are_compared_before(gpu, kit, build, kvikio):
+    layout, rows = random_layout(kit, build)
+    path = layout.artifact.tier_path("paper", "gpu")
+    with path.open("r+b") as file:
+        file.write(bytes(rows[0, :1] ^ 1))
+    with pytest.raises(FormatError, match="paper/gpu"):
+        layout.features(device="cuda", kvikio="on", verify=True)
+    assert kvikio.reads == []
+
+
 def test_a_file_that_was_cut(gpu, kit, build, kvikio):
     layout, _ = random_layout(kit, build)
     path = layout.artifact.tier_path("paper", "gpu")
