@@ -35,6 +35,7 @@ BENCHMARKS = {
     "ssd": ("ssd.ssd", "random 4 KiB rows of the ssd tier, beside fio"),
     "nvme": ("nvme.nvme", "random 4 KiB reads through NVMe queues, beside fio and plain loops"),
     "gpu-ceilings": ("gpu.ceilings.ceilings", "GPU: memory copied over the link and within the GPU"),
+    "gpu-fill": ("gpu.fill.fill", "GPU: a file read into its memory, beside kvikio (cuFile)"),
     "gpu-sweep": ("gpu.sweep.sweep", "GPU: the gather from host memory, setting by setting"),
     "gpu-rows": ("gpu.rows.rows", "GPU: rows of host memory, its own, or both, beside copying and torch"),
     "gpu-latency": ("gpu.latency.latency", "GPU: how long a batch of rows takes beside matrix products"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from dataclasses import asdict
 
@@ -14,12 +15,12 @@ torch = pytest.importorskip("torch")
 from simulated_gpu import lend  # noqa: E402
 
 from benchmarks import __main__ as program  # noqa: E402
-from benchmarks.gpu import page, sweep  # noqa: E402
+from benchmarks.gpu import fill, page, sweep  # noqa: E402
 from benchmarks.gpu.host_memory import PinnedRows, huge_bytes  # noqa: E402
 from benchmarks.gpu.latency import Gemms  # noqa: E402
 from benchmarks.gpu.side import GpuSide  # noqa: E402
 from benchmarks.harness import Sizes  # noqa: E402
-from tiering.errors import BudgetError  # noqa: E402
+from tiering.errors import BudgetError, InternalError  # noqa: E402
 from tiering.loader.gpu import device  # noqa: E402
 
 TINY = ["--repeats", "2", "--size", "256KiB", "--seconds", "0.001", "--row-bytes", "64", "--threads", "1"]
@@ -50,6 +51,21 @@ def test_ceilings(table):
     assert all(row["bytes"] == "64 KiB" and 0 < row["least GB/s"] <= row["GB/s"] <= row["most GB/s"] for row in rows)
     assert about["page"] == "4 KiB" and about["huge_pages"] in ("always", "madvise", "never", "not known")
     assert about["on_huge_pages"] == 0  # too small a table to ask for them
+
+
+def test_fill_beside_kvikio(gpu, bench, monkeypatch):
+    """Without kvikio its side says why; one that reads other bytes is refused."""
+    monkeypatch.setitem(sys.modules, "kvikio.cufile", None)
+    (found,) = bench("gpu-fill", *TINY)["benchmarks"]
+    (peer,) = found["peers"]
+    assert found["parameters"]["bytes"] == 256 << 10 and len(found["seconds"]) == 2
+    assert peer["name"] == "kvikio" and "kvikio cannot be imported" in peer["note"] and not peer["seconds"]
+    monkeypatch.setattr(fill, "find_fill", lambda choice: lambda *request: None)
+    with pytest.raises(InternalError, match="kvikio read other bytes than the file has, from row 0 on"):
+        fill.fill(Sizes(repeats=1, image_bytes=64 << 10))
+    monkeypatch.setattr(fill, "find_fill", lambda choice: fill.fill_by_us)
+    (found,) = bench("gpu-fill", *TINY)["benchmarks"]
+    assert len(found["peers"][0]["seconds"]) == 2
 
 
 def test_sweep_keeps_what_it_measured(table, monkeypatch, tmp_path):

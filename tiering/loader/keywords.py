@@ -23,6 +23,7 @@ class RowKeywords(TypedDict, total=False):
     verify: bool
     device: Any
     max_sms: int | str
+    kvikio: str
     peers: Any
 
 

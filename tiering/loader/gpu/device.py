@@ -1,5 +1,5 @@
 """One GPU as training sees it: torch's tensors, its allocator and its streams; and memory that its kernels read, by
-addresses and handles: pinned host memory, and files in its own.
+addresses and handles: pinned host memory.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tiering import cuda, native
-from tiering.artifacts.storage import storage_errors
+from tiering import cuda
 from tiering.errors import CapabilityError, InputError
 from tiering.loader.output_pool import rounded_up
 from tiering.loader.process import require_torch
@@ -211,16 +209,6 @@ def pinned(device: int, count: int, dtype: npt.DTypeLike, what: str) -> tuple[np
     with cuda.device_errors(what):
         memory = cuda.PinnedMemory(device, max(1, count) * np.dtype(dtype).itemsize)
     return memory.array().view(dtype)[:count], memory.address
-
-
-def device_file(path: Path, nbytes: int, device: int, what: str, shared: bool = False) -> cuda.DeviceMemory:
-    """The first bytes of a file in memory of a GPU; `shared`: which other processes may open."""
-    with cuda.device_errors(what, "make the layout's gpu tier smaller, or end other programs on this GPU"):
-        memory = cuda.allocate(device, nbytes, shared)
-        engine = "threads" if native.uring_unavailable() else "io_uring"
-        with storage_errors(path):
-            cuda.fill_device(device, memory.address, str(path), 0, nbytes, engine)
-    return memory
 
 
 def parse_sms(max_sms: int | str) -> int | None:

@@ -1,0 +1,71 @@
+"""A file read into the memory of the GPU, as tiers are filled: our own reads and copies, beside kvikio (cuFile).
+
+Both read a file that is not in the page cache; kvikio's threads and tasks are as its environment says. Whether kvikio
+may use GPUDirect Storage is among the parameters, for without it kvikio reads through host memory, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from benchmarks.gpu.side import GpuSide, empty_rows
+from benchmarks.harness import Comparison, Sizes, Spent, compare, take_turn
+from benchmarks.stages import bench_folder, forget
+from tiering.artifacts.direct_io import ALIGNMENT
+from tiering.errors import CapabilityError, InternalError
+from tiering.loader.gpu.fill import Fill, fill_by_us, find_fill, gds_state
+
+KVIKIO = "kvikio"
+_BLOCK = 64 << 20
+
+
+def fill(sizes: Sizes) -> Comparison:
+    """One file of ``--size`` bytes, filled into the same memory by both in turn; what each reads is looked at first."""
+    gpu = GpuSide(sizes)
+    rows = max(1, sizes.image_bytes // ALIGNMENT)
+    into = empty_rows(gpu.device, rows, ALIGNMENT)
+    with bench_folder(sizes) as folder:
+        path = folder / "rows"
+        _write(path, rows * ALIGNMENT, sizes.seed)
+        ours = partial(_turn, gpu, fill_by_us, path, into)
+        _check(ours, path, into, "tiering")
+        theirs: partial[Spent] | str
+        try:
+            theirs = partial(_turn, gpu, find_fill("on"), path, into)
+        except CapabilityError as error:
+            theirs = str(error)
+        else:
+            _check(theirs, path, into, KVIKIO)
+        return compare(
+            "gpu-fill", ours, {KVIKIO: theirs}, amount=rows * ALIGNMENT / 1e9, unit="GB", repeats=sizes.repeats,
+            parameters={"bytes": rows * ALIGNMENT, "kvikio": gds_state()}, warm_up=False,
+        )  # fmt: skip
+
+
+def _turn(gpu: GpuSide, fill: Fill, path: Path, into: Tensor) -> Spent:
+    forget([path])
+    gpu.finish()
+    return take_turn(partial(fill, gpu.device.index, into.data_ptr(), path, into.numel() * into.element_size()))
+
+
+def _write(path: Path, nbytes: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        for begin in range(0, nbytes, _BLOCK):
+            file.write(random.bytes(min(_BLOCK, nbytes - begin)))
+
+
+def _check(turn: partial[Spent], path: Path, into: Tensor, who: str) -> None:
+    """Raise unless a turn leaves the file's bytes on the GPU."""
+    into.zero_()
+    turn()
+    row_bytes = into.shape[1] * into.element_size()
+    step = max(1, _BLOCK // row_bytes)
+    for begin in range(0, len(into), step):
+        part = into[begin : begin + step].cpu().numpy().view(np.uint8).ravel()
+        if not np.array_equal(part, np.fromfile(path, np.uint8, part.size, offset=begin * row_bytes)):
+            raise InternalError(f"gpu-fill: {who} read other bytes than the file has, from row {begin} on")
