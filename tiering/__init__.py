@@ -36,6 +36,7 @@ __all__ = [
     "__version__",
     "check",
     "evaluate_scores",
+    "export_devices",
     "export_layout",
     "generate_dataset",
     "import_graph",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from tiering.loader.tiered_tensor.tensor import tiered
     from tiering.pipeline import (
         evaluate_scores,
+        export_devices,
         export_layout,
         generate_dataset,
         import_graph,

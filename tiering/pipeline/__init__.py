@@ -3,6 +3,7 @@
 from tiering.pipeline.chain import predict_run, run_chain, run_config
 from tiering.pipeline.commands import (
     evaluate_scores,
+    export_devices,
     export_layout,
     generate_dataset,
     import_graph,
@@ -14,6 +15,7 @@ from tiering.pipeline.commands import (
     write_layout,
 )
 from tiering.pipeline.predict import (
+    predict_devices,
     predict_export,
     predict_import,
     predict_layout,
@@ -27,11 +29,13 @@ import_dataset, score, reorder, transpose = import_graph, score_graph, reorder_g
 
 __all__ = [
     "evaluate_scores",
+    "export_devices",
     "export_layout",
     "generate_dataset",
     "import_dataset",
     "import_graph",
     "layout",
+    "predict_devices",
     "predict_export",
     "predict_import",
     "predict_layout",

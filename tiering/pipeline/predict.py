@@ -24,12 +24,24 @@ from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.formats.train_set import Train
 from tiering.memory import parse_memory
-from tiering.pipeline.commands import Memory, Pathlike, Threads, exported, open_source, opened, refuse_reordered
+from tiering.pipeline.commands import (
+    Memory,
+    Pathlike,
+    Threads,
+    exported,
+    exported_images,
+    open_source,
+    opened,
+    refuse_reordered,
+)
 from tiering.plan import Forecast, StagePlan, Step
 from tiering.units import parse_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tiering.datasets.sources import Source
+    from tiering.exports import RawExport
     from tiering.layout import LayoutOptions
 
 PARSED = ("edgelist", "mtx", "parquet", "ldbc", "webgraph", "dgl")
@@ -201,6 +213,15 @@ def predict_layout(
         plan = plan_future_layout(graph.path, tables, asked)
     stage = plan.stage(target, budget, copied)
     return Forecast((replace(stage, threads=parse_threads(threads)),))
+
+
+def predict_devices(
+    layout: Layout | Pathlike, devices: Sequence[Pathlike], *, overwrite: Sequence[Pathlike] = ()
+) -> RawExport:
+    """What `export_devices` would write, and what lies there."""
+    from tiering import exports
+
+    return exports.predict_devices(exported_images(layout), devices, overwrite)
 
 
 def predict_export(

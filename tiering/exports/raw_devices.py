@@ -1,0 +1,274 @@
+"""SSD images of a layout on raw block devices, without a file system: what a GPU reads by NVMe commands of its own.
+
+An image is the stripe already (page p on image p mod N, at page p div N), so that device k gets image k byte by byte,
+from its first byte on.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.direct_io import aligned_bytes, write_all
+from tiering.artifacts.storage import storage_errors
+from tiering.errors import CapabilityError, FormatError, InputError, StorageError
+from tiering.exports.block_devices import BlockDevice, claim, contents_of, describe_device
+from tiering.formats.layout import Layout, image_name, page_sums
+from tiering.progress import progress
+from tiering.units import format_bytes
+
+RECORD = "raw-devices.json"
+_PIECE = 8 << 20
+"""Bytes that are copied, or read back, at a time."""
+
+
+@dataclass(frozen=True)
+class RawDevice:
+    """An image and the device that it goes to."""
+
+    image: int
+    device: str
+    """By a name that stays, where there is one."""
+    model: str
+    device_bytes: int
+    bytes: int
+    """Of the image, from the first byte of the device on."""
+    found: str
+    """What lay there before; empty: nothing that is known."""
+
+
+@dataclass(frozen=True)
+class RawExport:
+    """Devices that hold the SSD images of a layout, or would."""
+
+    layout: str
+    digest: str
+    """Of the layout."""
+    page_bytes: int
+    devices: tuple[RawDevice, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON types, as in ``raw-devices.json``."""
+        return {"format": "tiering.raw-devices", "version": "1.0", **asdict(self)}
+
+
+def predict_devices(
+    layout: Layout, devices: Sequence[str | os.PathLike[str]], overwrite: Sequence[str | os.PathLike[str]] = ()
+) -> RawExport:
+    """What `write_devices` would write, and what lies there; it refuses what that would refuse, but who uses a device.
+
+    Cost: some reads of each device; nothing is written.
+    """
+    return _checked(layout, devices, overwrite)[0]
+
+
+def write_devices(
+    layout: Layout,
+    devices: Sequence[str | os.PathLike[str]],
+    *,
+    overwrite: Sequence[str | os.PathLike[str]] = (),
+    record: str | os.PathLike[str] | None = None,
+) -> RawExport:
+    """Write the SSD images of a layout onto block devices, and read all of it back.
+
+    Parameters
+    ----------
+    layout
+        Its images have to be whole: every page is compared with its checksum before it is written.
+    devices
+        One for each image, in their order: page p of the layout lies on device p mod N, at byte (p div N) * page size.
+        What lay there is lost.
+    overwrite
+        Devices that may be written although a partition table or a file system lies on them: each has to be named
+        twice.
+    record
+        Directory for ``raw-devices.json``, which says what lies where; ``None``: none is written.
+
+    Raises
+    ------
+    InputError
+        If something is no block device, comes twice, is too small, or its blocks do not divide a page; or if something
+        lies on it that `overwrite` does not name twice.
+    StorageError
+        If a device is mounted or otherwise in use, which nothing overrides, is read-only, or fails.
+    FormatError
+        If a page of an image is damaged, or a device does not give back what was written.
+
+    Notes
+    -----
+    Cost: every image is read once, every device written once and read once, side by side. A run that was stopped left
+    part of an image; the same call writes it again.
+    """
+    export, found = _checked(layout, devices, overwrite)
+    opened: list[int] = []
+    try:
+        opened += (claim(device) for device in found)
+        images = _Images(layout, export)
+        images.each(opened, "writing", images.write)
+        images.each(opened, "reading back", images.compare)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    if record is not None:
+        place = Path(record) / RECORD
+        with storage_errors(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(json.dumps(export.to_json(), indent=1) + "\n")
+    return export
+
+
+def check_devices(layout: Layout, devices: Sequence[str | os.PathLike[str]]) -> RawExport:
+    """Compare block devices with the checksums of a layout's pages; `FormatError` for the first page that differs.
+
+    Cost: every device is read once, as far as it holds an image; nothing is written.
+    """
+    export, found = _described(layout, devices)
+    opened: list[int] = []
+    try:
+        opened += (claim(device, writing=False) for device in found)
+        images = _Images(layout, export)
+        images.each(opened, "comparing", images.compare)
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return export
+
+
+def _described(layout: Layout, devices: Sequence[str | os.PathLike[str]]) -> tuple[RawExport, list[BlockDevice]]:
+    """The devices, of which each has room for its image."""
+    images, page_bytes = layout.num_images, layout.page_bytes
+    if len(devices) != images or not images:
+        raise InputError(
+            f"devices: expected one for each of the {images} ssd images of {layout.path}, found {len(devices)}; "
+            f"`tiering layout` with so many --ssd stripes rows over another number"
+        )
+    found = [describe_device(Path(device)) for device in devices]
+    for number, times in Counter(device.number for device in found).items():
+        if times > 1:
+            same = [str(device.path) for device in found if device.number == number]
+            raise InputError(f"devices: {' and '.join(same)} are one device ({number}); each holds one image")
+    rows = []
+    for k, device in enumerate(found):
+        needed = layout.manifest.external[image_name(k)].bytes
+        if device.bytes < needed:
+            raise InputError(
+                f"{device.path}: expected at least {needed} bytes ({format_bytes(needed)}) for ssd image {k} of "
+                f"{layout.path}, found {device.bytes}; use a larger device, or more of them"
+            )
+        if page_bytes % device.block_bytes:
+            raise InputError(
+                f"{device.path}: expected logical blocks that divide a page of {page_bytes} bytes, found "
+                f"{device.block_bytes}; make the layout with --page-size {device.block_bytes}"
+            )
+        rows.append(RawDevice(k, device.name, device.model, device.bytes, needed, ""))
+    return RawExport(str(layout.path), layout.digest, page_bytes, tuple(rows)), found
+
+
+def _checked(
+    layout: Layout, devices: Sequence[str | os.PathLike[str]], overwrite: Sequence[str | os.PathLike[str]]
+) -> tuple[RawExport, list[BlockDevice]]:
+    """The devices, of which each may be written."""
+    export, found = _described(layout, devices)
+    named = Counter(describe_device(Path(device)).number for device in overwrite)
+    for number in named:
+        if number not in {device.number for device in found}:
+            raise InputError("overwrite: expected some of the devices that are written, found another one")
+    rows = []
+    for row, device in zip(export.devices, found, strict=True):
+        if device.read_only:
+            raise StorageError(errno.EROFS, f"{device.path}: it is read-only; nothing was written")
+        content = contents_of(device)
+        if content and named[device.number] < 2:
+            raise InputError(
+                f"{device.path}: expected a device with nothing on it, found {content}; nothing was written. If that "
+                f"may be lost, name the device twice: --overwrite {device.path} --overwrite {device.path}"
+            )
+        rows.append(RawDevice(**{**asdict(row), "found": content}))
+    return RawExport(export.layout, export.digest, export.page_bytes, tuple(rows)), found
+
+
+class _Images:
+    """The images of a layout on their way to devices."""
+
+    def __init__(self, layout: Layout, export: RawExport) -> None:
+        self._layout, self._export = layout, export
+        self._sums: list[npt.NDArray[np.uint32]] = []
+        for name in map(page_sums, range(layout.num_images)):
+            if name not in layout.manifest.files:
+                raise CapabilityError(
+                    f"{layout.path}: it has no checksums of pages, because it was made by an earlier version; "
+                    "make the layout again"
+                )
+            layout.manifest.verifier(name).finish()
+            self._sums.append(layout.manifest.array(name))
+
+    def each(self, opened: Sequence[int], what: str, work: Callable[[int, int, Callable[[int], object]], None]) -> None:
+        """Do the same with all images, side by side."""
+        total = sum(row.bytes for row in self._export.devices)
+        with progress(total, what, "B", scale=True) as bar, ThreadPoolExecutor(max(1, len(opened))) as pool:
+            done = [pool.submit(work, k, fd, bar.update) for k, fd in enumerate(opened)]
+            for one in done:
+                one.result()
+
+    def write(self, image: int, fd: int, told: Callable[[int], object]) -> None:
+        """Copy an image onto its device."""
+        row, place = self._export.devices[image], self._layout.image_places[image]
+        with storage_errors(self._layout.images[image]), place.open("rb", buffering=0) as source:
+            for at, piece in self._pieces(row.bytes):
+                _read_all(source.fileno(), piece, at, str(self._layout.images[image]))
+                self._expect(image, at, piece, f"{self._layout.images[image]}: ", "make the layout again")
+                with storage_errors(Path(row.device)):
+                    write_all(fd, piece, at)
+                told(piece.size)
+        with storage_errors(Path(row.device)):
+            os.fsync(fd)
+
+    def compare(self, image: int, fd: int, told: Callable[[int], object]) -> None:
+        """Compare a device with the checksums of its image."""
+        row = self._export.devices[image]
+        for at, piece in self._pieces(row.bytes):
+            with storage_errors(Path(row.device)):
+                _read_all(fd, piece, at, row.device)
+            self._expect(
+                image, at, piece, f"{row.device}: ", "write the devices again; if that happens again, replace it"
+            )
+            told(piece.size)
+
+    def _pieces(self, nbytes: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        """Where each piece begins, and memory for it."""
+        step = max(_PIECE, self._export.page_bytes)
+        memory = aligned_bytes(min(step, nbytes))
+        for at in range(0, nbytes, step):
+            yield at, memory[: min(step, nbytes - at)]
+
+    def _expect(self, image: int, at: int, piece: npt.NDArray[np.uint8], where: str, advice: str) -> None:
+        page_bytes = self._export.page_bytes
+        first = at // page_bytes
+        found = native.page_hashes(piece, page_bytes)
+        wrong = np.flatnonzero(found != self._sums[image][first : first + found.size])
+        if wrong.size:
+            page = first + int(wrong[0])
+            raise FormatError(
+                f"{where}page {page} (from byte {page * page_bytes} on) of ssd image {image} of {self._layout.path} is "
+                f"damaged: its content is not what its checksum says; {advice}"
+            )
+
+
+def _read_all(fd: int, into: npt.NDArray[np.uint8], offset: int, name: str) -> None:
+    view = into.data
+    while len(view):
+        done = os.preadv(fd, [view], offset)
+        if done == 0:
+            raise StorageError(errno.EIO, f"{name}: ends at byte {offset}, but more was expected")
+        view, offset = view[done:], offset + done
