@@ -7,6 +7,7 @@
 #include <thread>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/nvme_reads.hpp>
+#include <tiering/nvme/engine_reads.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
 #include <utility>
@@ -195,7 +196,7 @@ bool NvmeReads::add(const Read& read, uint32_t request) {
   State& s = *state_;
   uint32_t& of_image = s.added[read.image];
   if (under_way() == kWaves || of_image == s.queues.per_image * s.wave_commands) return false;
-  const auto blocks = s.controllers[read.image]->blocks_of(read);
+  const auto blocks = nvme::blocks_of(*s.controllers[read.image], read);
   Wave& wave = s.building();
   wave.reads[wave.num_reads++] = {.block = blocks.block,
                                   .blocks = blocks.blocks,

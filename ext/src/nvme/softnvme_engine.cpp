@@ -7,9 +7,9 @@
 #include <exception>
 #include <string>
 #include <thread>
+#include <tiering/nvme/engine_reads.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
-#include <tiering/nvme/refused.hpp>
 #include <tiering/nvme/softnvme_engine.hpp>
 #include <utility>
 #include <vector>
@@ -43,14 +43,9 @@ class Lane {
   /// Writes the next command, behind `written` others that were not rung for.
   void write(uint32_t written, uint32_t request, const Read& read) {
     const uint32_t number = books.submitted + written;
-    const uint64_t block_bytes = controller->block_bytes();
-    const uint64_t first = static_cast<uint64_t>(read.offset) / block_bytes;
-    const uint64_t wanted = (read.bytes + block_bytes - 1) / block_bytes;
-    const uint64_t there = first < controller->blocks() ? controller->blocks() - first : wanted;
-    const auto blocks = static_cast<uint32_t>(std::min(wanted, there));
-    const auto bytes = static_cast<uint32_t>(blocks * block_bytes);
-    write_command(pair, books, number, request,
-                  {.block = first, .blocks = blocks, .into = layout_.prps(place_of(pair, books, number), bytes)});
+    BlockRead blocks = blocks_of(*controller, read);
+    blocks.into = layout_.prps(place_of(pair, books, number), blocks.blocks * controller->block_bytes());
+    write_command(pair, books, number, request, blocks);
   }
 
   const std::byte* place(uint32_t number) const { return layout_.place(number); }
