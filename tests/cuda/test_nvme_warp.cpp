@@ -232,7 +232,7 @@ void test_rows(size_t num_images, uint32_t row_bytes, uint32_t page_bytes) {
   const auto of_image = static_cast<uint64_t>(images.bytes / page_bytes);
   const cuda::PinnedMemory pages(kRows * 8), offsets(kRows * 4), failures(kRows * 4);
   const cuda::DeviceMemory out(static_cast<int64_t>(kRows * row_bytes));
-  cuda::check(cudaMemset(out.data(), 0xee, kRows * row_bytes), "clearing rows");
+  cuda::check(cudaMemsetAsync(out.data(), 0xee, kRows * row_bytes, reads.stream()), "clearing rows");
   std::vector<std::byte> expected(kRows * row_bytes, std::byte{0xee});
   for (size_t i = 0; i < kRows; ++i) {
     const uint64_t page = random() % (of_image * num_images);
