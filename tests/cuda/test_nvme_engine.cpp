@@ -8,7 +8,7 @@
 #include <cstring>
 #include <iostream>
 #include <random>
-#include <thread>
+#include <stdexcept>
 #include <tiering/cuda/nvme_engine.hpp>
 #include <vector>
 
@@ -114,17 +114,34 @@ void test_no_answer(bool stalled) {
                                      if (*harm && stalled) gate->wait();
                                    }});
   const auto engine =
-      cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, medium, std::chrono::milliseconds(40));
+      cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, medium, std::chrono::milliseconds(300));
   const auto begin = std::chrono::steady_clock::now();
   Comparison lost(images, {read_at(0), read_at(4096)});
   engine->start({}, lost);
-  CHECK(says(finish(*engine), ETIMEDOUT, "image 0: reads have not come back in 40 ms") && lost.arrived() == 0);
+  CHECK(says(finish(*engine), ETIMEDOUT, "image 0: reads have not come back in 300 ms") && lost.arrived() == 0);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
   *harm = false;
   Comparison again(images, some_reads(images, 40, 4096));
   engine->start({}, again);
   CHECK(finish(*engine).code() == 0 && again.once());
   gate->open();
+}
+
+/// A controller whose thread has come to its end: an error that says why, before the patience ends.
+void test_ended() {
+  const Images images(2);
+  const auto harm = std::make_shared<std::atomic<bool>>(true);
+  const auto medium = harmful({.before_each = [=] {
+    if (*harm) throw std::runtime_error("the medium is gone");
+  }});
+  const auto engine = cuda::make_gpu_nvme_engine(images.set, {.depth = 16, .max_read = 4096}, medium);
+  Comparison lost(images, {read_at(0)});
+  engine->start({}, lost);
+  CHECK(says(finish(*engine), EIO, "image 0: its controller has ended: the medium is gone") && lost.arrived() == 0);
+  *harm = false;
+  Comparison again(images, some_reads(images, 40, 4096));
+  engine->start({}, again);
+  CHECK(finish(*engine).code() == 0 && again.once());
 }
 
 /// A batch that is not awaited: nothing of it arrives later, and the next one works.
@@ -172,6 +189,7 @@ int main() {
   test_failing();
   test_no_answer(false);
   test_no_answer(true);
+  test_ended();
   test_abandoned();
   test_forked();
   std::cout << "test_nvme_engine: ok\n";

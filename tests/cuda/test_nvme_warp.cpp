@@ -27,6 +27,7 @@ namespace {
 
 constexpr uint32_t kLanes = 8, kPage = 4096;
 constexpr auto kLong = std::chrono::seconds(30);
+constexpr auto kSoon = std::chrono::milliseconds(300);  // more than what arrives takes, on a busy machine
 
 /// What lanes that are threads share.
 struct Meeting {
@@ -200,7 +201,7 @@ void test_faults() {
                          [](const Read& r) {
                            return r.offset == kPage ? Fate::fails : r.offset == 9 * kPage ? Fate::lost : Fate::arrives;
                          }},
-                    std::chrono::milliseconds(50));
+                    kSoon);
   Results results = read(images, queues, {1, 2, 1, 3, 3, 500, 4, -1});
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const bool bad = lane == 0 || lane == 2;
@@ -215,7 +216,7 @@ void test_faults() {
   CHECK(fine(read(images, queues, {1 + 1, 2, 3, 4, 5, 6, 7, 8})) && queues.queues[1].books.submitted == 7);
   queues.queues[1].spent = 1;
   CHECK(read(images, queues, {2, 2, 2, 2, 2, 2, 2, 2})[3].outcome == Outcome::late);
-  HostQueues held(images, 1, 8, {}, std::chrono::milliseconds(50));
+  HostQueues held(images, 1, 8, {}, kSoon);
   held.queues[0].held = 1;
   CHECK(read(images, held, {2, 2, 2, 2, 2, 2, 2, 2})[0].outcome == Outcome::late);
   held.queues[0].held = 0;
@@ -231,7 +232,7 @@ void test_rows(size_t num_images, uint32_t row_bytes, uint32_t page_bytes) {
   const auto of_image = static_cast<uint64_t>(images.bytes / page_bytes);
   const cuda::PinnedMemory pages(kRows * 8), offsets(kRows * 4), failures(kRows * 4);
   const cuda::DeviceMemory out(static_cast<int64_t>(kRows * row_bytes));
-  cuda::check(cudaMemset(out.data(), 0xee, kRows * row_bytes), "clearing rows");
+  cuda::check(cudaMemsetAsync(out.data(), 0xee, kRows * row_bytes, reads.stream()), "clearing rows");
   std::vector<std::byte> expected(kRows * row_bytes, std::byte{0xee});
   for (size_t i = 0; i < kRows; ++i) {
     const uint64_t page = random() % (of_image * num_images);
@@ -257,6 +258,37 @@ void test_rows(size_t num_images, uint32_t row_bytes, uint32_t page_bytes) {
   CHECK(reads.stop(kLong));
 }
 
+/// A page that does not come back: its row is left as it is and says so, and its pair of queues is not used any more.
+void test_lost_row() {
+  const Images images(1);
+  cuda::NvmeReads reads(
+      images.set, {.per_image = 2, .in_flight = 15, .max_read = kPage, .patience = kSoon},
+      harmful({.fate = [](const Read& read) { return read.offset == 9 * kPage ? Fate::lost : Fate::arrives; }}));
+  constexpr size_t kRows = 12;
+  const cuda::PinnedMemory pages(kRows * 8), offsets(kRows * 4), failures(kRows * 4), out(kRows * 8);
+  for (size_t i = 0; i < kRows; ++i) {
+    pages.as<uint64_t>()[i] = i;
+    offsets.as<uint32_t>()[i] = 8;
+    out.as<uint64_t>()[i] = 77;
+  }
+  const cuda::PageRows rows{pages.as<uint64_t>(), offsets.as<uint32_t>(), kRows, 8, kPage,
+                            out.data(),           failures.as<uint32_t>()};
+  cuda::read_rows_in_kernel(reads.queues(), rows, reads.stream());
+  cuda::check(cudaStreamSynchronize(reads.stream()), "reading rows");
+  for (size_t i = 0; i < kRows; ++i) {
+    const uint32_t lost = cuda::PageResult{Outcome::late, 0}.code();
+    CHECK(failures.as<uint32_t>()[i] == (i == 9 ? lost : 0) && lost != 0);
+    CHECK(out.as<uint64_t>()[i] == (i == 9 ? 77 : i * kPage / 8 + 1));
+  }
+  // A wave that is given to both pairs says so of the one that is spent.
+  for (uint32_t i = 0; i < 2; ++i) CHECK(reads.add({0, kPage, kPage, 0, nullptr}, i));
+  reads.submit();
+  reads.wait();
+  int done = 0;
+  for (const cuda::NvmeResult& result : reads.take()) done += result.outcome == Outcome::done ? 1 : 0;
+  CHECK(done == 1);
+}
+
 void test_refused() {
   const Images images(1);
   cuda::NvmeReads reads(images.set, {.per_image = 1, .in_flight = 3, .max_read = 8192}, harmful({}));
@@ -278,6 +310,7 @@ int main() {
   test_rows(1, 512, 4096);
   test_rows(3, 100, 4096);
   test_rows(2, 1001, 8192);
+  test_lost_row();
   test_refused();
   std::cout << "test_nvme_warp: ok\n";
   return 0;

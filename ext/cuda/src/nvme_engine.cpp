@@ -10,7 +10,7 @@
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/nvme_engine.hpp>
 #include <tiering/cuda/nvme_reads.hpp>
-#include <tiering/nvme/refused.hpp>
+#include <tiering/nvme/engine_reads.hpp>
 #include <utility>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <tiering/cuda/memory.hpp>
 #include <tiering/cuda/nvme_reads.hpp>
+#include <tiering/nvme/engine_reads.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
 #include <utility>
@@ -141,8 +142,9 @@ void NvmeReads::State::make_queues() {
     queue.books.free_ids = free_ids.as<uint16_t>() + q * depth;
     queue.books.in_flight = in_flight.as<InFlight>() + q * depth;
   }
-  check(cudaMemcpy(free_ids.data(), ids.data(), entries * sizeof(uint16_t), cudaMemcpyDefault), "filling books");
-  check(cudaMemcpy(in_flight.data(), flying.data(), entries * sizeof(InFlight), cudaMemcpyDefault), "filling books");
+  copy_async(free_ids.data(), ids.data(), free_ids.size(), stream.get(), "filling books");
+  copy_async(in_flight.data(), flying.data(), in_flight.size(), stream.get(), "filling books");
+  stream.synchronize();
 }
 
 /// Begins to serve, and runs each kernel once with nothing to do: loading it later could wait for one that waits.
@@ -162,10 +164,9 @@ void NvmeReads::State::serve(const ImageSet& images, const nvme::MediumMaker& me
     }
     queues.block_bytes = std::max(queues.block_bytes, own->block_bytes);
   }
-  const size_t bytes = host_queues.size() * sizeof(NvmeQueue);
-  device_queues = DeviceMemory(static_cast<int64_t>(bytes));
+  device_queues = DeviceMemory(static_cast<int64_t>(host_queues.size() * sizeof(NvmeQueue)));
   queues.queues = device_queues.as<NvmeQueue>();
-  check(cudaMemcpy(queues.queues, host_queues.data(), bytes, cudaMemcpyDefault), "filling books");
+  copy_async(queues.queues, host_queues.data(), device_queues.size(), stream.get(), "filling books");
   const Wave& nothing = tables[0]->wave;
   std::fill_n(nothing.shares, queues.count(), WaveShare{});
   submit_wave(queues, nothing, stream.get());
@@ -195,7 +196,7 @@ bool NvmeReads::add(const Read& read, uint32_t request) {
   State& s = *state_;
   uint32_t& of_image = s.added[read.image];
   if (under_way() == kWaves || of_image == s.queues.per_image * s.wave_commands) return false;
-  const auto blocks = s.controllers[read.image]->blocks_of(read);
+  const auto blocks = nvme::blocks_of(*s.controllers[read.image], read);
   Wave& wave = s.building();
   wave.reads[wave.num_reads++] = {.block = blocks.block,
                                   .blocks = blocks.blocks,

@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kThreads) write_commands(const NvmeQueues queu
   for (int64_t i = first_item(); i < wave.num_reads; i += item_stride()) {
     const WaveRead read = wave.reads[i];
     NvmeQueue& queue = queues.queues[read.queue];
+    if (queue.spent != 0) continue;  // what is waited for then is late at once
     const uint32_t number = queue.books.submitted + read.ahead;
     const uint32_t place = place_of(queue.pair, queue.books, number);
     nvme::BlockRead what;
@@ -35,7 +36,7 @@ __global__ void ring_doorbells(const NvmeQueues queues, const Wave wave) {
   for (int64_t q = first_item(); q < queues.count(); q += item_stride()) {
     NvmeQueue& queue = queues.queues[q];
     const uint32_t count = wave.shares[q].count;
-    if (count > 0) nvme::ring_submitted<DeviceLink>(queue.pair, queue.books, count);
+    if (count > 0 && queue.spent == 0) nvme::ring_submitted<DeviceLink>(queue.pair, queue.books, count);
   }
 }
 

@@ -350,15 +350,6 @@ SoftController::~SoftController() {
 
 uint32_t SoftController::block_bytes() const noexcept { return core_->block_bytes(); }
 uint64_t SoftController::blocks() const noexcept { return core_->blocks(); }
-
-BlockRead SoftController::blocks_of(const Read& read) const noexcept {
-  BlockRead found{.block = static_cast<uint64_t>(read.offset) / block_bytes()};
-  const uint64_t wanted = (read.bytes + block_bytes() - 1) / block_bytes();
-  const uint64_t there = found.block < blocks() ? blocks() - found.block : wanted;
-  found.blocks = static_cast<uint32_t>(std::min(wanted, there));
-  return found;
-}
-
 std::string SoftController::trouble() const { return core_->trouble(); }
 bool SoftController::running() const noexcept { return core_->running(); }
 

@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tiering/nvme/engine_reads.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
-#include <tiering/nvme/refused.hpp>
 #include <tiering/nvme/softnvme_engine.hpp>
 #include <utility>
 #include <vector>
@@ -51,7 +51,7 @@ class Lane {
 
   /// Writes the next command, behind `written` others that were not rung for. It lands in place `place`.
   void write(uint32_t written, const Landing& landing, uint32_t place, const Read& read) {
-    BlockRead blocks = controller->blocks_of(read);
+    BlockRead blocks = blocks_of(*controller, read);
     blocks.into = landing.prps(place, blocks.blocks * controller->block_bytes());
     write_command(pair, books, books.submitted + written, place, blocks);
   }

@@ -47,8 +47,6 @@ class SoftController {
   uint32_t block_bytes() const noexcept;
   /// Logical blocks; bytes of the last that lie past the end of the image are 0.
   uint64_t blocks() const noexcept;
-  /// The logical blocks that hold what an engine's read asks for, as far as there are any; where they go is left open.
-  BlockRead blocks_of(const Read& read) const noexcept;
   /// Takes no more commands and waits until no read is under way: nothing lands after that. False: some read has not
   /// come back in time; what it lands in is kept for good.
   bool stop(std::chrono::nanoseconds patience) noexcept;

@@ -38,8 +38,14 @@ struct PageResult {
 
 namespace detail {
 
-constexpr uint32_t lowest(uint32_t lanes) { return static_cast<uint32_t>(std::countr_zero(lanes)); }
-constexpr uint32_t count_of(uint32_t lanes) { return static_cast<uint32_t>(std::popcount(lanes)); }
+// Not by <bit> on a GPU: what it is made of there is the host's, which nvcc leaves out without a word.
+#ifdef __CUDACC__
+TIERING_DEVICE uint32_t lowest(uint32_t lanes) { return static_cast<uint32_t>(__ffs(static_cast<int>(lanes))) - 1; }
+TIERING_DEVICE uint32_t count_of(uint32_t lanes) { return static_cast<uint32_t>(__popc(lanes)); }
+#else
+inline uint32_t lowest(uint32_t lanes) { return static_cast<uint32_t>(std::countr_zero(lanes)); }
+inline uint32_t count_of(uint32_t lanes) { return static_cast<uint32_t>(std::popcount(lanes)); }
+#endif
 
 /// Gives all lanes the place among `own` of a pair that the warp then holds, or their number: none was to be had.
 template <typename Warp>

@@ -1,6 +1,6 @@
+#include <algorithm>
 #include <cerrno>
-#include <tiering/nvme/commands.hpp>
-#include <tiering/nvme/refused.hpp>
+#include <tiering/nvme/engine_reads.hpp>
 
 namespace tiering::nvme {
 namespace {
@@ -31,6 +31,15 @@ std::string in_hex(uint32_t value) {
 }
 
 }  // namespace
+
+BlockRead blocks_of(const SoftController& controller, const Read& read) {
+  const uint64_t block_bytes = controller.block_bytes();
+  BlockRead found{.block = static_cast<uint64_t>(read.offset) / block_bytes};
+  const uint64_t wanted = (read.bytes + block_bytes - 1) / block_bytes;
+  const uint64_t there = found.block < controller.blocks() ? controller.blocks() - found.block : wanted;
+  found.blocks = static_cast<uint32_t>(std::min(wanted, there));
+  return found;
+}
 
 IoError refused_error(const ImageFile& image, const Read& read, uint32_t status, const std::string& trouble) {
   std::string text = image.path() + ": reading " + std::to_string(read.bytes) + " bytes at byte " +
