@@ -1,0 +1,73 @@
+// A real NVMe drive, brought up by libnvm of BaM: queues whose commands are written and whose doorbells are rung by
+// ourselves (tiering/nvme/queue.hpp).
+//
+// Not run on hardware: it is tested on a drive whose registers are emulated (tests/bam).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <tiering/nvme/queue.hpp>
+#include <tiering/nvme/queue_memory.hpp>
+#include <vector>
+
+namespace tiering::bam {
+
+/// What a drive says of itself and of its first namespace.
+struct DriveInfo {
+  std::string model, serial;
+  uint64_t blocks = 0;        ///< logical blocks of the namespace
+  uint32_t block_bytes = 0;   ///< of a logical block
+  uint32_t most_entries = 0;  ///< of a queue
+  uint32_t most_read = 0;     ///< bytes of the longest read
+  uint32_t most_pairs = 0;    ///< pairs of queues that it has for us
+};
+
+/// Memory that a drive knows. Gone from the drive when it is destroyed, which no command may outlive.
+class DriveMemory {
+ public:
+  virtual ~DriveMemory() = default;
+  /// The drive's address of each page of nvme::kPageBytes.
+  virtual std::span<const uint64_t> pages() const noexcept = 0;
+  /// Describes bytes [offset, offset + bytes) of the memory; `list` is a page of it, the `list_page`-th, where more than
+  /// two pages are written down.
+  nvme::Prps prps(size_t offset, uint32_t bytes, uint64_t* list, size_t list_page) const {
+    const auto known = pages();
+    const size_t first = offset / nvme::kPageBytes;
+    return nvme::describe([&](uint32_t page) { return known[first + page]; },
+                          static_cast<uint32_t>(offset % nvme::kPageBytes), bytes, list, known[list_page]);
+  }
+};
+
+/// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but reads
+/// is ever asked of its namespace. For one thread, as far as it is asked for memory and queues.
+///
+/// libnvm waits for the drive as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s), in everything here.
+class Drive {
+ public:
+  /// The drive that BaM's module shows as `path`, such as /dev/libnvm0: resets it and takes it over. `pairs`: pairs of
+  /// queues wanted. Throws IoError.
+  static std::unique_ptr<Drive> open(const std::string& path, uint32_t pairs);
+  /// A drive whose registers lie at `registers`, and which knows memory by its addresses in this process; called `name`.
+  static std::unique_ptr<Drive> over(volatile void* registers, size_t bytes, const std::string& name, uint32_t pairs);
+
+  virtual ~Drive() = default;
+  virtual const DriveInfo& info() const noexcept = 0;
+  /// Lets the drive use memory of the host, which begins at a page. Throws IoError.
+  virtual std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) = 0;
+  /// The same with memory of a GPU: what lies there, and whoever rings, is the GPU. Not for an emulated drive.
+  virtual std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) = 0;
+  /// Makes the next pair of queues, whose entries lie in `memory` as `where` says (at its begin; zeros), and whose doorbells
+  /// are registers of the drive. Queues of more than a page want memory whose pages follow each other for the drive,
+  /// too. Throws IoError with the status that the drive gave, InputError for a depth that it does not have.
+  virtual nvme::QueuePair add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) = 0;
+  /// Throws InputError unless the namespace has so many bytes and its blocks divide pages of `page_bytes`.
+  void expect_room(uint64_t bytes, uint32_t page_bytes) const;
+
+ protected:
+  std::string name_;
+};
+
+}  // namespace tiering::bam

@@ -1,0 +1,140 @@
+// A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times, and
+// what goes wrong.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tiering/bam/drive.hpp>
+#include <tiering/io/read_engine.hpp>
+#include <tiering/nvme/host_link.hpp>
+#include <tiering/nvme/queue_memory.hpp>
+#include <vector>
+
+#include "check.hpp"
+#include "emulated_drive.hpp"
+
+using namespace tiering;
+using namespace tiering::bam;
+using namespace tiering::nvme;
+
+namespace {
+
+constexpr uint32_t kDepth = 16, kPlace = 16384;
+
+std::vector<std::byte> numbered(size_t bytes) {
+  std::vector<std::byte> image(bytes);
+  for (size_t i = 0; i < bytes; i += 8) std::memcpy(&image[i], &i, 8);
+  return image;
+}
+
+std::unique_ptr<Drive> take_over(EmulatedDrive& emulated, uint32_t pairs = 2) {
+  return Drive::over(emulated.registers(), EmulatedDrive::kRegisterBytes, "emulated", pairs);
+}
+
+/// A pair of queues of a drive, with places that its reads land in.
+struct Reader {
+  explicit Reader(Drive& drive)
+      : layout{nullptr, kDepth, kPlace}, memory(layout.bytes()), free_ids(kDepth), in_flight(kDepth) {
+    layout.begin = memory.data();
+    shared = drive.share({memory.data(), layout.bytes()});
+    pair = drive.add_pair(layout, *shared);
+    books = {free_ids.data(), in_flight.data()};
+    reset(pair, books);
+    block_bytes = drive.info().block_bytes;
+  }
+  void write(uint32_t ahead, uint32_t request, uint64_t block, uint32_t bytes) {
+    const uint32_t number = books.submitted + ahead, place = place_of(pair, books, number);
+    const size_t offset = static_cast<size_t>(layout.place(place) - layout.begin);
+    const size_t list = (layout.queues_bytes() + size_t{place} * kPageBytes) / kPageBytes;
+    const Prps into = shared->prps(offset, bytes, reinterpret_cast<uint64_t*>(layout.begin + list * kPageBytes), list);
+    write_command(pair, books, number, request, {.block = block, .blocks = bytes / block_bytes, .into = into});
+  }
+  Reaped reap() {
+    const Reaped reaped =
+        await<HostLink>(pair, books, books.reaped, {HostLink::nanoseconds() + 30'000'000'000, nullptr});
+    CHECK(reaped.outcome == Outcome::done);
+    ring_reaped<HostLink>(pair, books, 1);
+    return reaped;
+  }
+
+  QueueMemory layout;
+  AlignedBuffer memory;
+  std::unique_ptr<DriveMemory> shared;
+  std::vector<uint16_t> free_ids;
+  std::vector<InFlight> in_flight;
+  QueuePair pair;
+  QueueBooks books;
+  uint32_t block_bytes = 0;
+};
+
+void test_reads(uint32_t block_bytes) {
+  const auto image = numbered(4 << 20);
+  EmulatedDrive emulated(image, block_bytes, {});
+  {
+    const auto drive = take_over(emulated);
+    CHECK(drive->info().model == "EMULATED DRIVE" && drive->info().serial == "0123456789");
+    CHECK(drive->info().blocks == image.size() / block_bytes && drive->info().block_bytes == block_bytes);
+    CHECK(drive->info().most_entries == 256 && drive->info().most_read == 65536 && drive->info().most_pairs == 4);
+    drive->expect_room(4 << 20, 4096);
+    check_refused("expected a namespace of at least 4194305 bytes, found 4194304",
+                  [&] { drive->expect_room((4 << 20) + 1, 4096); });
+    check_refused("expected blocks that divide a page of 256 bytes", [&] { drive->expect_room(4096, 256); });
+    Reader first(*drive), second(*drive);
+    CHECK(emulated.queues() == 2);
+    for (Reader* reader : {&first, &second})
+      for (uint32_t next = 0, done = 0; done < 300;) {
+        uint32_t written = 0;
+        for (; next < 300 && reader->books.flying() + written < kDepth - 1; ++written, ++next)
+          reader->write(written, next, uint64_t{next} * 8192 / block_bytes, 4096 * (1 + next % 4));
+        ring_submitted<HostLink>(reader->pair, reader->books, written);
+        const Reaped reaped = reader->reap();
+        CHECK(reaped.status == kSuccess);
+        const size_t at = size_t{reaped.request} * 8192;
+        CHECK(std::memcmp(reader->layout.place(reaped.id), &image[at], 4096 * (1 + reaped.request % 4)) == 0);
+        ++done;
+      }
+    CHECK(emulated.reads() == 600);
+    first.write(0, 0, image.size() / block_bytes, 4096);
+    ring_submitted<HostLink>(first.pair, first.books, 1);
+    CHECK(first.reap().status == kLbaOutOfRange);
+  }
+  CHECK(emulated.queues() == 0 && !emulated.enabled());  // it writes to nobody's memory any more
+}
+
+std::string refusal(EmulatedDrive& emulated) {
+  try {
+    const auto drive = take_over(emulated);
+    Reader reader(*drive);
+  } catch (const IoError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void test_flaws() {
+  const auto image = numbered(1 << 20);
+  EmulatedDrive never(image, 512, {.never_ready = true}), refuses(image, 512, {.refuses_queues = true});
+  CHECK(refusal(never).find("did not get ready in 500 ms") != std::string::npos);
+  CHECK(refusal(refuses).find("cannot make a completion queue: NVMe status 257") != std::string::npos);
+  EmulatedDrive fails(image, 512, {.fails_reads = true});
+  const auto drive = take_over(fails, 1);
+  Reader reader(*drive);
+  reader.write(0, 0, 8, 4096);
+  ring_submitted<HostLink>(reader.pair, reader.books, 1);
+  CHECK(reader.reap().status == kUnrecoveredReadError);
+  check_refused("expected a power of two from 2 to 256",
+                [&] { drive->add_pair({reader.layout.begin, 512, 0}, *reader.shared); });
+  try {
+    Drive::open("/dev/no-such-drive", 1);
+    CHECK(false);
+  } catch (const IoError& error) {
+    CHECK(std::string(error.what()).find("expected a drive of BaM's module") != std::string::npos);
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_reads(512);
+  test_reads(4096);
+  test_flaws();
+}
