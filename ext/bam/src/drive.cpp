@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <tiering/bam/drive.hpp>
 #include <tiering/errors.hpp>
 #include <tiering/io/read_engine.hpp>
@@ -52,6 +53,26 @@ class Memory final : public DriveMemory {
   Mapped map_;
 };
 
+class NvmDrive;
+
+class Pair final : public DrivePair {
+ public:
+  Pair(NvmDrive& drive, uint16_t number, nvme::QueuePair queues) : drive_(drive), number_(number), queues_(queues) {}
+  ~Pair() override { remove(); }
+  const nvme::QueuePair& queues() const noexcept override { return queues_; }
+  bool remove() noexcept override;
+
+ private:
+  NvmDrive& drive_;
+  uint16_t number_;
+  bool removed_ = false;
+  nvme::QueuePair queues_;
+
+ public:
+  nvm_queue_t completions{}, submissions{};
+  friend class NvmDrive;
+};
+
 class NvmDrive final : public Drive {
  public:
   NvmDrive(nvm_ctrl_t* controller, const std::string& name, bool emulated, uint32_t pairs)
@@ -73,15 +94,11 @@ class NvmDrive final : public Drive {
     uint16_t completions = static_cast<uint16_t>(pairs), submissions = completions;
     check(nvm_admin_request_num_queues(admin_.get(), &completions, &submissions), "cannot ask for queues");
     info_.most_pairs = std::min(completions, submissions);
-    submissions_.reserve(info_.most_pairs);
-    completions_.reserve(info_.most_pairs);
+    for (uint32_t number = info_.most_pairs; number > 0; --number) free_.push_back(static_cast<uint16_t>(number));
   }
 
-  /// Queues are deleted and the drive is switched off: it writes no more to memory that is then given back.
+  /// The drive is switched off: it writes no more to memory that is then given back.
   ~NvmDrive() override {
-    for (size_t i = submissions_.size(); i-- > 0;)
-      nvm_admin_sq_delete(admin_.get(), submissions_[i].get(), completions_[i].get());
-    for (size_t i = completions_.size(); i-- > 0;) nvm_admin_cq_delete(admin_.get(), completions_[i].get());
     std::atomic_ref<uint32_t>(*at(kConfiguration)).store(reg(kConfiguration) & ~kReady, std::memory_order_release);
     for (uint64_t waited = 0; (reg(kStatus) & kReady) != 0 && waited < controller_->timeout; ++waited) usleep(1000);
   }
@@ -100,30 +117,39 @@ class NvmDrive final : public Drive {
     return std::make_unique<Memory>(Mapped(made));
   }
 
-  nvme::QueuePair add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
+  std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
     const auto& shared = dynamic_cast<const Memory&>(memory);
     TIERING_EXPECT(where.depth >= 2 && where.depth <= info_.most_entries && (where.depth & (where.depth - 1)) == 0,
                    "depth: expected a power of two from 2 to " + std::to_string(info_.most_entries) +
                        ", as many entries as queues of " + name_ + " have, found " + std::to_string(where.depth));
-    TIERING_EXPECT(submissions_.size() < info_.most_pairs,
-                   "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " + name_ + " has");
-    const auto number = static_cast<uint16_t>(submissions_.size() + 1);
-    const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
-    expect_contiguous(shared.pages().subspan(0, completions_page));
-    expect_contiguous(shared.pages().subspan(completions_page, where.completions_bytes() / nvme::kPageBytes));
-    auto completions = std::make_unique<nvm_queue_t>(), submissions = std::make_unique<nvm_queue_t>();
-    check(nvm_admin_cq_create(admin_.get(), completions.get(), number, shared.map(), completions_page, where.depth),
+    const size_t page = where.commands_bytes() / nvme::kPageBytes;
+    expect_contiguous(shared.pages().subspan(0, page));
+    expect_contiguous(shared.pages().subspan(page, where.completions_bytes() / nvme::kPageBytes));
+    const std::lock_guard lock(mutex_);
+    TIERING_EXPECT(!free_.empty(), "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " +
+                                       name_ + " has for us");
+    const uint16_t number = free_.back();
+    auto pair = std::make_unique<Pair>(*this, number, where.pair());
+    pair->removed_ = true;  // until it is made
+    check(nvm_admin_cq_create(admin_.get(), &pair->completions, number, shared.map(), page, where.depth),
           "cannot make a completion queue");
     const int code =
-        nvm_admin_sq_create(admin_.get(), submissions.get(), completions.get(), number, shared.map(), 0, where.depth);
-    if (code != 0) nvm_admin_cq_delete(admin_.get(), completions.get());
+        nvm_admin_sq_create(admin_.get(), &pair->submissions, &pair->completions, number, shared.map(), 0, where.depth);
+    if (code != 0) nvm_admin_cq_delete(admin_.get(), &pair->completions);
     check(code, "cannot make a submission queue");
-    nvme::QueuePair pair = where.pair();
-    pair.submit_bell = const_cast<uint32_t*>(submissions->db);
-    pair.complete_bell = const_cast<uint32_t*>(completions->db);
-    submissions_.push_back(std::move(submissions));
-    completions_.push_back(std::move(completions));
+    pair->queues_.submit_bell = const_cast<uint32_t*>(pair->submissions.db);
+    pair->queues_.complete_bell = const_cast<uint32_t*>(pair->completions.db);
+    pair->removed_ = false;
+    free_.pop_back();
     return pair;
+  }
+
+  bool remove(Pair& pair) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (nvm_admin_sq_delete(admin_.get(), &pair.submissions, &pair.completions) != 0) return false;
+    if (nvm_admin_cq_delete(admin_.get(), &pair.completions) != 0) return false;
+    free_.push_back(pair.number_);
+    return true;
   }
 
  private:
@@ -189,8 +215,14 @@ class NvmDrive final : public Drive {
   Mapped admin_map_;
   std::unique_ptr<nvm_admin_reference, EndAdmin> admin_;
   DriveInfo info_;
-  std::vector<std::unique_ptr<nvm_queue_t>> submissions_, completions_;
+  std::mutex mutex_;            ///< held while pairs are made and removed
+  std::vector<uint16_t> free_;  ///< numbers of pairs that there may be yet
 };
+
+bool Pair::remove() noexcept {
+  if (!removed_) removed_ = drive_.remove(*this);
+  return removed_;
+}
 
 }  // namespace
 
