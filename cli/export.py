@@ -55,6 +55,13 @@ def export_command(
     if device:
         if to != "raw" or original_order:
             raise InputError("device: expected --to raw, in the order of the layout; leave --device or these out")
+        if force or no_verify:
+            raise InputError(
+                "--force and --no-verify do not go with --device: what may be lost is named by --overwrite, and all "
+                "that is written is compared; leave them out"
+            )
+        if check and (overwrite or dry_run or out):
+            raise InputError("--check writes nothing; leave --overwrite, --dry-run and --out out")
         named = overwrite or []
         if dry_run:
             planned = pipeline.predict_devices(layout, device, overwrite=named)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 import tiering
+from tiering.artifacts.checksum import checksum_file
 from tiering.cli.main import main
 from tiering.errors import FormatError, InputError, StorageError
-from tiering.exports import check_devices, predict_devices, write_devices
+from tiering.exports import block_devices, check_devices, predict_devices, raw_devices, write_devices
+from tiering.exports.block_devices import LOOK, BlockDevice, describe_device, opened
 from tiering.loader.options import ReadOptions
 from tiering.loader.ssd import make_table, open_reader
 
@@ -64,7 +71,7 @@ def content(device: Path, nbytes: int) -> bytes:
         return file.read(nbytes)
 
 
-def test_devices_hold_the_stripe(layout, drive, tmp_path):
+def test_devices_hold_the_stripe(layout, drive, tmp_path, repository):
     devices = [drive(), drive()]
     made = write_devices(layout, devices, record=tmp_path / "record")
     (name,) = layout.feature_types
@@ -78,6 +85,12 @@ def test_devices_hold_the_stripe(layout, drive, tmp_path):
     record = json.loads((tmp_path / "record" / "raw-devices.json").read_text())
     assert record == json.loads(json.dumps(made.to_json()))
     assert [d["bytes"] for d in record["devices"]] == [path.stat().st_size for path in layout.images]
+    schema = json.loads((repository / "data_specs" / "schemas" / "raw-devices.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema).validate(record)
+    for row, device in zip(record["devices"], devices, strict=True):  # the record alone says what is there
+        (tmp_path / "copy").write_bytes(content(device, row["bytes"]))
+        assert row["checksum"] == checksum_file(tmp_path / "copy")
     assert check_devices(layout, devices) == made
     for engine in ("auto", "softnvme"):  # and rows are read from there
         reader = open_reader(devices, page, ReadOptions(engine=engine))
@@ -164,19 +177,108 @@ def test_what_lies_there_has_to_be_named_twice(layout, drive, lay, words):
     check_devices(layout, devices)
 
 
-def test_a_device_in_use_is_never_written(layout, drive, tmp_path):
-    devices = [drive(), drive()]
-    lay_ext4(devices[0])
-    (tmp_path / "mount").mkdir()
+@contextmanager
+def mounted(device: Path, place: Path) -> Iterator[None]:
+    place.mkdir()
     try:
-        _run("mount", str(devices[0]), str(tmp_path / "mount"))
+        _run("mount", str(device), str(place))
     except subprocess.CalledProcessError as error:
         pytest.skip(f"nothing can be mounted here: {error.stderr.strip()}")
     try:
-        with pytest.raises(StorageError, match=rf"{devices[0]}: it is in use"):
-            write_devices(layout, devices, overwrite=[devices[0]] * 2)
+        yield
     finally:
-        _run("umount", str(tmp_path / "mount"))
+        _run("umount", str(place))
+
+
+def test_a_device_in_use_is_never_written(layout, drive, tmp_path):
+    devices = [drive(), drive()]
+    lay_ext4(devices[0])
+    before = content(devices[1], SIZE)
+    with mounted(devices[0], tmp_path / "mount"):
+        for named in ([], [devices[0]] * 2):  # nobody is told to name it twice, and it does not help
+            for work in (write_devices, predict_devices):
+                words = rf"{devices[0]}: it is in use \(mounted at {tmp_path}/mount\)"
+                with pytest.raises(StorageError, match=words):
+                    work(layout, devices, overwrite=named)
+    assert content(devices[1], SIZE) == before
+    with opened([describe_device(devices[1])], LOOK), pytest.raises(StorageError, match=f"{devices[1]}: it is in use"):
+        write_devices(layout, devices, overwrite=[devices[0]] * 2)
+
+
+def test_a_partition_in_use_keeps_its_drive(layout, drive, tmp_path):
+    if shutil.which("partx") is None:
+        pytest.skip("there is no partx")
+    one, other = drive(4 * SIZE, "--sector-size", "4096"), drive()
+    lay_mbr(one)
+    try:
+        _run("partx", "--add", "--nr", "1:1", str(one))
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no partition is to be had: {error.stderr.strip()}")
+    part = Path(f"{one}p1")
+    try:
+        assert describe_device(part).block_bytes == 4096 and describe_device(part).bytes == 2 * SIZE
+        with pytest.raises(InputError, match=f"found the partitions {part.name}"):
+            predict_devices(layout, [one, other])
+        with opened([describe_device(part)], LOOK), pytest.raises(StorageError, match=f"{one}: it is in use"):
+            write_devices(layout, [one, other], overwrite=[one, one])
+        lay_ext4(part)
+        with (
+            mounted(part, tmp_path / "mount"),
+            pytest.raises(StorageError, match=rf"{one}: it is in use \(mounted at {tmp_path}/mount\)"),
+        ):
+            write_devices(layout, [one, other], overwrite=[one, one])
+    finally:
+        _run("partx", "--delete", str(one))
+
+
+def test_a_drive_that_cannot_be_read_is_not_taken_for_an_empty_one(layout, drive, tmp_path):
+    devices = [drive(), drive()]
+    os.truncate(tmp_path / "drive-1", 0)  # what backs the second one
+    with pytest.raises(StorageError, match=f"{devices[1]}: Input/output error"):
+        predict_devices(layout, devices)
+
+
+def test_signatures_of_several_kinds(layout, drive):
+    one, other = drive(), drive()
+    lay_ext4(one)
+    with one.open("r+b") as file:
+        file.seek(0x10040)
+        file.write(b"_BHRfS_M")  # btrfs
+    with pytest.raises(InputError, match="found signatures of several kinds"):
+        predict_devices(layout, [one, other])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+def test_all_drives_stop_with_the_first_that_fails(layout, drive, tmp_path, monkeypatch, error):
+    devices = [drive(), drive()]
+    write_devices(layout, devices, record=tmp_path)
+    calls: list[int] = []
+    other_is_writing = threading.Event()
+
+    def failing(fd: int, data: Any, offset: int) -> None:
+        calls.append(offset)
+        if Path(f"/proc/self/fd/{fd}").readlink() == devices[1]:
+            other_is_writing.wait(10)
+            raise error
+        other_is_writing.set()
+        time.sleep(0.1)  # that the failure comes first
+
+    monkeypatch.setattr(raw_devices, "write_all", failing)
+    monkeypatch.setattr(raw_devices, "_PIECE", layout.page_bytes)
+    with pytest.raises((KeyboardInterrupt, StorageError)):
+        write_devices(layout, devices, record=tmp_path)
+    assert len(calls) <= 4 < sum(path.stat().st_size for path in layout.images) // layout.page_bytes
+    assert not (tmp_path / "raw-devices.json").exists()  # what it told is true no more
+
+
+def test_names_of_what_is_written_over_are_not_kept(tmp_path, monkeypatch):
+    for name in ("lvm-pv-uuid-1", "nvme-model-serial"):
+        (tmp_path / name).symlink_to("/dev/null")
+    monkeypatch.setattr(block_devices, "_BY_ID", tmp_path)
+    device = BlockDevice(Path("/dev/null"), "1:3", 0, 512, False, "", (), ())
+    assert device.name == str(tmp_path / "nvme-model-serial")
+    (tmp_path / "nvme-model-serial").unlink()
+    assert device.name == "/dev/null"
 
 
 def test_devices_that_do_not_fit(layout, drive, tmp_path):
@@ -206,6 +308,8 @@ def test_arguments_that_make_no_sense(layout, tmp_path, capsys):
         (["--to", "pyg", "--device", "/dev/null"], "device: expected --to raw"),
         (["--to", "raw", "--check"], "go with --device"),
         (["--to", "raw"], "out: expected a directory"),
+        (["--to", "raw", "--device", "/dev/null", "--force"], "named by --overwrite"),
+        (["--to", "raw", "--device", "/dev/null", "--check", "--dry-run"], "--check writes nothing"),
         (["--to", "raw", "--device", "/dev/null", "--device", str(tmp_path)], "expected a block device"),
     ):
         assert main(["export", path, *arguments]) != 0

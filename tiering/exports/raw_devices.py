@@ -11,19 +11,21 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tiering import native
+from tiering.artifacts.atomic import make_folders
 from tiering.artifacts.direct_io import aligned_bytes, write_all
-from tiering.artifacts.storage import storage_errors
+from tiering.artifacts.storage import fsync_directory, storage_errors
 from tiering.errors import CapabilityError, FormatError, InputError, StorageError
-from tiering.exports.block_devices import BlockDevice, claim, contents_of, describe_device
+from tiering.exports.block_devices import LOOK, READ, WRITE, BlockDevice, contents_of, describe_device, opened
 from tiering.formats.layout import Layout, image_name, page_sums
 from tiering.progress import progress
 from tiering.units import format_bytes
@@ -44,6 +46,8 @@ class RawDevice:
     device_bytes: int
     bytes: int
     """Of the image, from the first byte of the device on."""
+    checksum: str
+    """Of the image."""
     found: str
     """What lay there before; empty: nothing that is known."""
 
@@ -66,11 +70,13 @@ class RawExport:
 def predict_devices(
     layout: Layout, devices: Sequence[str | os.PathLike[str]], overwrite: Sequence[str | os.PathLike[str]] = ()
 ) -> RawExport:
-    """What `write_devices` would write, and what lies there; it refuses what that would refuse, but who uses a device.
+    """What `write_devices` would write, and what lies there; it refuses what that would refuse.
 
     Cost: some reads of each device; nothing is written.
     """
-    return _checked(layout, devices, overwrite)[0]
+    export, found, twice = _planned(layout, devices, overwrite)
+    with opened(found, LOOK) as fds:
+        return _examined(export, found, twice, fds)
 
 
 def write_devices(
@@ -93,7 +99,7 @@ def write_devices(
         Devices that may be written although a partition table or a file system lies on them: each has to be named
         twice.
     record
-        Directory for ``raw-devices.json``, which says what lies where; ``None``: none is written.
+        Directory for ``raw-devices.json``, which says what lies where, once all of it does; ``None``: none is written.
 
     Raises
     ------
@@ -110,21 +116,15 @@ def write_devices(
     Cost: every image is read once, every device written once and read once, side by side. A run that was stopped left
     part of an image; the same call writes it again.
     """
-    export, found = _checked(layout, devices, overwrite)
-    opened: list[int] = []
-    try:
-        opened += (claim(device) for device in found)
+    export, found, twice = _planned(layout, devices, overwrite)
+    with opened(found, WRITE) as fds:
+        export = _examined(export, found, twice, fds)
         images = _Images(layout, export)
-        images.each(opened, "writing", images.write)
-        images.each(opened, "reading back", images.compare)
-    finally:
-        for fd in opened:
-            os.close(fd)
-    if record is not None:
-        place = Path(record) / RECORD
-        with storage_errors(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(export.to_json(), indent=1) + "\n")
+        place = None if record is None else _cleared(Path(record))
+        images.each(fds, "writing", images.write)
+        images.each(fds, "reading back", images.compare)
+    if place is not None:
+        _put(place, json.dumps(export.to_json(), indent=1) + "\n")
     return export
 
 
@@ -134,15 +134,31 @@ def check_devices(layout: Layout, devices: Sequence[str | os.PathLike[str]]) -> 
     Cost: every device is read once, as far as it holds an image; nothing is written.
     """
     export, found = _described(layout, devices)
-    opened: list[int] = []
-    try:
-        opened += (claim(device, writing=False) for device in found)
+    with opened(found, READ) as fds:
         images = _Images(layout, export)
-        images.each(opened, "comparing", images.compare)
-    finally:
-        for fd in opened:
-            os.close(fd)
+        images.each(fds, "comparing", images.compare)
     return export
+
+
+def _cleared(folder: Path) -> Path:
+    """Where the record goes; one of before is removed, because what it tells of is about to change."""
+    place = folder / RECORD
+    with storage_errors(place):
+        make_folders(folder)
+        place.unlink(missing_ok=True)
+        fsync_directory(folder)
+    return place
+
+
+def _put(place: Path, text: str) -> None:
+    partial = place.with_name(f".{place.name}.partial")
+    with storage_errors(place, len(text)):
+        with partial.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(place)
+        fsync_directory(place.parent)
 
 
 def _described(layout: Layout, devices: Sequence[str | os.PathLike[str]]) -> tuple[RawExport, list[BlockDevice]]:
@@ -160,49 +176,55 @@ def _described(layout: Layout, devices: Sequence[str | os.PathLike[str]]) -> tup
             raise InputError(f"devices: {' and '.join(same)} are one device ({number}); each holds one image")
     rows = []
     for k, device in enumerate(found):
-        needed = layout.manifest.external[image_name(k)].bytes
-        if device.bytes < needed:
+        image = layout.manifest.external[image_name(k)]
+        if device.bytes < image.bytes:
             raise InputError(
-                f"{device.path}: expected at least {needed} bytes ({format_bytes(needed)}) for ssd image {k} of "
-                f"{layout.path}, found {device.bytes}; use a larger device, or more of them"
+                f"{device.path}: expected at least {image.bytes} bytes ({format_bytes(image.bytes)}) for ssd image {k} "
+                f"of {layout.path}, found {device.bytes}; use a larger device, or more of them"
             )
         if page_bytes % device.block_bytes:
             raise InputError(
                 f"{device.path}: expected logical blocks that divide a page of {page_bytes} bytes, found "
-                f"{device.block_bytes}; make the layout with --page-size {device.block_bytes}"
+                f"{device.block_bytes}; make the layout with --page {device.block_bytes}"
             )
-        rows.append(RawDevice(k, device.name, device.model, device.bytes, needed, ""))
+        rows.append(RawDevice(k, device.name, device.model, device.bytes, image.bytes, image.digest, ""))
     return RawExport(str(layout.path), layout.digest, page_bytes, tuple(rows)), found
 
 
-def _checked(
+def _planned(
     layout: Layout, devices: Sequence[str | os.PathLike[str]], overwrite: Sequence[str | os.PathLike[str]]
-) -> tuple[RawExport, list[BlockDevice]]:
-    """The devices, of which each may be written."""
+) -> tuple[RawExport, list[BlockDevice], set[str]]:
+    """The devices, of which each can be written, and the numbers of those that `overwrite` names twice."""
     export, found = _described(layout, devices)
     named = Counter(describe_device(Path(device)).number for device in overwrite)
     for number in named:
         if number not in {device.number for device in found}:
             raise InputError("overwrite: expected some of the devices that are written, found another one")
-    rows = []
-    for row, device in zip(export.devices, found, strict=True):
+    for device in found:
         if device.read_only:
             raise StorageError(errno.EROFS, f"{device.path}: it is read-only; nothing was written")
-        content = contents_of(device)
-        if content and named[device.number] < 2:
+    return export, found, {number for number, times in named.items() if times > 1}
+
+
+def _examined(export: RawExport, found: Sequence[BlockDevice], twice: set[str], fds: Sequence[int]) -> RawExport:
+    """With what lies on the devices, all open alone, so that it stays; what may not be lost is refused."""
+    rows = []
+    for row, device, fd in zip(export.devices, found, fds, strict=True):
+        content = contents_of(device, fd)
+        if content and device.number not in twice:
             raise InputError(
                 f"{device.path}: expected a device with nothing on it, found {content}; nothing was written. If that "
                 f"may be lost, name the device twice: --overwrite {device.path} --overwrite {device.path}"
             )
-        rows.append(RawDevice(**{**asdict(row), "found": content}))
-    return RawExport(export.layout, export.digest, export.page_bytes, tuple(rows)), found
+        rows.append(replace(row, found=content))
+    return replace(export, devices=tuple(rows))
 
 
 class _Images:
     """The images of a layout on their way to devices."""
 
     def __init__(self, layout: Layout, export: RawExport) -> None:
-        self._layout, self._export = layout, export
+        self._layout, self._export, self._given_up = layout, export, Event()
         self._sums: list[npt.NDArray[np.uint32]] = []
         for name in map(page_sums, range(layout.num_images)):
             if name not in layout.manifest.files:
@@ -213,13 +235,16 @@ class _Images:
             layout.manifest.verifier(name).finish()
             self._sums.append(layout.manifest.array(name))
 
-    def each(self, opened: Sequence[int], what: str, work: Callable[[int, int, Callable[[int], object]], None]) -> None:
-        """Do the same with all images, side by side."""
+    def each(self, fds: Sequence[int], what: str, work: Callable[[int, int, Callable[[int], object]], None]) -> None:
+        """Do the same with all images, side by side; once one fails, or Ctrl-C is pressed, the others end too."""
         total = sum(row.bytes for row in self._export.devices)
-        with progress(total, what, "B", scale=True) as bar, ThreadPoolExecutor(max(1, len(opened))) as pool:
-            done = [pool.submit(work, k, fd, bar.update) for k, fd in enumerate(opened)]
-            for one in done:
-                one.result()
+        with progress(total, what, "B", scale=True) as bar, ThreadPoolExecutor(max(1, len(fds))) as pool:
+            try:
+                for one in as_completed([pool.submit(work, k, fd, bar.update) for k, fd in enumerate(fds)]):
+                    one.result()
+            except BaseException:
+                self._given_up.set()
+                raise
 
     def write(self, image: int, fd: int, told: Callable[[int], object]) -> None:
         """Copy an image onto its device."""
@@ -246,10 +271,12 @@ class _Images:
             told(piece.size)
 
     def _pieces(self, nbytes: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
-        """Where each piece begins, and memory for it."""
+        """Where each piece begins, and memory for it; none any more once the work is given up."""
         step = max(_PIECE, self._export.page_bytes)
         memory = aligned_bytes(min(step, nbytes))
         for at in range(0, nbytes, step):
+            if self._given_up.is_set():
+                return
             yield at, memory[: min(step, nbytes - at)]
 
     def _expect(self, image: int, at: int, piece: npt.NDArray[np.uint8], where: str, advice: str) -> None:
