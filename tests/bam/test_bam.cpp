@@ -215,9 +215,6 @@ void test_no_drives() {
 
 }  // namespace
 
-// libnvm waits on memory that it calls volatile, which the sanitizer does not take for an agreement between threads.
-extern "C" const char* __tsan_default_suppressions() { return "race:nvm_\n"; }
-
 int main() {
   test_reads(512, 0);
   test_reads(4096, 6);
