@@ -120,7 +120,9 @@ class SoftController::Core final : public ReadSink {
   bool allowed(uint64_t address, uint64_t bytes) const noexcept;
   void end_part(Part& part, uint32_t status) noexcept;
   void complete(uint32_t queue, uint16_t id, uint32_t status) noexcept;
-  void flush(Queue& queue) noexcept;
+  static bool has_room(Queue& queue) noexcept;
+  static void write(Queue& queue, uint16_t id, uint32_t status) noexcept;
+  static void flush(Queue& queue) noexcept;
   void note(std::string text) noexcept;
 
   ImageSet images_;
@@ -309,27 +311,34 @@ void SoftController::Core::end_part(Part& part, uint32_t status) noexcept {
 }
 
 void SoftController::Core::complete(uint32_t queue, uint16_t id, uint32_t status) noexcept {
-  queues_[queue].unwritten.emplace_back(id, status);
-  flush(queues_[queue]);
+  Queue& given = queues_[queue];
+  if (given.unwritten.empty() && has_room(given))
+    write(given, id, status);
+  else
+    given.unwritten.emplace_back(id, status);
 }
 
-/// Writes the completions that there is room for.
-void SoftController::Core::flush(Queue& queue) noexcept {
+/// Whether the reader has taken a completion from the entry that comes next.
+bool SoftController::Core::has_room(Queue& queue) noexcept {
   const QueuePair& pair = queue.pair;
-  while (!queue.unwritten.empty()) {
-    if (queue.completed - queue.taken == pair.most_in_flight()) {
-      const uint32_t head = HostLink::load_acquire(pair.complete_bell);
-      queue.taken += pair.entry(head - queue.taken);
-      if (queue.completed - queue.taken == pair.most_in_flight()) return;
-    }
-    const auto [id, status] = queue.unwritten.front();
-    queue.unwritten.pop_front();
-    Completion& entry = pair.completions[pair.entry(queue.completed)];
-    entry.words[0] = entry.words[1] = 0;
-    entry.words[2] = pair.entry(queue.fetched);
-    HostLink::store_release(&entry.words[3], completion_word(id, pair.phase(queue.completed), status));
-    ++queue.completed;
-  }
+  if (queue.completed - queue.taken < pair.most_in_flight()) return true;
+  queue.taken += pair.entry(HostLink::load_acquire(pair.complete_bell) - queue.taken);
+  return queue.completed - queue.taken < pair.most_in_flight();
+}
+
+void SoftController::Core::write(Queue& queue, uint16_t id, uint32_t status) noexcept {
+  const QueuePair& pair = queue.pair;
+  Completion& entry = pair.completions[pair.entry(queue.completed)];
+  entry.words[0] = entry.words[1] = 0;
+  entry.words[2] = pair.entry(queue.fetched);
+  HostLink::store_release(&entry.words[3], completion_word(id, pair.phase(queue.completed), status));
+  ++queue.completed;
+}
+
+/// Writes the completions that waited for room, as far as there is some.
+void SoftController::Core::flush(Queue& queue) noexcept {
+  for (; !queue.unwritten.empty() && has_room(queue); queue.unwritten.pop_front())
+    write(queue, queue.unwritten.front().first, queue.unwritten.front().second);
 }
 
 SoftController::SoftController(const ImageFile& image, std::vector<QueuePair> pairs,
