@@ -60,7 +60,8 @@ uint32_t load_register(const nvm_ctrl_t& controller, size_t offset) {
   return std::atomic_ref<uint32_t>(*register_at(controller, offset)).load(std::memory_order_acquire);
 }
 
-/// libnvm gives the status of a command as a negative number, else errno. Its own words it prints as well.
+/// libnvm gives the status of a command as a negative number, else errno. Its words for them are not asked for, because
+/// it prints to the terminal then.
 void check(int code, const std::string& name, const std::string& what) {
   if (code == 0) return;
   const int error = code == ETIME ? ETIMEDOUT : code;
