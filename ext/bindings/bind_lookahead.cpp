@@ -242,12 +242,6 @@ struct BoundBuffer {
   }
 };
 
-/// What makes engines in another module, which stays loaded.
-EngineMaker engine_maker(const nb::capsule& capsule) {
-  TIERING_EXPECT(std::string(capsule.name()) == kEngineMakerName, "maker: expected a capsule of an engine's maker");
-  return *static_cast<const EngineMaker*>(capsule.data());
-}
-
 void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int64_t>& begins, int64_t page_bytes,
                  const std::vector<std::string>& images, const Pools& pools, const Values<std::byte, "arena">& arena,
                  const std::string& engine, const std::string& direct, int depth, int64_t max_read,
@@ -255,11 +249,10 @@ void init_buffer(BoundBuffer* self, const Tables& tables, const std::vector<int6
                  const std::optional<nb::capsule>& maker) {
   TIERING_EXPECT(begins.size() == tables.size(), "begins: expected one of each table");
   const std::span<std::byte> memory = arena;
-  auto buffer =
-      std::make_unique<RowBuffer>(ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools),
-                                  images, engine == "mmap" ? DirectMode::off : parse_direct(direct),
-                                  BufferOptions{engine, depth, max_read, maker ? engine_maker(*maker) : EngineMaker{}},
-                                  all(checksums), memory.data());
+  auto buffer = std::make_unique<RowBuffer>(
+      ssd_rows(tables, page_bytes, static_cast<int64_t>(images.size())), slot_pools(pools), images,
+      engine == "mmap" ? DirectMode::off : parse_direct(direct),
+      BufferOptions{engine, depth, max_read, engine_maker(maker)}, all(checksums), memory.data());
   TIERING_EXPECT(
       static_cast<int64_t>(memory.size()) >= buffer->slots().bytes(),
       "arena: expected " + std::to_string(buffer->slots().bytes()) + " bytes, found " + std::to_string(memory.size()));

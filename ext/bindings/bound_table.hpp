@@ -27,5 +27,7 @@ RowsTarget checked_target(const TieredTable& table, std::span<const int64_t> ids
                           const Argument<RowsTarget, "out">& out);
 
 DirectMode parse_direct(const std::string& text);
+/// What makes engines in another module, which stays loaded; empty: the core does.
+EngineMaker engine_maker(const std::optional<nb::capsule>& capsule);
 
 }  // namespace tiering::bind

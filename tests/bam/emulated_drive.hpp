@@ -162,6 +162,8 @@ class EmulatedDrive {
         submissions_[id] =
             Queue{wide(command + 6), completions_[of].completions, entries, completions_[of].completions_depth, of};
         ++queues_;
+        store(0x1000 + 8 * id, 0);
+        store(0x1004 + 8 * id, 0);
         return 0;
       }
       case 0x00:

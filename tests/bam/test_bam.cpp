@@ -1,10 +1,13 @@
 // A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times, and
 // what goes wrong.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
-#include <tiering/bam/drive.hpp>
+#include <tiering/bam/engine.hpp>
 #include <tiering/io/read_engine.hpp>
 #include <tiering/nvme/host_link.hpp>
 #include <tiering/nvme/queue_memory.hpp>
@@ -31,7 +34,8 @@ struct Reader {
       : layout{nullptr, kDepth, kPlace}, memory(layout.bytes()), free_ids(kDepth), in_flight(kDepth) {
     layout.begin = memory.data();
     shared = drive.share({memory.data(), layout.bytes()});
-    pair = drive.add_pair(layout, *shared);
+    added = drive.add_pair(layout, *shared);
+    pair = added->queues();
     books = {free_ids.data(), in_flight.data()};
     reset(pair, books);
     block_bytes = drive.info().block_bytes;
@@ -54,6 +58,7 @@ struct Reader {
   QueueMemory layout;
   AlignedBuffer memory;
   std::unique_ptr<DriveMemory> shared;
+  std::unique_ptr<DrivePair> added;
   std::vector<uint16_t> free_ids;
   std::vector<InFlight> in_flight;
   QueuePair pair;
@@ -213,9 +218,59 @@ void test_no_drives() {
   }
 }
 
+/// Reads of two images by an engine, from two drives, beside what the images hold.
+void test_engine() {
+  const auto first = numbered(1 << 20), second = numbered((1 << 20) + 4096);
+  EmulatedDrive one(first, 512, {}), other(second, 4096, {});
+  ImageSet images;
+  for (const auto* image : {&first, &second}) {
+    const int file = memfd_create("image", MFD_CLOEXEC);
+    CHECK(ftruncate(file, static_cast<off_t>(image->size())) == 0);  // only its size is looked at
+    images.add(ImageFile("image", file, 4096));
+    close(file);
+  }
+  struct Comparison final : ReadSink {
+    void ready(size_t index, const std::byte* data) noexcept override {
+      const Read& read = reads[index];
+      CHECK(std::memcmp(data, contents[read.image]->data() + read.offset, read.need) == 0);
+      ++arrived;
+    }
+    std::vector<Read> reads;
+    std::vector<const std::vector<std::byte>*> contents;
+    size_t arrived = 0;
+  } sink;
+  sink.contents = {&first, &second};
+  for (uint32_t i = 0; i < 1000; ++i) {
+    const uint32_t bytes = 4096 * (1 + i % 7);
+    sink.reads.push_back({int64_t{i} * 7 % 248 * 4096, bytes, bytes, i % 2, nullptr});
+  }
+  std::vector<std::shared_ptr<Drive>> drives;
+  for (EmulatedDrive* drive : {&one, &other}) drives.push_back(take_over(*drive, 4));
+  {
+    const auto engine = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);
+    const auto beside = make_bam_engine(images, {.depth = 4, .max_read = 65536}, drives);
+    for (const auto& reader : {engine.get(), beside.get()}) {
+      sink.arrived = 0;
+      reader->start(sink.reads, sink);
+      reader->finish();
+      CHECK(sink.arrived == 1000 && std::string(reader->name()) == "bam");
+    }
+    CHECK(one.queues() == 2 && other.queues() == 2 && one.reads() + other.reads() == 2000);
+  }
+  CHECK(one.queues() == 0 && other.queues() == 0);
+  const auto later = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);  // numbers are used again
+  later->start(sink.reads, sink);
+  later->finish();
+  CHECK(sink.arrived == 2000);
+  check_refused("drives: expected one for each of 2 images, found 1",
+                [&] { make_bam_engine(images, {}, {drives[0]}); });
+  check_refused("max_read: expected at most 65536", [&] { make_bam_engine(images, {.max_read = 1 << 20}, drives); });
+}
+
 }  // namespace
 
 int main() {
+  test_engine();
   test_reads(512, 0);
   test_reads(4096, 6);
   test_flaws();

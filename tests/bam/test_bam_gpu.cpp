@@ -32,7 +32,8 @@ struct GpuPair {
     layout.begin = memory.data();
     locked = cuda::Registration(memory.data(), static_cast<int64_t>(layout.bytes()));
     shared = drive.share({memory.data(), layout.bytes()});
-    queue.pair = bells.of(drive.add_pair(layout, *shared));
+    added = drive.add_pair(layout, *shared);
+    queue.pair = bells.of(added->queues());
     std::vector<uint16_t> ids(kDepth);
     std::vector<nvme::InFlight> idle(kDepth);
     nvme::QueueBooks books{ids.data(), idle.data()};
@@ -50,6 +51,7 @@ struct GpuPair {
   AlignedBuffer memory;
   cuda::Registration locked;
   std::unique_ptr<DriveMemory> shared;
+  std::unique_ptr<DrivePair> added;
   cuda::DeviceMemory free_ids, in_flight;
   cuda::NvmeQueue queue;
 };

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypedDict
 
 from tiering.sampling.options import Fanouts, SamplingKeywords
@@ -21,6 +21,7 @@ class RowKeywords(TypedDict, total=False):
     direct: str
     threads: int | str | None
     verify: bool
+    drives: Sequence[str]
     device: Any
     max_sms: int | str
     kvikio: str

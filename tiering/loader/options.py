@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,7 +36,7 @@ class ReadOptions:
 
     engine: str = "auto"
     """How the ssd tier is read: ``auto`` (io_uring, else threads; logged), ``io_uring``, ``threads``, ``mmap``,
-    ``softnvme``: NVMe commands to a controller made of software."""
+    ``softnvme``: NVMe commands to a controller made of software; ``bam``: to `drives` themselves."""
     depth: int = native.DEFAULT_DEPTH
     """SSD reads in flight at most: the default saturates one NVMe SSD."""
     direct: str = "auto"
@@ -47,6 +47,12 @@ class ReadOptions:
     """Whether the files of the memory tiers are compared with their checksums when they are loaded, and each page of
     the ssd tier before rows are taken from it; whole pages are read then. A loader compares the adjacency, too, once,
     when it is made."""
+    drives: Sequence[str] = ()
+    """With ``engine="bam"``: drives that are bound to BaM's module (``/dev/libnvm0``), in the order of the ssd images
+    that ``tiering export --to raw --device`` wrote onto them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drives", tuple(map(str, self.drives)))
 
 
 @dataclass(frozen=True)

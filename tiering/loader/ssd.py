@@ -1,7 +1,8 @@
 """How the ssd tier is read: which engine, decided once at open; checksums of pages; the core's table over it.
 
 ``io_uring`` reads with O_DIRECT through one ring; ``threads`` is a pool of ``pread`` threads; ``mmap`` is the baseline;
-``softnvme`` submits NVMe commands to a controller made of software, the queues that a GPU submits to, without one.
+``softnvme`` submits NVMe commands to a controller made of software, the queues that a GPU submits to, without one;
+``bam`` submits them to drives that are bound to BaM's module.
 ``auto`` takes io_uring where the kernel allows it, else threads, and logs why; also where the kernel refuses it only
 later. Naming an engine means that engine or an error with the reason.
 """
@@ -27,7 +28,7 @@ from tiering.loader.resident import ResidentRows, load_rows
 from tiering.lookahead.choice import SsdTables
 from tiering.lookahead.disk_speed import MAX_READ
 
-ENGINES = ("auto", "io_uring", "threads", "mmap", "softnvme")
+ENGINES = ("auto", "io_uring", "threads", "mmap", "softnvme", "bam")
 DIRECT_MODES = ("auto", "on", "off")
 
 
@@ -61,8 +62,11 @@ def open_reader(images: Sequence[Path], page_bytes: int, reading: ReadOptions) -
     if engine == "io_uring" and (reason := native.uring_unavailable()):
         raise CapabilityError(f"engine io_uring: {reason}; engine='threads' works everywhere")
     with core_errors():
+        maker = drive_engines(reading, len(images))
         try:
-            reader = native.SsdReader([str(path) for path in images], page_bytes, engine, int(reading.depth), direct)
+            reader = native.SsdReader(
+                [str(path) for path in images], page_bytes, engine, int(reading.depth), direct, maker
+            )
         except RefusedError as error:
             raise InputError(str(error)) from None
         except OSError as error:
@@ -91,6 +95,7 @@ def open_row_buffer(
     `maker`: of the engines, where they are not the core's own.
     """
     with core_errors():
+        maker = maker or drive_engines(reading, layout.num_images)
         buffer = native.RowBuffer(
             tables.rows, tables.begins, tables.page_bytes, [str(path) for path in layout.image_places], list(pools),
             arena, reading.engine, reading.direct, int(reading.depth), MAX_READ,
@@ -99,6 +104,23 @@ def open_row_buffer(
     if buffer.note:
         warn_once(f"ssd rows are read through the page cache: {buffer.note}")
     return buffer
+
+
+def drive_engines(reading: ReadOptions, images: int) -> Any:
+    """What makes engines that read drives bound to BaM's module; ``None`` with any engine but ``bam``."""
+    if reading.engine != "bam":
+        return None
+    make = getattr(native, "bam_engine_maker", None)
+    if make is None:
+        raise CapabilityError(
+            "engine bam: this build has none; install it from the sources with "
+            "`pip install -C cmake.define.TIERING_BAM_ROOT=CHECKOUT .` (docs/gpu-ssd.md), or use engine='softnvme'"
+        )
+    if len(reading.drives) != images:
+        raise InputError(
+            f"drives: expected one for each of {images} ssd images, such as /dev/libnvm0, found {len(reading.drives)}"
+        )
+    return make([str(drive) for drive in reading.drives])
 
 
 def note_fallback(source: native.SsdReader | native.GatherStats) -> None:

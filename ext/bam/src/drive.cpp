@@ -145,6 +145,24 @@ class Admin {
   std::unique_ptr<nvm_admin_reference, EndAdmin> queues_;
 };
 
+class NvmDrive;
+
+class Pair final : public DrivePair {
+ public:
+  Pair(NvmDrive& drive, uint16_t number, nvme::QueuePair queues) : drive_(drive), number_(number), queues_(queues) {}
+  ~Pair() override { remove(); }
+  const nvme::QueuePair& queues() const noexcept override { return queues_; }
+  bool remove() noexcept override;
+
+ private:
+  friend class NvmDrive;
+  NvmDrive& drive_;
+  uint16_t number_;
+  bool made_ = false;
+  nvme::QueuePair queues_;
+  nvm_queue_t completions_{}, submissions_{};
+};
+
 class NvmDrive final : public Drive {
  public:
   NvmDrive(nvm_ctrl_t* controller, const std::string& name, bool emulated, uint32_t pairs)
@@ -164,17 +182,7 @@ class NvmDrive final : public Drive {
     uint16_t completions = static_cast<uint16_t>(pairs), submissions = completions;
     check(nvm_admin_request_num_queues(admin_->queues(), &completions, &submissions), "cannot ask for queues");
     info_.most_pairs = std::min<uint32_t>({completions, submissions, pairs_with_bells()});
-    submissions_.reserve(info_.most_pairs);
-    completions_.reserve(info_.most_pairs);
-  }
-
-  /// The drive is switched off after this in any case: one that does not answer is not asked again.
-  ~NvmDrive() override {
-    bool answers = true;
-    for (size_t i = submissions_.size(); answers && i-- > 0;)
-      answers = nvm_admin_sq_delete(admin_->queues(), submissions_[i].get(), completions_[i].get()) == 0;
-    for (size_t i = completions_.size(); answers && i-- > 0;)
-      answers = nvm_admin_cq_delete(admin_->queues(), completions_[i].get()) == 0;
+    for (uint32_t number = info_.most_pairs; number > 0; --number) free_.push_back(static_cast<uint16_t>(number));
   }
 
   const DriveInfo& info() const noexcept override { return info_; }
@@ -199,24 +207,33 @@ class NvmDrive final : public Drive {
     return std::make_unique<Memory>(whole(made, name_), controller_.get());
   }
 
-  nvme::QueuePair add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
+  std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
     const auto& shared = dynamic_cast<const Memory&>(memory);
+    const std::lock_guard lock(mutex_);
     expect_pair(where, shared);
-    const auto number = static_cast<uint16_t>(submissions_.size() + 1);
     const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
-    auto completions = std::make_unique<nvm_queue_t>(), submissions = std::make_unique<nvm_queue_t>();
-    check(nvm_admin_cq_create(admin_->queues(), completions.get(), number, shared.map(), completions_page, where.depth),
+    auto pair = std::make_unique<Pair>(*this, free_.back(), where.pair());
+    check(nvm_admin_cq_create(admin_->queues(), &pair->completions_, pair->number_, shared.map(), completions_page,
+                              where.depth),
           "cannot make a completion queue");
-    const int code = nvm_admin_sq_create(admin_->queues(), submissions.get(), completions.get(), number, shared.map(),
-                                         0, where.depth);
-    if (code < 0) nvm_admin_cq_delete(admin_->queues(), completions.get());
+    const int code = nvm_admin_sq_create(admin_->queues(), &pair->submissions_, &pair->completions_, pair->number_,
+                                         shared.map(), 0, where.depth);
+    if (code < 0) nvm_admin_cq_delete(admin_->queues(), &pair->completions_);
     check(code, "cannot make a submission queue");
-    nvme::QueuePair pair = where.pair();
-    pair.submit_bell = const_cast<uint32_t*>(submissions->db);
-    pair.complete_bell = const_cast<uint32_t*>(completions->db);
-    submissions_.push_back(std::move(submissions));
-    completions_.push_back(std::move(completions));
+    pair->queues_.submit_bell = const_cast<uint32_t*>(pair->submissions_.db);
+    pair->queues_.complete_bell = const_cast<uint32_t*>(pair->completions_.db);
+    pair->made_ = true;
+    free_.pop_back();
     return pair;
+  }
+
+  /// A drive that does not answer is not asked again.
+  bool remove(Pair& pair) noexcept {
+    const std::lock_guard lock(mutex_);
+    answers_ = answers_ && nvm_admin_sq_delete(admin_->queues(), &pair.submissions_, &pair.completions_) == 0 &&
+               nvm_admin_cq_delete(admin_->queues(), &pair.completions_) == 0;
+    if (answers_) free_.push_back(pair.number_);
+    return answers_;
   }
 
  private:
@@ -252,7 +269,7 @@ class NvmDrive final : public Drive {
     TIERING_EXPECT(where.depth >= 2 && where.depth <= info_.most_entries && (where.depth & (where.depth - 1)) == 0,
                    "depth: expected a power of two from 2 to " + std::to_string(info_.most_entries) +
                        ", as many entries as queues of " + name_ + " have, found " + std::to_string(where.depth));
-    TIERING_EXPECT(submissions_.size() < info_.most_pairs,
+    TIERING_EXPECT(!free_.empty(),
                    "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " + name_ + " has");
     const size_t there = shared.pages().size() * nvme::kPageBytes, needed = where.queues_bytes();
     TIERING_EXPECT(shared.controller() == controller_.get() && shared.map()->vaddr == where.begin && needed <= there,
@@ -299,8 +316,15 @@ class NvmDrive final : public Drive {
   bool emulated_;
   std::unique_ptr<Admin> admin_;
   DriveInfo info_;
-  std::vector<std::unique_ptr<nvm_queue_t>> submissions_, completions_;
+  std::mutex mutex_;            ///< held while pairs are made and removed
+  std::vector<uint16_t> free_;  ///< numbers of pairs that there may be yet
+  bool answers_ = true;
 };
+
+bool Pair::remove() noexcept {
+  if (made_) made_ = !drive_.remove(*this);
+  return !made_;
+}
 
 /// A drive that was taken away, or whose memory the system has switched off, reads as ones.
 void expect_answer(const void* registers, const std::string& name) {

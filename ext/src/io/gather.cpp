@@ -156,12 +156,12 @@ ImageSet aligned_for(ImageSet images, const std::string& engine) {
 
 }  // namespace
 
-SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine)
+SsdReader::SsdReader(ImageSet opened, const EngineOptions& given, const std::string& engine, const EngineMaker& maker)
     : images(aligned_for(std::move(opened), engine)), options(given), automatic_(engine == "auto") {
   if (automatic_) fallback_ = uring_unavailable();
   const char* const best = fallback_.empty() ? "io_uring" : "threads";
   try {
-    engine_ = make_engine(automatic_ ? best : engine, images, options);
+    engine_ = maker ? maker(images, options) : make_engine(automatic_ ? best : engine, images, options);
     name_ = engine_->name();
   } catch (const RingError& error) {
     fall_back(error);

@@ -56,11 +56,15 @@ IoError read_error(const ImageFile& image, const Read& read, uint32_t done, int 
 }
 
 void expect_engine(const std::string& name) {
-  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap" || name == "softnvme",
-                 "engine: expected auto, io_uring, threads, mmap or softnvme, found '" + name + "'");
+  TIERING_EXPECT(name == "auto" || name == "io_uring" || name == "threads" || name == "mmap" || name == "softnvme" ||
+                     name == "bam",
+                 "engine: expected auto, io_uring, threads, mmap, softnvme or bam, found '" + name + "'");
 }
 
-int64_t engine_alignment(const std::string& name) { return name == "softnvme" ? nvme::SoftController::kBlockBytes : 1; }
+int64_t engine_alignment(const std::string& name) {
+  if (name == "bam") return nvme::kPageBytes;  // blocks of drives divide it
+  return name == "softnvme" ? nvme::SoftController::kBlockBytes : 1;
+}
 
 std::unique_ptr<ReadEngine> make_engine(const std::string& name, const ImageSet& images, const EngineOptions& options) {
   TIERING_EXPECT(options.depth >= 1 && options.depth <= 4096,

@@ -32,7 +32,7 @@ std::string in_hex(uint32_t value) {
 
 }  // namespace
 
-BlockRead blocks_of(const SoftController& controller, const Read& read) {
+BlockRead blocks_of(const Controller& controller, const Read& read) {
   const uint64_t block_bytes = controller.block_bytes();
   BlockRead found{.block = static_cast<uint64_t>(read.offset) / block_bytes};
   const uint64_t wanted = (read.bytes + block_bytes - 1) / block_bytes;

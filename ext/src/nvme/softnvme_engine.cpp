@@ -37,53 +37,63 @@ struct Places {
 /// One image's queues and what serves them.
 class Lane {
  public:
-  Lane(const ImageFile& image, const Places& places, const MediumMaker& medium)
-      : depth_(QueueMemory::depth_for(places.landing.places)),
-        memory_(std::make_shared<SharedMemory>(QueueMemory{nullptr, depth_, 0}.bytes())),
-        free_ids_(depth_),
-        in_flight_(depth_),
-        pair(QueueMemory{memory_->buffer.data(), depth_, 0}.pair()),
-        books{free_ids_.data(), in_flight_.data()} {
-    reset(pair, books);
-    controller = std::make_unique<SoftController>(image, std::vector{pair}, std::vector{all(*places.memory)},
-                                                  std::vector<std::shared_ptr<void>>{memory_, places.memory}, medium);
+  Lane(uint32_t number, const ImageFile& image, const Places& places, const PairServer& serve) {
+    const uint32_t depth = QueueMemory::depth_for(places.landing.places);
+    free_ids_.resize(depth);
+    in_flight_.resize(depth);
+    books = {free_ids_.data(), in_flight_.data()};
+    const auto queues = std::make_shared<SharedMemory>(QueueMemory{nullptr, depth, 0}.bytes());
+    reset(QueueMemory{queues->buffer.data(), depth, 0}.pair(), books);
+    served_ = serve({number, image, depth, queues, places.landing, places.memory});
   }
 
+  const QueuePair& pair() const { return served_.pair; }
+  Controller& controller() const { return *served_.controller; }
+
   /// Writes the next command, behind `written` others that were not rung for. It lands in place `place`.
-  void write(uint32_t written, const Landing& landing, uint32_t place, const Read& read) {
-    BlockRead blocks = blocks_of(*controller, read);
-    blocks.into = landing.prps(place, blocks.blocks * controller->block_bytes());
-    write_command(pair, books, books.submitted + written, place, blocks);
+  void write(uint32_t written, uint32_t place, const Read& read) {
+    BlockRead blocks = blocks_of(controller(), read);
+    blocks.into = served_.prps(place, blocks.blocks * controller().block_bytes());
+    write_command(pair(), books, books.submitted + written, place, blocks);
   }
 
  private:
-  static std::span<std::byte> all(const SharedMemory& memory) { return {memory.buffer.data(), memory.size}; }
-
-  uint32_t depth_;
-  std::shared_ptr<SharedMemory> memory_;
   std::vector<uint16_t> free_ids_;
   std::vector<InFlight> in_flight_;
+  ServedPair served_;
 
  public:
-  QueuePair pair;
   QueueBooks books;
-  std::unique_ptr<SoftController> controller;
 };
 
-class SoftnvmeEngine final : public ReadEngine {
+/// Serves pairs by controllers made of software.
+ServedPair serve_softly(const PairRequest& asked, const MediumMaker& medium) {
+  const QueuePair pair = QueueMemory{asked.queues->buffer.data(), asked.depth, 0}.pair();
+  const std::span<std::byte> places{asked.places->buffer.data(), asked.places->size};
+  return {std::make_unique<SoftController>(asked.file, std::vector{pair}, std::vector{places},
+                                           std::vector<std::shared_ptr<void>>{asked.queues, asked.places}, medium),
+          pair, [landing = asked.landing](uint32_t place, uint32_t bytes) { return landing.prps(place, bytes); }};
+}
+
+class NvmeEngine final : public ReadEngine {
  public:
-  SoftnvmeEngine(const ImageSet& images, const EngineOptions& options, const MediumMaker& medium,
-                 std::chrono::nanoseconds patience)
-      : images_(images), options_(options), medium_(medium), patience_(patience), open_(size_t(options.depth)) {
+  NvmeEngine(const char* name, const ImageSet& images, const EngineOptions& options, PairServer serve,
+             std::chrono::nanoseconds patience)
+      : name_(name),
+        images_(images),
+        options_(options),
+        serve_(std::move(serve)),
+        patience_(patience),
+        open_(size_t(options.depth)) {
     TIERING_EXPECT(options.max_read <= kMostReadBytes, "max_read: expected at most " + std::to_string(kMostReadBytes) +
-                                                           " bytes with the engine softnvme, found " +
+                                                           " bytes with the engine " + name + ", found " +
                                                            std::to_string(options.max_read));
     new_lanes();
   }
 
-  ~SoftnvmeEngine() override { abandon(); }
+  ~NvmeEngine() override { abandon(); }
 
-  const char* name() const noexcept override { return "softnvme"; }
+  const char* name() const noexcept override { return name_; }
 
   void start(std::span<const Read> reads, ReadSink& sink) override {
     reads_ = reads;
@@ -136,7 +146,7 @@ class SoftnvmeEngine final : public ReadEngine {
 
   Lane& lane_of(uint32_t image) {
     auto& lane = lanes_[image];
-    if (!lane) lane = std::make_unique<Lane>(images_.images[image], *places_, medium_);
+    if (!lane) lane = std::make_unique<Lane>(image, images_.images[image], *places_, serve_);
     return *lane;
   }
 
@@ -165,7 +175,7 @@ class SoftnvmeEngine final : public ReadEngine {
   void submit(const Read& read) {
     Lane& lane = lane_of(read.image);
     const uint32_t slot = free_.back();
-    lane.write(written_[read.image], places_->landing, slot, read);
+    lane.write(written_[read.image], slot, read);
     open_[slot] = Open{read, base_ + next_};
     free_.pop_back();
     ++written_[read.image];
@@ -175,7 +185,7 @@ class SoftnvmeEngine final : public ReadEngine {
   bool rang() noexcept {
     bool any = false;
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (written_[i] > 0) ring_submitted<HostLink>(lanes_[i]->pair, lanes_[i]->books, written_[i]);
+      if (written_[i] > 0) ring_submitted<HostLink>(lanes_[i]->pair(), lanes_[i]->books, written_[i]);
       any |= written_[i] > 0;
     }
     return any;
@@ -188,15 +198,15 @@ class SoftnvmeEngine final : public ReadEngine {
       if (!lanes_[image]) continue;
       Lane& lane = *lanes_[image];
       uint32_t count = 0, word;
-      for (; count < lane.books.flying() && arrived<HostLink>(lane.pair, lane.books.reaped + count, word); ++count) {
-        const Reaped reaped = take(lane.pair, lane.books, lane.books.reaped + count, word);
+      for (; count < lane.books.flying() && arrived<HostLink>(lane.pair(), lane.books.reaped + count, word); ++count) {
+        const Reaped reaped = take(lane.pair(), lane.books, lane.books.reaped + count, word);
         if (reaped.outcome != Outcome::done) {
           give_up(EPROTO, image, "its controller completed a command that is not in flight");
           return all;
         }
         end(lane, reaped);
       }
-      if (count > 0) ring_reaped<HostLink>(lane.pair, lane.books, count);
+      if (count > 0) ring_reaped<HostLink>(lane.pair(), lane.books, count);
       all += count;
     }
     if (all > 0) since_ = HostLink::nanoseconds();
@@ -207,7 +217,7 @@ class SoftnvmeEngine final : public ReadEngine {
     const Open& open = open_[reaped.request];
     try {
       const ImageFile& image = images_.images[open.read.image];
-      if (reaped.status != kSuccess) throw refused_error(image, open.read, reaped.status, lane.controller->trouble());
+      if (reaped.status != kSuccess) throw refused_error(image, open.read, reaped.status, lane.controller().trouble());
       if (open.read.offset + open.read.need > image.bytes()) throw truncated_error(image, open.read);
       sink_->ready(open.index, places_->landing.place(reaped.request));
     } catch (...) {
@@ -248,8 +258,8 @@ class SoftnvmeEngine final : public ReadEngine {
       const auto& lane = lanes_[image];
       if (!lane || lane->books.flying() == 0) continue;
       uint32_t word;
-      if (!lane->controller->running() && !arrived<HostLink>(lane->pair, lane->books.reaped, word))
-        give_up(EIO, image, "its controller has ended: " + lane->controller->trouble());
+      if (!lane->controller().running() && !arrived<HostLink>(lane->pair(), lane->books.reaped, word))
+        give_up(EIO, image, "its controller has ended: " + lane->controller().trouble());
       else if (late)
         give_up(ETIMEDOUT, image,
                 std::to_string(lane->books.flying()) + " reads have not come back in " +
@@ -263,14 +273,15 @@ class SoftnvmeEngine final : public ReadEngine {
   void give_up(int code, uint32_t image, const std::string& why) noexcept {
     fail(std::make_exception_ptr(IoError(code, images_.images[image].path() + ": " + why)));
     for (const auto& lane : lanes_)
-      if (lane) lane->controller->stop(kQuiet);
+      if (lane) lane->controller().stop(kQuiet);
     flying_ = 0;
     poisoned_ = true;
   }
 
+  const char* name_;
   const ImageSet& images_;
   EngineOptions options_;
-  MediumMaker medium_;
+  PairServer serve_;
   std::chrono::nanoseconds patience_;
   std::optional<Places> places_;
   std::vector<std::unique_ptr<Lane>> lanes_;  ///< by image; none before its first read
@@ -292,9 +303,16 @@ class SoftnvmeEngine final : public ReadEngine {
 
 }  // namespace
 
+std::unique_ptr<ReadEngine> make_nvme_engine(const char* name, const ImageSet& images, const EngineOptions& options,
+                                             PairServer serve, std::chrono::nanoseconds patience) {
+  return std::make_unique<NvmeEngine>(name, images, options, std::move(serve), patience);
+}
+
 std::unique_ptr<ReadEngine> make_softnvme_engine(const ImageSet& images, const EngineOptions& options,
                                                  const MediumMaker& medium, std::chrono::nanoseconds patience) {
-  return std::make_unique<SoftnvmeEngine>(images, options, medium, patience);
+  return make_nvme_engine(
+      "softnvme", images, options, [medium](const PairRequest& asked) { return serve_softly(asked, medium); },
+      patience);
 }
 
 }  // namespace tiering::nvme

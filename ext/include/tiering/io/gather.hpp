@@ -30,7 +30,8 @@ struct MemoryTiers {
 class SsdReader {
  public:
   /// `engine`: a name of make_engine(), or auto: io_uring, but threads from the moment on that the kernel refuses it.
-  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine);
+  /// `maker`: makes the engine where it is not the core's own; `engine` is then its name.
+  SsdReader(ImageSet images, const EngineOptions& options, const std::string& engine, const EngineMaker& maker = {});
 
   const ImageSet images;
   const EngineOptions options;

@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 #include <tiering/io/read_engine.hpp>
-#include <tiering/nvme/queue.hpp>
+#include <tiering/nvme/controller.hpp>
 #include <vector>
 
 namespace tiering::nvme {
@@ -23,14 +23,7 @@ using MediumMaker = std::function<std::unique_ptr<ReadEngine>(const ImageSet&)>;
 /// io_uring with so many reads in flight, of `max_read` bytes at most; threads where the kernel refuses it.
 MediumMaker usual_medium(int depth, uint32_t max_read);
 
-/// Everything that a controller and its readers share, kept until both have let go of it.
-struct SharedMemory {
-  explicit SharedMemory(size_t bytes, bool kept_from_forks = false) : buffer(bytes, kept_from_forks), size(bytes) {}
-  AlignedBuffer buffer;
-  size_t size;
-};
-
-class SoftController {
+class SoftController final : public Controller {
  public:
   /// Bytes of a logical block, at least; more where the image's direct reads want it. A multiple of 512.
   static constexpr uint32_t kBlockBytes = 512;
@@ -42,18 +35,13 @@ class SoftController {
   SoftController(const SoftController&) = delete;
   SoftController& operator=(const SoftController&) = delete;
   /// stop() with a second's patience. In a forked child, where the thread does not exist, it does nothing.
-  ~SoftController();
+  ~SoftController() override;
 
-  uint32_t block_bytes() const noexcept;
-  /// Logical blocks; bytes of the last that lie past the end of the image are 0.
-  uint64_t blocks() const noexcept;
-  /// Takes no more commands and waits until no read is under way: nothing lands after that. False: some read has not
-  /// come back in time; what it lands in is kept for good.
-  bool stop(std::chrono::nanoseconds patience) noexcept;
-  /// What went wrong last, in words; empty: nothing.
-  std::string trouble() const;
-  /// False once the thread has ended, be it by stop() or because of an error that it cannot go on after.
-  bool running() const noexcept;
+  uint32_t block_bytes() const noexcept override;
+  uint64_t blocks() const noexcept override;
+  bool stop(std::chrono::nanoseconds patience) noexcept override;
+  std::string trouble() const override;
+  bool running() const noexcept override;
 
  private:
   class Core;

@@ -17,4 +17,8 @@ std::unique_ptr<ReadEngine> make_softnvme_engine(const ImageSet& images, const E
                                                  const MediumMaker& medium,
                                                  std::chrono::nanoseconds patience = kPatience);
 
+/// The same with queues that somebody else serves; called `name`.
+std::unique_ptr<ReadEngine> make_nvme_engine(const char* name, const ImageSet& images, const EngineOptions& options,
+                                             PairServer serve, std::chrono::nanoseconds patience = kPatience);
+
 }  // namespace tiering::nvme

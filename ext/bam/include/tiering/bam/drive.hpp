@@ -41,8 +41,17 @@ class DriveMemory {
   }
 };
 
+/// A pair of queues of a drive. When it is destroyed the drive forgets it, and writes to its memory no more.
+class DrivePair {
+ public:
+  virtual ~DrivePair() = default;
+  virtual const nvme::QueuePair& queues() const noexcept = 0;
+  /// Has the drive forget the pair, with what is in flight. False: it does not answer.
+  virtual bool remove() noexcept = 0;
+};
+
 /// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but reads
-/// is ever asked of its namespace. For one thread, as far as it is asked for memory and queues.
+/// is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it.
 ///
 /// libnvm waits as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s; sleeps of a millisecond are counted,
 /// not the clock): once for each command of its own, of which the first that is not answered is the last. A drive is
@@ -64,10 +73,10 @@ class Drive {
   virtual std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) = 0;
   /// The same with memory of a GPU, whole pages of 64 KiB, as the NVIDIA driver pins it. Not for an emulated drive.
   virtual std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) = 0;
-  /// Makes the next pair of queues, whose entries lie in `memory` of this drive as `where` says (at its begin; zeros), and
+  /// Makes a pair of queues, whose entries lie in `memory` of this drive as `where` says (at its begin; zeros), and
   /// whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each other for the drive,
   /// too. Throws IoError with the status that the drive gave, InputError for a depth or memory that it does not have.
-  virtual nvme::QueuePair add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) = 0;
+  virtual std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) = 0;
   /// Throws InputError unless the namespace has so many bytes and its blocks divide pages of `page_bytes`.
   void expect_room(uint64_t bytes, uint32_t page_bytes) const;
 
