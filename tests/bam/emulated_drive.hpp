@@ -6,15 +6,26 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <span>
 #include <thread>
 #include <tiering/nvme/commands.hpp>
 #include <vector>
+
+/// An image whose 8-byte words are their places.
+inline std::vector<std::byte> numbered(size_t bytes) {
+  std::vector<std::byte> image(bytes);
+  for (size_t i = 0; i < bytes; i += 8) std::memcpy(&image[i], &i, 8);
+  return image;
+}
 
 class EmulatedDrive {
  public:
@@ -22,13 +33,19 @@ class EmulatedDrive {
   struct Flaws {
     bool never_ready = false;
     bool refuses_queues = false;
-    bool fails_reads = false;  ///< those of block 8
+    bool fails_reads = false;     ///< those of block 8
+    bool stays_on = false;        ///< whatever it is told
+    uint32_t answers = ~0U;       ///< admin commands before it falls silent
+    uint32_t metadata_bytes = 0;  ///< of a block
+    uint32_t longest_read = 4;    ///< logarithm of pages; 0: any
+    uint32_t stride = 0;          ///< logarithm of words from a doorbell to the next
   };
 
   EmulatedDrive(const std::vector<std::byte>& image, uint32_t block_bytes, Flaws flaws)
       : image_(image), block_bytes_(block_bytes), flaws_(flaws) {
     // 256 entries; queues contiguous; half a second to get ready; pages of 4 KiB.
-    *reinterpret_cast<uint64_t*>(at(0x00)) = 255 | (1ULL << 16) | (1ULL << 24) | (1ULL << 37);
+    *reinterpret_cast<uint64_t*>(at(0x00)) =
+        255 | (1ULL << 16) | (1ULL << 24) | (uint64_t{flaws.stride} << 32) | (1ULL << 37);
     *reinterpret_cast<uint32_t*>(at(0x08)) = 0x00010400;
     thread_ = std::thread([this] {
       while (!stopping_) {
@@ -44,15 +61,22 @@ class EmulatedDrive {
   EmulatedDrive(const EmulatedDrive&) = delete;
   EmulatedDrive& operator=(const EmulatedDrive&) = delete;
 
-  volatile void* registers() { return registers_.data(); }
+  std::span<std::byte> registers() { return registers_; }
   int reads() const { return reads_; }
-  bool enabled() const { return enabled_; }
+  /// Whether it has been switched off, which it may see late.
+  bool off() const {
+    for (int i = 0; i < 5000 && enabled_; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return !enabled_;
+  }
   int queues() const { return queues_; }
+  uint32_t administered() const { return administered_; }
+  /// Writes to where the last identify command wanted its answer, as a drive may that is slow.
+  void answer_late() { std::memset(answer_.load(), 0xff, 4096); }
 
  private:
   struct Queue {
     uint64_t commands = 0, completions = 0;  ///< where they lie
-    uint32_t depth = 0, completions_depth = 0, completions_id = 0, head = 0, written = 0;
+    uint32_t depth = 0, completions_depth = 0, completions_id = 0, head = 0, written = 0, taken = 0;
   };
 
   std::byte* at(size_t offset) { return registers_.data() + offset; }
@@ -64,7 +88,7 @@ class EmulatedDrive {
   }
 
   void serve() {
-    const bool enabled = (load(0x14) & 1) != 0;
+    const bool enabled = (load(0x14) & 1) != 0 || (flaws_.stays_on && enabled_);
     if (enabled != enabled_) {
       enabled_ = enabled;
       submissions_.clear();
@@ -74,8 +98,7 @@ class EmulatedDrive {
         const uint32_t sizes = load(0x24);
         submissions_[0] = Queue{*reinterpret_cast<uint64_t*>(at(0x28)), *reinterpret_cast<uint64_t*>(at(0x30)),
                                 (sizes & 0xfff) + 1, ((sizes >> 16) & 0xfff) + 1};
-        store(0x1000, 0);
-        store(0x1004, 0);
+        for (size_t bell = 0x1000; bell < kRegisterBytes; bell += 4) store(bell, 0);
       }
       store(0x1c, enabled && !flaws_.never_ready ? 1 : 0);
     }
@@ -84,16 +107,26 @@ class EmulatedDrive {
       const auto found = submissions_.find(id);
       if (found == submissions_.end()) continue;
       Queue& queue = found->second;
-      for (const uint32_t tail = load(0x1000 + 8 * id); queue.head != tail;) {
+      for (const uint32_t tail = load(bell(2 * id)); queue.head != tail && !full(queue);) {
         uint32_t command[16];
         std::memcpy(command, reinterpret_cast<const std::byte*>(queue.commands) + 64 * queue.head, 64);
         queue.head = (queue.head + 1) % queue.depth;
         uint32_t answer = 0;
+        if (id == 0 && administered_++ >= flaws_.answers) continue;
         const uint32_t status = id == 0 ? administer(command, answer) : read(command);
-        if (id == 0 && !submissions_.contains(0)) return;
         complete(id, queue, command[0] >> 16, status, answer);
       }
     }
+  }
+
+  /// Doorbell `number`: even ones are of submission queues.
+  size_t bell(size_t number) const { return 0x1000 + (number * 4 << flaws_.stride); }
+
+  /// Whether nobody has looked at the completions that are there.
+  bool full(Queue& queue) {
+    const uint32_t depth = queue.completions_depth, rung = load(bell(2 * queue.completions_id + 1));
+    queue.taken += (rung + depth - queue.taken % depth) % depth;
+    return queue.written - queue.taken == depth - 1;
   }
 
   void complete(uint32_t id, Queue& queue, uint32_t command, uint32_t status, uint32_t answer) {
@@ -149,15 +182,17 @@ class EmulatedDrive {
     if (what == 1) {
       std::memcpy(into + 4, "0123456789          ", 20);
       std::memcpy(into + 24, "EMULATED DRIVE                          ", 40);
-      into[77] = std::byte{4};  // reads of 64 KiB
+      into[77] = static_cast<std::byte>(flaws_.longest_read);
       into[512] = std::byte{0x66};
       into[513] = std::byte{0x44};
       into[516] = std::byte{1};
     } else {
       const uint64_t blocks = image_.size() / block_bytes_;
       for (const size_t place : {0, 8, 16}) std::memcpy(into + place, &blocks, 8);
-      into[130] = std::byte{static_cast<uint8_t>(block_bytes_ == 512 ? 9 : 12)};  // logarithm of a block's bytes
+      into[128] = static_cast<std::byte>(flaws_.metadata_bytes);
+      into[130] = static_cast<std::byte>(std::countr_zero(block_bytes_));  // logarithm of a block's bytes
     }
+    answer_ = into;
   }
 
   uint32_t read(const uint32_t* command) {
@@ -188,5 +223,7 @@ class EmulatedDrive {
   std::map<uint32_t, Queue> submissions_, completions_;
   std::atomic<bool> stopping_ = false, enabled_ = false;
   std::atomic<int> reads_ = 0, queues_ = 0;
+  std::atomic<uint32_t> administered_ = 0;
+  std::atomic<std::byte*> answer_ = nullptr;
   std::thread thread_;
 };

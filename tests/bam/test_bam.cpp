@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <tiering/bam/engine.hpp>
@@ -23,14 +24,8 @@ namespace {
 
 constexpr uint32_t kDepth = 16, kPlace = 16384;
 
-std::vector<std::byte> numbered(size_t bytes) {
-  std::vector<std::byte> image(bytes);
-  for (size_t i = 0; i < bytes; i += 8) std::memcpy(&image[i], &i, 8);
-  return image;
-}
-
 std::unique_ptr<Drive> take_over(EmulatedDrive& emulated, uint32_t pairs = 2) {
-  return Drive::over(emulated.registers(), EmulatedDrive::kRegisterBytes, "emulated", pairs);
+  return Drive::over(emulated.registers(), "emulated", pairs);
 }
 
 /// A pair of queues of a drive, with places that its reads land in.
@@ -71,9 +66,9 @@ struct Reader {
   uint32_t block_bytes = 0;
 };
 
-void test_reads(uint32_t block_bytes) {
+void test_reads(uint32_t block_bytes, uint32_t stride) {
   const auto image = numbered(4 << 20);
-  EmulatedDrive emulated(image, block_bytes, {});
+  EmulatedDrive emulated(image, block_bytes, {.stride = stride});
   {
     const auto drive = take_over(emulated);
     CHECK(drive->info().model == "EMULATED DRIVE" && drive->info().serial == "0123456789");
@@ -102,37 +97,124 @@ void test_reads(uint32_t block_bytes) {
     ring_submitted<HostLink>(first.pair, first.books, 1);
     CHECK(first.reap().status == kLbaOutOfRange);
   }
-  CHECK(emulated.queues() == 0 && !emulated.enabled());  // it writes to nobody's memory any more
+  CHECK(emulated.queues() == 0 && emulated.off());  // it writes to nobody's memory any more
 }
 
+/// What is said of a drive that is of no use. It is off afterwards, so that it writes to nobody's memory.
 std::string refusal(EmulatedDrive& emulated) {
   try {
     const auto drive = take_over(emulated);
     Reader reader(*drive);
-  } catch (const IoError& error) {
+  } catch (const std::exception& error) {
+    CHECK(emulated.off());
     return error.what();
   }
   return {};
 }
 
-void test_flaws() {
+void expect_refusal(const EmulatedDrive::Flaws& flaws, const std::string& words, uint32_t block_bytes = 512) {
   const auto image = numbered(1 << 20);
-  EmulatedDrive never(image, 512, {.never_ready = true}), refuses(image, 512, {.refuses_queues = true});
-  CHECK(refusal(never).find("did not get ready in 500 ms") != std::string::npos);
-  CHECK(refusal(refuses).find("cannot make a completion queue: NVMe status 257") != std::string::npos);
-  EmulatedDrive fails(image, 512, {.fails_reads = true});
-  const auto drive = take_over(fails, 1);
+  EmulatedDrive emulated(image, block_bytes, flaws);
+  const std::string said = refusal(emulated);
+  if (said.find(words) == std::string::npos) std::cerr << "expected \"" << words << "\", found \"" << said << "\"\n";
+  CHECK(said.find(words) != std::string::npos);
+}
+
+void test_flaws() {
+  expect_refusal({.never_ready = true}, "did not get ready in 500 ms");
+  expect_refusal({.refuses_queues = true}, "cannot make a completion queue: NVMe status 0x101");
+  expect_refusal({.answers = 1}, "cannot identify namespace 1: Connection timed out");
+  expect_refusal({.answers = 4}, "cannot make a submission queue: Connection timed out");
+  expect_refusal({.metadata_bytes = 8}, "expected blocks without metadata, found 8 bytes");
+  expect_refusal({}, "blocks of 512 to 4096 bytes, found 128 of 8192", 8192);
+}
+
+/// What a drive says that is no flaw.
+void test_kinds() {
+  const auto image = numbered(1 << 20);
+  EmulatedDrive any_length(image, 512, {.longest_read = 0}), few_bells(image, 512, {.stride = 8});
+  CHECK(take_over(any_length)->info().most_read == kMostReadBytes);
+  // Two doorbells of 1 KiB each for the drive's own queues, two for ours: no other fits what is mapped.
+  const auto drive = take_over(few_bells);
+  CHECK(drive->info().most_pairs == 1);
+  Reader first(*drive);
+  check_refused("pairs: expected at most 1", [&] { Reader second(*drive); });
+}
+
+/// A drive that falls silent is asked once more, and switched off; one that stays on may write to what is kept for it.
+void test_ends() {
+  const auto image = numbered(1 << 20);
+  EmulatedDrive silent(image, 512, {.answers = 7}), stays(image, 512, {.stays_on = true});
+  {
+    const auto drive = take_over(silent);
+    Reader first(*drive), second(*drive);
+    CHECK(silent.administered() == 7);
+  }
+  CHECK(silent.administered() == 8 && silent.off());
+  take_over(stays).reset();
+  stays.answer_late();
+}
+
+void test_memory() {
+  const auto image = numbered(1 << 20);
+  EmulatedDrive emulated(image, 512, {}), other(image, 512, {});
+  const auto drive = take_over(emulated), stranger = take_over(other);
+  const AlignedBuffer memory(8 * kPageBytes);
+  const auto share = [&](size_t from, size_t bytes) { return drive->share({memory.data() + from, bytes}); };
+  check_refused("expected whole pages of 4096 bytes to share with emulated, found 4096 bytes, 512",
+                [&] { share(512, 4096); });
+  check_refused("found 100 bytes, 0 bytes", [&] { share(0, 100); });
+  check_refused("found 0 bytes", [&] { share(0, 0); });
+  check_refused("expected whole pages of 65536 bytes", [&] { drive->share_gpu({memory.data(), 4096}); });
+  const auto all = share(0, 8 * kPageBytes), page = share(0, kPageBytes), rest = share(kPageBytes, 7 * kPageBytes);
+  const auto theirs = stranger->share({memory.data(), 8 * kPageBytes});
+  const QueueMemory where{memory.data(), kDepth, 0};
+  for (const auto* found : {&page, &rest, &theirs})
+    check_refused("expected 12288 bytes for queues at the begin of memory that emulated shares",
+                  [&] { drive->add_pair(where, **found); });
+  check_refused("expected a power of two from 2 to 256", [&] { drive->add_pair({memory.data(), 512, 0}, *all); });
+  drive->add_pair(where, *all);
+}
+
+/// Reads that fail say so, and take none with them.
+void test_failing_read() {
+  const auto image = numbered(1 << 20);
+  EmulatedDrive emulated(image, 512, {.fails_reads = true});
+  const auto drive = take_over(emulated, 1);
   Reader reader(*drive);
-  reader.write(0, 0, 8, 4096);
-  ring_submitted<HostLink>(reader.pair, reader.books, 1);
-  CHECK(reader.reap().status == kUnrecoveredReadError);
-  check_refused("expected a power of two from 2 to 256",
-                [&] { drive->add_pair({reader.layout.begin, 512, 0}, *reader.shared); });
+  for (uint32_t i = 0; i < 3; ++i) reader.write(i, i, uint64_t{i} * 8, 4096);
+  ring_submitted<HostLink>(reader.pair, reader.books, 3);
+  for (int i = 0; i < 3; ++i) {
+    const Reaped reaped = reader.reap();
+    CHECK(reaped.status == (reaped.request == 1 ? kUnrecoveredReadError : kSuccess));
+  }
+}
+
+void expect_no_drive(const std::string& path, const std::string& words) {
+  std::string said;
   try {
-    Drive::open("/dev/no-such-drive", 1);
+    Drive::open(path, 1);
+  } catch (const std::exception& error) {
+    said = error.what();
+  }
+  if (said.find(words) == std::string::npos) std::cerr << path << ": \"" << said << "\"\n";
+  CHECK(said.find(words) != std::string::npos);
+}
+
+/// Files that are no drives of the module, of which libnvm would read registers that are not there.
+void test_no_drives() {
+  expect_no_drive("/dev/no-such-drive", "expected a drive of BaM's module: load it");
+  check_refused("pairs: expected 1 to 65535 pairs of queues of /dev/zero, found 0",
+                [] { Drive::open("/dev/zero", 0); });
+  expect_no_drive("/dev/null", "found something without a drive's registers");
+  expect_no_drive("/dev/zero", "expected a drive with queues of at least 256 entries, which libnvm wants, found 1");
+  alignas(4096) static std::array<std::byte, EmulatedDrive::kRegisterBytes> ones;
+  ones.fill(std::byte{0xff});
+  try {
+    Drive::over(ones, "gone", 1);
     CHECK(false);
   } catch (const IoError& error) {
-    CHECK(std::string(error.what()).find("expected a drive of BaM's module") != std::string::npos);
+    CHECK(error.code() == ENODEV && std::string(error.what()).find("its registers read as ones") != std::string::npos);
   }
 }
 
@@ -188,8 +270,13 @@ void test_engine() {
 }  // namespace
 
 int main() {
-  test_reads(512);
-  test_reads(4096);
-  test_flaws();
   test_engine();
+  test_reads(512, 0);
+  test_reads(4096, 6);
+  test_flaws();
+  test_kinds();
+  test_ends();
+  test_memory();
+  test_failing_read();
+  test_no_drives();
 }

@@ -3,13 +3,15 @@
 #include <nvm_aq.h>
 #include <nvm_ctrl.h>
 #include <nvm_dma.h>
-#include <nvm_error.h>
 #include <nvm_types.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <tiering/bam/drive.hpp>
@@ -20,8 +22,11 @@
 namespace tiering::bam {
 namespace {
 
-constexpr size_t kConfiguration = 0x14, kStatus = 0x1c;  // registers CC and CSTS
+constexpr size_t kConfiguration = 0x14, kStatus = 0x1c, kBells = 0x1000;  // registers CC, CSTS and the first doorbell
 constexpr uint32_t kReady = 1;
+constexpr uint64_t kLeastPatience = 500;     // milliseconds: the unit of CAP.TO
+constexpr size_t kMostReadByte = 77;         // of what a drive answers: MDTS, 0 for any length
+constexpr size_t kGpuPageBytes = 64 * 1024;  // what the NVIDIA driver pins
 
 struct FreeController {
   void operator()(nvm_ctrl_t* controller) const { nvm_ctrl_free(controller); }
@@ -31,6 +36,9 @@ struct Unmap {
 };
 struct EndAdmin {
   void operator()(nvm_admin_reference* admin) const { nvm_aq_destroy(admin); }
+};
+struct UnmapRegisters {
+  void operator()(void* registers) const { munmap(registers, NVM_CTRL_MEM_MINSIZE); }
 };
 using Mapped = std::unique_ptr<nvm_dma_t, Unmap>;
 
@@ -43,14 +51,98 @@ std::string trimmed(const char (&text)[N]) {
   return found;
 }
 
+uint32_t* register_at(const nvm_ctrl_t& controller, size_t offset) {
+  auto* const registers = const_cast<std::byte*>(static_cast<volatile std::byte*>(controller.mm_ptr));
+  return reinterpret_cast<uint32_t*>(registers + offset);
+}
+
+uint32_t load_register(const nvm_ctrl_t& controller, size_t offset) {
+  return std::atomic_ref<uint32_t>(*register_at(controller, offset)).load(std::memory_order_acquire);
+}
+
+/// libnvm gives the status of a command as a negative number, else errno. Its words for them are not asked for, because
+/// it prints to the terminal then.
+void check(int code, const std::string& name, const std::string& what) {
+  if (code == 0) return;
+  const int error = code == ETIME ? ETIMEDOUT : code;
+  if (code > 0) throw IoError(error, name + ": " + what + ": " + std::strerror(error));
+  char status[16];
+  std::snprintf(status, sizeof status, "0x%x", static_cast<unsigned>(-code));
+  throw IoError(EIO, name + ": " + what + ": NVMe status " + status);
+}
+
 class Memory final : public DriveMemory {
  public:
-  explicit Memory(Mapped map) : map_(std::move(map)) {}
+  Memory(Mapped map, const nvm_ctrl_t* controller) : map_(std::move(map)), controller_(controller) {}
   std::span<const uint64_t> pages() const noexcept override { return {map_->ioaddrs, map_->n_ioaddrs}; }
   const nvm_dma_t* map() const noexcept { return map_.get(); }
+  const nvm_ctrl_t* controller() const noexcept { return controller_; }
 
  private:
   Mapped map_;
+  const nvm_ctrl_t* controller_;  ///< whose addresses these are
+};
+
+/// What a mapping gave. The module pins as many pages as it can and says nothing of the rest, which have no address then.
+Mapped whole(nvm_dma_t* made, const std::string& name) {
+  Mapped map(made);
+  const std::span<const uint64_t> pages{map->ioaddrs, map->n_ioaddrs};
+  if (std::find(pages.begin(), pages.end(), uint64_t{0}) != pages.end())
+    throw IoError(ENOMEM, name + ": BaM's module could not pin all of " + std::to_string(map->n_ioaddrs) + " pages");
+  return map;
+}
+
+Mapped map_memory(const nvm_ctrl_t* controller, const std::string& name, bool emulated, std::span<std::byte> memory) {
+  nvm_dma_t* made = nullptr;
+  if (emulated) {
+    std::vector<uint64_t> pages;
+    for (size_t p = 0; p * nvme::kPageBytes < memory.size(); ++p)
+      pages.push_back(reinterpret_cast<uint64_t>(memory.data()) + p * nvme::kPageBytes);
+    check(nvm_dma_map(&made, controller, memory.data(), nvme::kPageBytes, pages.size(), pages.data()), name,
+          "cannot share memory");
+  } else {
+    check(nvm_dma_map_host(&made, controller, memory.data(), memory.size()), name, "cannot share memory of the host");
+  }
+  return whole(made, name);
+}
+
+/// A drive that is switched on, with its admin queues; switched off when it ends, whatever came of it meanwhile.
+class Admin {
+ public:
+  static constexpr size_t kAnswer = 2;  ///< page that commands answer to, behind those of the queues
+
+  Admin(const nvm_ctrl_t& controller, const std::string& name, bool emulated)
+      : controller_(controller), memory_(std::make_unique<AlignedBuffer>(3 * nvme::kPageBytes, true)) {
+    map_ = map_memory(&controller, name, emulated, {memory_->data(), 3 * nvme::kPageBytes});
+    nvm_aq_ref made = nullptr;
+    check(nvm_aq_create(&made, &controller, map_.get()), name, "cannot make its admin queues");
+    queues_.reset(made);
+  }
+  Admin(const Admin&) = delete;
+  Admin& operator=(const Admin&) = delete;
+  ~Admin() {
+    uint32_t* const configuration = register_at(controller_, kConfiguration);
+    std::atomic_ref<uint32_t>(*configuration)
+        .store(load_register(controller_, kConfiguration) & ~kReady, std::memory_order_release);
+    for (uint64_t waited = 0; ready() && waited < controller_.timeout; ++waited) usleep(1000);
+    if (!ready()) return;
+    // The drive may write to it as long as it is on: it is kept for good.
+    static std::mutex mutex;
+    static auto* const kept = new std::vector<std::pair<std::unique_ptr<AlignedBuffer>, Mapped>>;
+    const std::lock_guard lock(mutex);
+    kept->emplace_back(std::move(memory_), std::move(map_));
+  }
+
+  bool ready() const { return (load_register(controller_, kStatus) & kReady) != 0; }
+  nvm_aq_ref queues() const { return queues_.get(); }
+  std::byte* answer() const { return memory_->data() + kAnswer * nvme::kPageBytes; }
+  uint64_t answer_address() const { return map_->ioaddrs[kAnswer]; }
+
+ private:
+  const nvm_ctrl_t& controller_;
+  std::unique_ptr<AlignedBuffer> memory_;  ///< completions, commands, and what commands answer
+  Mapped map_;
+  std::unique_ptr<nvm_admin_reference, EndAdmin> queues_;
 };
 
 class NvmDrive;
@@ -63,109 +155,129 @@ class Pair final : public DrivePair {
   bool remove() noexcept override;
 
  private:
+  friend class NvmDrive;
   NvmDrive& drive_;
   uint16_t number_;
-  bool removed_ = false;
+  bool made_ = false;
   nvme::QueuePair queues_;
-
- public:
-  nvm_queue_t completions{}, submissions{};
-  friend class NvmDrive;
+  nvm_queue_t completions_{}, submissions_{};
 };
 
 class NvmDrive final : public Drive {
  public:
   NvmDrive(nvm_ctrl_t* controller, const std::string& name, bool emulated, uint32_t pairs)
-      : controller_(controller), emulated_(emulated), admin_memory_(3 * nvme::kPageBytes) {
+      : controller_(controller), emulated_(emulated) {
     name_ = name;
-    // libnvm gives its admin queues a page each, whatever the drive has.
-    TIERING_EXPECT(controller_->max_qs >= nvme::kPageBytes / sizeof(nvme::Completion),
-                   name_ + ": expected a drive with queues of at least 256 entries, which libnvm wants, found " +
-                       std::to_string(controller_->max_qs));
-    admin_map_ = map({admin_memory_.data(), 3 * nvme::kPageBytes});
-    nvm_aq_ref admin = nullptr;
-    check(nvm_aq_create(&admin, controller_.get(), admin_map_.get()), "cannot make its admin queues");
-    admin_.reset(admin);
+    TIERING_EXPECT(pairs >= 1 && pairs <= kMostPairs, "pairs: expected 1 to " + std::to_string(kMostPairs) +
+                                                          " pairs of queues of " + name_ + ", found " +
+                                                          std::to_string(pairs));
+    expect_usable();
+    controller_->timeout = std::max(controller_->timeout, kLeastPatience);
+    admin_ = std::make_unique<Admin>(*controller_, name_, emulated_);
     // libnvm does not say that the drive did not come up.
-    if ((reg(kStatus) & kReady) == 0)
+    if (!admin_->ready())
       throw IoError(ETIMEDOUT, name_ + ": the drive did not get ready in " + std::to_string(controller_->timeout) +
                                    " ms after it was reset");
     identify();
     uint16_t completions = static_cast<uint16_t>(pairs), submissions = completions;
-    check(nvm_admin_request_num_queues(admin_.get(), &completions, &submissions), "cannot ask for queues");
-    info_.most_pairs = std::min(completions, submissions);
+    check(nvm_admin_request_num_queues(admin_->queues(), &completions, &submissions), "cannot ask for queues");
+    info_.most_pairs = std::min<uint32_t>({completions, submissions, pairs_with_bells()});
     for (uint32_t number = info_.most_pairs; number > 0; --number) free_.push_back(static_cast<uint16_t>(number));
   }
 
-  /// The drive is switched off: it writes no more to memory that is then given back.
-  ~NvmDrive() override {
-    std::atomic_ref<uint32_t>(*at(kConfiguration)).store(reg(kConfiguration) & ~kReady, std::memory_order_release);
-    for (uint64_t waited = 0; (reg(kStatus) & kReady) != 0 && waited < controller_->timeout; ++waited) usleep(1000);
+  const DriveInfo& info() const noexcept override { return info_; }
+  std::span<std::byte> registers() const noexcept override {
+    return {reinterpret_cast<std::byte*>(register_at(*controller_, 0)), controller_->mm_size};
   }
 
-  const DriveInfo& info() const noexcept override { return info_; }
-
   std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) override {
-    return std::make_unique<Memory>(map(memory));
+    expect_pages(memory, nvme::kPageBytes);
+    return std::make_unique<Memory>(map_memory(controller_.get(), name_, emulated_, memory), controller_.get());
   }
 
   std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) override {
+    expect_pages(memory, kGpuPageBytes);
+    TIERING_EXPECT(!emulated_, name_ +
+                                   ": expected a drive of BaM's module, which alone knows memory of GPUs, found "
+                                   "emulated registers");
     nvm_dma_t* made = nullptr;
     check(
         nvm_dma_map_device(&made, controller_.get(), memory.data(), memory.size()),
         "cannot use memory of a GPU: BaM's module was built without the NVIDIA driver's symbols, or BAR1 is too small");
-    return std::make_unique<Memory>(Mapped(made));
+    return std::make_unique<Memory>(whole(made, name_), controller_.get());
   }
 
   std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) override {
     const auto& shared = dynamic_cast<const Memory&>(memory);
-    TIERING_EXPECT(where.depth >= 2 && where.depth <= info_.most_entries && (where.depth & (where.depth - 1)) == 0,
-                   "depth: expected a power of two from 2 to " + std::to_string(info_.most_entries) +
-                       ", as many entries as queues of " + name_ + " have, found " + std::to_string(where.depth));
-    const size_t page = where.commands_bytes() / nvme::kPageBytes;
-    expect_contiguous(shared.pages().subspan(0, page));
-    expect_contiguous(shared.pages().subspan(page, where.completions_bytes() / nvme::kPageBytes));
     const std::lock_guard lock(mutex_);
-    TIERING_EXPECT(!free_.empty(), "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " +
-                                       name_ + " has for us");
-    const uint16_t number = free_.back();
-    auto pair = std::make_unique<Pair>(*this, number, where.pair());
-    pair->removed_ = true;  // until it is made
-    check(nvm_admin_cq_create(admin_.get(), &pair->completions, number, shared.map(), page, where.depth),
+    expect_pair(where, shared);
+    const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
+    auto pair = std::make_unique<Pair>(*this, free_.back(), where.pair());
+    check(nvm_admin_cq_create(admin_->queues(), &pair->completions_, pair->number_, shared.map(), completions_page,
+                              where.depth),
           "cannot make a completion queue");
-    const int code =
-        nvm_admin_sq_create(admin_.get(), &pair->submissions, &pair->completions, number, shared.map(), 0, where.depth);
-    if (code != 0) nvm_admin_cq_delete(admin_.get(), &pair->completions);
+    const int code = nvm_admin_sq_create(admin_->queues(), &pair->submissions_, &pair->completions_, pair->number_,
+                                         shared.map(), 0, where.depth);
+    if (code < 0) nvm_admin_cq_delete(admin_->queues(), &pair->completions_);
     check(code, "cannot make a submission queue");
-    pair->queues_.submit_bell = const_cast<uint32_t*>(pair->submissions.db);
-    pair->queues_.complete_bell = const_cast<uint32_t*>(pair->completions.db);
-    pair->removed_ = false;
+    pair->queues_.submit_bell = const_cast<uint32_t*>(pair->submissions_.db);
+    pair->queues_.complete_bell = const_cast<uint32_t*>(pair->completions_.db);
+    pair->made_ = true;
     free_.pop_back();
     return pair;
   }
 
+  /// A drive that does not answer is not asked again.
   bool remove(Pair& pair) noexcept {
     const std::lock_guard lock(mutex_);
-    if (nvm_admin_sq_delete(admin_.get(), &pair.submissions, &pair.completions) != 0) return false;
-    if (nvm_admin_cq_delete(admin_.get(), &pair.completions) != 0) return false;
-    free_.push_back(pair.number_);
-    return true;
+    answers_ = answers_ && nvm_admin_sq_delete(admin_->queues(), &pair.submissions_, &pair.completions_) == 0 &&
+               nvm_admin_cq_delete(admin_->queues(), &pair.completions_) == 0;
+    if (answers_) free_.push_back(pair.number_);
+    return answers_;
   }
 
  private:
-  uint32_t* at(size_t offset) const {
-    return reinterpret_cast<uint32_t*>(const_cast<std::byte*>(static_cast<volatile std::byte*>(controller_->mm_ptr)) +
-                                       offset);
-  }
-  uint32_t reg(size_t offset) const { return std::atomic_ref<uint32_t>(*at(offset)).load(std::memory_order_acquire); }
+  static constexpr uint32_t kMostPairs = 65535;
 
-  void check(int code, const std::string& what) const {
-    if (code == 0) return;
-    // libnvm gives the status of a command as a negative number, else errno.
-    if (code < 0)
-      throw IoError(EIO,
-                    name_ + ": " + what + ": NVMe status " + std::to_string(-code) + " (" + nvm_strerror(code) + ")");
-    throw IoError(code == ETIME ? ETIMEDOUT : code, name_ + ": " + what + ": " + nvm_strerror(code));
+  void check(int code, const std::string& what) const { bam::check(code, name_, what); }
+
+  /// Before the drive is reset: what its registers say at once.
+  void expect_usable() const {
+    TIERING_EXPECT(controller_->page_size == nvme::kPageBytes, name_ + ": expected a system with pages of " +
+                                                                   std::to_string(nvme::kPageBytes) + " bytes, found " +
+                                                                   std::to_string(controller_->page_size));
+    // libnvm gives its admin queues a page each, whatever the drive has.
+    TIERING_EXPECT(controller_->max_qs >= nvme::kPageBytes / sizeof(nvme::Completion),
+                   name_ + ": expected a drive with queues of at least 256 entries, which libnvm wants, found " +
+                       std::to_string(controller_->max_qs));
+  }
+
+  /// Pairs of queues whose doorbells are among the registers that are mapped.
+  uint32_t pairs_with_bells() const {
+    return static_cast<uint32_t>((controller_->mm_size - kBells) / (size_t{8} << controller_->dstrd)) - 1;
+  }
+
+  void expect_pages(std::span<std::byte> memory, size_t page_bytes) const {
+    const auto begin = reinterpret_cast<uintptr_t>(memory.data());
+    TIERING_EXPECT(!memory.empty() && begin % page_bytes == 0 && memory.size() % page_bytes == 0,
+                   "memory: expected whole pages of " + std::to_string(page_bytes) + " bytes to share with " + name_ +
+                       ", found " + std::to_string(memory.size()) + " bytes, " + std::to_string(begin % page_bytes) +
+                       " bytes into a page");
+  }
+
+  void expect_pair(const nvme::QueueMemory& where, const Memory& shared) const {
+    TIERING_EXPECT(where.depth >= 2 && where.depth <= info_.most_entries && (where.depth & (where.depth - 1)) == 0,
+                   "depth: expected a power of two from 2 to " + std::to_string(info_.most_entries) +
+                       ", as many entries as queues of " + name_ + " have, found " + std::to_string(where.depth));
+    TIERING_EXPECT(!free_.empty(),
+                   "pairs: expected at most " + std::to_string(info_.most_pairs) + ", which is what " + name_ + " has");
+    const size_t there = shared.pages().size() * nvme::kPageBytes, needed = where.queues_bytes();
+    TIERING_EXPECT(shared.controller() == controller_.get() && shared.map()->vaddr == where.begin && needed <= there,
+                   "memory: expected " + std::to_string(needed) + " bytes for queues at the begin of memory that " +
+                       name_ + " shares, found other memory, or " + std::to_string(there) + " bytes");
+    const size_t completions_page = where.commands_bytes() / nvme::kPageBytes;
+    expect_contiguous(shared.pages().subspan(0, completions_page));
+    expect_contiguous(shared.pages().subspan(completions_page, where.completions_bytes() / nvme::kPageBytes));
   }
 
   void expect_contiguous(std::span<const uint64_t> pages) const {
@@ -175,76 +287,107 @@ class NvmDrive final : public Drive {
                          ": use fewer entries, or memory of a GPU or of huge pages");
   }
 
-  Mapped map(std::span<std::byte> memory) const {
-    nvm_dma_t* made = nullptr;
-    if (emulated_) {
-      std::vector<uint64_t> pages;
-      for (size_t p = 0; p * nvme::kPageBytes < memory.size(); ++p)
-        pages.push_back(reinterpret_cast<uint64_t>(memory.data()) + p * nvme::kPageBytes);
-      check(nvm_dma_map(&made, controller_.get(), memory.data(), nvme::kPageBytes, pages.size(), pages.data()),
-            "cannot share memory");
-    } else {
-      check(nvm_dma_map_host(&made, controller_.get(), memory.data(), memory.size()),
-            "cannot share memory of the host");
-    }
-    return Mapped(made);
-  }
-
   void identify() {
-    std::byte* const answer = admin_memory_.data() + 2 * nvme::kPageBytes;
     nvm_ctrl_info controller{};
-    check(nvm_admin_ctrl_info(admin_.get(), &controller, answer, admin_map_->ioaddrs[2]), "cannot identify the drive");
-    std::memset(answer, 0, nvme::kPageBytes);
+    check(nvm_admin_ctrl_info(admin_->queues(), &controller, admin_->answer(), admin_->answer_address()),
+          "cannot identify the drive");
+    const bool any_length = admin_->answer()[kMostReadByte] == std::byte{0};
     nvm_ns_info name_space{};
-    check(nvm_admin_ns_info(admin_.get(), &name_space, 1, answer, admin_map_->ioaddrs[2]),
+    check(nvm_admin_ns_info(admin_->queues(), &name_space, 1, admin_->answer(), admin_->answer_address()),
           "cannot identify namespace 1");
     info_.model = trimmed(controller.model_no);
     info_.serial = trimmed(controller.serial_no);
     info_.blocks = name_space.size;
     info_.block_bytes = static_cast<uint32_t>(name_space.lba_data_size);
     info_.most_entries = std::min<uint32_t>(static_cast<uint32_t>(controller_->max_qs), nvme::kMostEntries);
-    info_.most_read = static_cast<uint32_t>(std::min<size_t>(controller.max_data_size, nvme::kMostReadBytes));
+    info_.most_read = any_length
+                          ? nvme::kMostReadBytes
+                          : static_cast<uint32_t>(std::min<size_t>(controller.max_data_size, nvme::kMostReadBytes));
     TIERING_EXPECT(info_.block_bytes >= 512 && info_.block_bytes <= nvme::kPageBytes && info_.blocks > 0,
                    name_ + ": expected a namespace 1 with blocks of 512 to 4096 bytes, found " +
                        std::to_string(info_.blocks) + " of " + std::to_string(info_.block_bytes));
+    // They would land where nobody said: behind the blocks, or at address 0.
+    TIERING_EXPECT(name_space.metadata_size == 0, name_ + ": expected blocks without metadata, found " +
+                                                      std::to_string(name_space.metadata_size) +
+                                                      " bytes of it for each; format the namespace without");
   }
 
   std::unique_ptr<nvm_ctrl_t, FreeController> controller_;
   bool emulated_;
-  AlignedBuffer admin_memory_;  ///< completions, commands, and what identify commands answer
-  Mapped admin_map_;
-  std::unique_ptr<nvm_admin_reference, EndAdmin> admin_;
+  std::unique_ptr<Admin> admin_;
   DriveInfo info_;
   std::mutex mutex_;            ///< held while pairs are made and removed
   std::vector<uint16_t> free_;  ///< numbers of pairs that there may be yet
+  bool answers_ = true;
 };
 
 bool Pair::remove() noexcept {
-  if (!removed_) removed_ = drive_.remove(*this);
-  return removed_;
+  if (made_) made_ = !drive_.remove(*this);
+  return !made_;
+}
+
+/// A drive that was taken away, or whose memory the system has switched off, reads as ones.
+void expect_answer(const void* registers, const std::string& name) {
+  const auto* const capabilities = static_cast<const volatile uint32_t*>(registers);
+  if ((capabilities[0] & capabilities[1]) == ~0U)
+    throw IoError(ENODEV, name + ": the drive does not answer, its registers read as ones: is it switched off?");
+}
+
+/// Throws unless `file` is what BaM's module makes: libnvm would use registers that are not there.
+void expect_module(int file, const std::string& path) {
+  struct stat about{};
+  const bool asked = fstat(file, &about) == 0;
+  if (asked && S_ISBLK(about.st_mode))
+    throw IoError(ENOTTY, path +
+                              ": expected a drive of BaM's module, such as /dev/libnvm0, found one that the kernel's "
+                              "driver holds: unbind it from that (docs/gpu-ssd.md)");
+  void* mapped = MAP_FAILED;
+  if (asked && S_ISCHR(about.st_mode))
+    mapped = mmap(nullptr, NVM_CTRL_MEM_MINSIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED)
+    throw IoError(ENOTTY, path +
+                              ": expected a drive of BaM's module, such as /dev/libnvm0, found something without a "
+                              "drive's registers: load the module (docs/gpu-ssd.md)");
+  const std::unique_ptr<void, UnmapRegisters> registers(mapped);
+  expect_answer(mapped, path);
+}
+
+/// What libnvm said of registers.
+void check_registers(int code, const std::string& name) {
+  check(code, name,
+        code == ERANGE ? "the drive does not take pages as the system has them" : "cannot use its registers");
 }
 
 }  // namespace
 
 std::unique_ptr<Drive> Drive::open(const std::string& path, uint32_t pairs) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     const int code = errno;
-    throw IoError(code, path + ": " + std::strerror(code) +
-                            ": expected a drive of BaM's module: load it and unbind the drive from the kernel's nvme "
-                            "driver (docs/gpu-ssd.md)");
+    const bool root = code == EACCES || code == EPERM;
+    throw IoError(code, path + ": " + std::strerror(code) + ": " +
+                            (root ? "expected the rights of root"
+                                  : "expected a drive of BaM's module: load it, and unbind the drive from the kernel's "
+                                    "nvme driver (docs/gpu-ssd.md)"));
   }
   nvm_ctrl_t* made = nullptr;
-  const int code = nvm_ctrl_init(&made, file);
+  int code = 0;
+  try {
+    expect_module(file, path);
+    code = nvm_ctrl_init(&made, file);
+  } catch (...) {
+    close(file);
+    throw;
+  }
   close(file);
-  if (code != 0) throw IoError(code, path + ": cannot map the registers of the drive: " + std::strerror(code));
+  check_registers(code, path);
   return std::make_unique<NvmDrive>(made, path, false, pairs);
 }
 
-std::unique_ptr<Drive> Drive::over(volatile void* registers, size_t bytes, const std::string& name, uint32_t pairs) {
+std::unique_ptr<Drive> Drive::over(std::span<std::byte> registers, const std::string& name, uint32_t pairs) {
+  expect_answer(registers.data(), name);
   nvm_ctrl_t* made = nullptr;
-  const int code = nvm_raw_ctrl_init(&made, registers, bytes);
-  if (code != 0) throw IoError(code, name + ": cannot use the registers of the drive: " + std::strerror(code));
+  check_registers(nvm_raw_ctrl_init(&made, registers.data(), registers.size()), name);
   return std::make_unique<NvmDrive>(made, name, true, pairs);
 }
 

@@ -1,4 +1,7 @@
+#include <sys/mman.h>
+
 #include <atomic>
+#include <cerrno>
 #include <tiering/bam/engine.hpp>
 #include <tiering/errors.hpp>
 #include <utility>
@@ -41,6 +44,10 @@ nvme::ServedPair serve(std::shared_ptr<Drive> drive, const nvme::PairRequest& as
   held->drive = std::move(drive);
   held->queues = asked.queues;
   held->places = asked.places;
+  // A fork would leave the parent with copies of pages that it writes to, while the drive goes on with the pages.
+  for (const auto& memory : {asked.queues, asked.places})
+    if (madvise(memory->buffer.data(), memory->size, MADV_DONTFORK) != 0)
+      throw IoError(errno, "memory that a drive uses cannot be kept from forks");
   held->queues_known = held->drive->share({asked.queues->buffer.data(), asked.queues->size});
   held->places_known = held->drive->share({asked.places->buffer.data(), asked.places->size});
   held->pair = held->drive->add_pair({asked.queues->buffer.data(), asked.depth, 0}, *held->queues_known);

@@ -128,10 +128,11 @@ PinnedMemory::PinnedMemory(int64_t bytes) : bytes_(bytes) {
   memory_ = Owned<void*, detail::free_pinned>(memory);
 }
 
-Registration::Registration(void* memory, int64_t bytes) {
+Registration::Registration(void* memory, int64_t bytes, bool registers) {
   if (bytes == 0) return;
-  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), cudaHostRegisterPortable | cudaHostRegisterMapped),
-               "page-locking host memory", bytes, false);
+  const unsigned kind = registers ? cudaHostRegisterIoMemory : cudaHostRegisterPortable;
+  check_memory(cudaHostRegister(memory, static_cast<size_t>(bytes), kind | cudaHostRegisterMapped),
+               registers ? "giving a GPU the registers of a device" : "page-locking host memory", bytes, false);
   memory_ = Owned<void*, detail::unregister>(memory);
   void* there = nullptr;
   check(cudaHostGetDevicePointer(&there, memory, 0), "finding locked host memory on the GPU");

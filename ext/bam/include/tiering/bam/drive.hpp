@@ -53,24 +53,29 @@ class DrivePair {
 /// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but reads
 /// is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it.
 ///
-/// libnvm waits for the drive as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s), in everything here.
+/// libnvm waits as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s; sleeps of a millisecond are counted,
+/// not the clock): once for each command of its own, of which the first that is not answered is the last. A drive is
+/// switched off when it ends, or could not be made; where it stays on, memory of its admin queues is kept for good.
 class Drive {
  public:
   /// The drive that BaM's module shows as `path`, such as /dev/libnvm0: resets it and takes it over. `pairs`: pairs of
   /// queues wanted. Throws IoError.
   static std::unique_ptr<Drive> open(const std::string& path, uint32_t pairs);
   /// A drive whose registers lie at `registers`, and which knows memory by its addresses in this process; called `name`.
-  static std::unique_ptr<Drive> over(volatile void* registers, size_t bytes, const std::string& name, uint32_t pairs);
+  static std::unique_ptr<Drive> over(std::span<std::byte> registers, const std::string& name, uint32_t pairs);
 
   virtual ~Drive() = default;
   virtual const DriveInfo& info() const noexcept = 0;
-  /// Lets the drive use memory of the host, which begins at a page. Throws IoError.
+  /// The drive's registers, doorbells among them; see gpu_bells.hpp.
+  virtual std::span<std::byte> registers() const noexcept = 0;
+  /// Lets the drive use whole pages of memory of the host, which a fork must not make the child's (AlignedBuffer,
+  /// kept_from_forks). Throws IoError, InputError for other than whole pages.
   virtual std::unique_ptr<DriveMemory> share(std::span<std::byte> memory) = 0;
-  /// The same with memory of a GPU: what lies there, and whoever rings, is the GPU. Not for an emulated drive.
+  /// The same with memory of a GPU, whole pages of 64 KiB, as the NVIDIA driver pins it. Not for an emulated drive.
   virtual std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) = 0;
-  /// Makes a pair of queues, whose entries lie in `memory` as `where` says (at its begin; zeros), and whose doorbells
-  /// are registers of the drive. Queues of more than a page want memory whose pages follow each other for the drive,
-  /// too. Throws IoError with the status that the drive gave, InputError for a depth that it does not have.
+  /// Makes a pair of queues, whose entries lie in `memory` of this drive as `where` says (at its begin; zeros), and
+  /// whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each other for the drive,
+  /// too. Throws IoError with the status that the drive gave, InputError for a depth or memory that it does not have.
   virtual std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) = 0;
   /// Throws InputError unless the namespace has so many bytes and its blocks divide pages of `page_bytes`.
   void expect_room(uint64_t bytes, uint32_t page_bytes) const;

@@ -111,7 +111,8 @@ class PinnedMemory {
 class Registration {
  public:
   Registration() = default;
-  Registration(void* memory, int64_t bytes);
+  /// `registers`: of a device on the bus, mapped into this process, for the current GPU alone. Not run on hardware.
+  Registration(void* memory, int64_t bytes, bool registers = false);
 
   /// Where a device finds the memory.
   std::byte* device_address() const noexcept { return device_; }
