@@ -1,6 +1,7 @@
 // A drive that libnvm brings up, whose registers are emulated: identify, queues, reads that go round them many times, and
 // what goes wrong.
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -258,10 +259,20 @@ void test_engine() {
     CHECK(one.queues() == 2 && other.queues() == 2 && one.reads() + other.reads() == 2000);
   }
   CHECK(one.queues() == 0 && other.queues() == 0);
-  const auto later = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);  // numbers are used again
+  auto later = make_bam_engine(images, {.depth = 24, .max_read = 65536}, drives);  // numbers are used again
   later->start(sink.reads, sink);
   later->finish();
   CHECK(sink.arrived == 2000);
+  // A forked child that drops what is its parent's writes to no register: the drive stays on, no command is rung for.
+  const auto before = std::vector(one.registers().begin(), one.registers().end());
+  const pid_t child = fork();
+  if (child == 0) {
+    later.reset();
+    drives.clear();
+    _exit(std::equal(before.begin(), before.end(), one.registers().begin()) ? 0 : 1);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   check_refused("drives: expected one for each of 2 images, found 1",
                 [&] { make_bam_engine(images, {}, {drives[0]}); });
   check_refused("max_read: expected at most 65536", [&] { make_bam_engine(images, {.max_read = 1 << 20}, drives); });

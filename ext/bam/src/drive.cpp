@@ -121,24 +121,33 @@ class Admin {
   Admin(const Admin&) = delete;
   Admin& operator=(const Admin&) = delete;
   ~Admin() {
+    if (!ours()) {
+      keep();
+      return;
+    }
     uint32_t* const configuration = register_at(controller_, kConfiguration);
     std::atomic_ref<uint32_t>(*configuration)
         .store(load_register(controller_, kConfiguration) & ~kReady, std::memory_order_release);
     for (uint64_t waited = 0; ready() && waited < controller_.timeout; ++waited) usleep(1000);
-    if (!ready()) return;
-    // The drive may write to it as long as it is on: it is kept for good.
-    static std::mutex mutex;
-    static auto* const kept = new std::vector<std::pair<std::unique_ptr<AlignedBuffer>, Mapped>>;
-    const std::lock_guard lock(mutex);
-    kept->emplace_back(std::move(memory_), std::move(map_));
+    if (ready()) keep();  // the drive may write to it as long as it is on
   }
 
+  bool ours() const { return owner_ == getpid(); }
   bool ready() const { return (load_register(controller_, kStatus) & kReady) != 0; }
   nvm_aq_ref queues() const { return queues_.get(); }
   std::byte* answer() const { return memory_->data() + kAnswer * nvme::kPageBytes; }
   uint64_t answer_address() const { return map_->ioaddrs[kAnswer]; }
 
  private:
+  /// Keeps the memory for good, and its mapping, which the module would end for everybody.
+  void keep() {
+    static auto* const mutex = new std::mutex;
+    static auto* const kept = new std::vector<std::pair<std::unique_ptr<AlignedBuffer>, Mapped>>;
+    const std::lock_guard lock(*mutex);
+    kept->emplace_back(std::move(memory_), std::move(map_));
+  }
+
+  const pid_t owner_ = getpid();
   const nvm_ctrl_t& controller_;
   std::unique_ptr<AlignedBuffer> memory_;  ///< completions, commands, and what commands answer
   Mapped map_;
@@ -229,6 +238,7 @@ class NvmDrive final : public Drive {
 
   /// A drive that does not answer is not asked again.
   bool remove(Pair& pair) noexcept {
+    if (!admin_->ours()) return false;
     const std::lock_guard lock(mutex_);
     answers_ = answers_ && nvm_admin_sq_delete(admin_->queues(), &pair.submissions_, &pair.completions_) == 0 &&
                nvm_admin_cq_delete(admin_->queues(), &pair.completions_) == 0;

@@ -51,7 +51,8 @@ class DrivePair {
 };
 
 /// A drive that is ours alone: no file system lies on it, and the kernel's own driver does not hold it. Nothing but reads
-/// is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it.
+/// is ever asked of its namespace. Memory and pairs may be asked for by any thread, and must not outlive it. In a forked
+/// child it is the parent's: a copy that is dropped there leaves the drive and what it knows alone.
 ///
 /// libnvm waits as long as the drive says that it may take (CAP.TO: 0.5 to 127.5 s; sleeps of a millisecond are counted,
 /// not the clock): once for each command of its own, of which the first that is not answered is the last. A drive is
@@ -74,8 +75,8 @@ class Drive {
   /// The same with memory of a GPU, whole pages of 64 KiB, as the NVIDIA driver pins it. Not for an emulated drive.
   virtual std::unique_ptr<DriveMemory> share_gpu(std::span<std::byte> memory) = 0;
   /// Makes a pair of queues, whose entries lie in `memory` of this drive as `where` says (at its begin; zeros), and
-  /// whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each other for the drive,
-  /// too. Throws IoError with the status that the drive gave, InputError for a depth or memory that it does not have.
+  /// whose doorbells are registers of the drive. Queues of more than a page want memory whose pages follow each other
+  /// for the drive, too. Throws IoError with the status that the drive gave, InputError for a depth or memory that it does not have.
   virtual std::unique_ptr<DrivePair> add_pair(const nvme::QueueMemory& where, const DriveMemory& memory) = 0;
   /// Throws InputError unless the namespace has so many bytes and its blocks divide pages of `page_bytes`.
   void expect_room(uint64_t bytes, uint32_t page_bytes) const;
