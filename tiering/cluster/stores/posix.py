@@ -1,0 +1,137 @@
+"""A store in a directory, which all machines that take part see under the same path."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from tiering.artifacts.storage import fsync_directory, storage_errors
+from tiering.cluster.stores.store import Bytes
+from tiering.errors import FormatError, MissingError, StorageError
+
+_TURN = 1 << 30
+"""Bytes that one call to the system reads or writes; Linux takes no more than 2 GiB."""
+
+
+class PosixStore:
+    """Objects are files; a claim is a hard link, which the file system makes once only.
+
+    File systems of clusters (NFS, Lustre, GPFS) have hard links; where there are none, claims say so.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - keep symbolic links in the name as given
+
+    @property
+    def url(self) -> str:
+        return str(self.root)
+
+    def size(self, key: str) -> int | None:
+        with storage_errors(self.root / key):
+            try:
+                return (self.root / key).stat().st_size
+            except FileNotFoundError:
+                return None
+
+    def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
+        path = self.root / key
+        with storage_errors(path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
+            try:
+                size = os.fstat(fd).st_size
+                wanted = max(0, size - begin) if nbytes is None else nbytes
+                if begin + wanted > size:
+                    raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
+                out = np.empty(wanted, np.uint8)
+                _read_all(fd, memoryview(out), begin)
+                return out
+            finally:
+                os.close(fd)
+
+    def writer(self, key: str, nbytes: int) -> PosixWriter:
+        return PosixWriter(self.root / key, nbytes)
+
+    def claim(self, key: str, data: bytes) -> bytes:
+        path = self.root / key
+        own = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with storage_errors(path, len(data)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with own.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(own, path)
+                fsync_directory(path.parent)
+                return data
+            except FileExistsError:
+                return path.read_bytes()
+            except OSError as error:
+                if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                    raise StorageError(
+                        error.errno, f"{path}: this file system has no hard links, which claims need; choose another"
+                    ) from error
+                raise
+            finally:
+                own.unlink(missing_ok=True)
+
+    def remove(self, key: str) -> None:
+        with storage_errors(self.root / key):
+            (self.root / key).unlink(missing_ok=True)
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        folder = (self.root / prefix) if prefix.endswith("/") or not prefix else (self.root / prefix).parent
+        for place, _, names in os.walk(folder):
+            for name in names:
+                key = str(Path(place, name).relative_to(self.root))
+                if key.startswith(prefix):
+                    yield key
+
+
+class PosixWriter:
+    """A file being written; it is durable when the context has ended well, and gone after an error."""
+
+    def __init__(self, path: Path, nbytes: int) -> None:
+        self._path, self._nbytes = path, nbytes
+        with storage_errors(path, nbytes):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: np.ndarray[Any, Any]) -> None:
+        view = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        with storage_errors(self._path, self._nbytes):
+            while view:
+                view = view[os.write(self._fd, view[:_TURN]) :]
+
+    def __enter__(self) -> PosixWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                with storage_errors(self._path, self._nbytes):
+                    os.fsync(self._fd)
+                    fsync_directory(self._path.parent)
+            else:
+                self._path.unlink(missing_ok=True)
+        finally:
+            os.close(self._fd)
+
+
+def _read_all(fd: int, out: memoryview, begin: int) -> None:
+    done = 0
+    while done < len(out):
+        read = os.preadv(fd, [out[done : done + _TURN]], begin + done)
+        if read == 0:
+            raise OSError(errno.EIO, f"ends at byte {begin + done} while it is read")
+        done += read
