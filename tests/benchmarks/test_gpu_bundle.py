@@ -82,14 +82,12 @@ def run(tmp_path):
         environment |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("CXX", "CUDA")}
         environment |= {"CCACHE_BASEDIR": str(tmp_path), "CCACHE_NOHASHDIR": "1"}
     environment["CUDA_TESTS"] = "OFF"  # they would come after the first call of CUDA
-    if shutil.which("nvcc") is None:
-        environment["CUDA"] = "OFF"
     alone = ["unshare", "-n"]
     if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True).returncode:
         alone = []
 
-    def run(script: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*alone, script], capture_output=True, text=True, env=environment, cwd="/")
+    def run(script: Path, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*alone, script], capture_output=True, text=True, env=environment | more, cwd="/")
 
     return run
 
@@ -99,15 +97,19 @@ def results(bundle: Path, name: str) -> dict[str, str]:
     return {step["step"]: step["result"] for step in json.loads((bundle / f"out/{name}.json").read_text())["steps"]}
 
 
-@pytest.mark.slow
-def test_up_to_the_first_call_of_cuda(bundle, run):
-    """Really built, by nvcc where there is one, without optimisation: a minute and a half of a processor, or half a one
-    where ccache knows the sources.
+@pytest.mark.parametrize(
+    "cuda", [pytest.param("OFF", marks=pytest.mark.slow), pytest.param("ON", marks=pytest.mark.long)]
+)
+def test_up_to_the_first_call_of_cuda(bundle, run, cuda):
+    """Really built, without optimisation; with CUDA, whose kernels `make cuda` compiles in every run, it takes twice as
+    long.
     """
+    if cuda == "ON" and shutil.which("nvcc") is None:
+        pytest.skip("no nvcc here")
     too_early = run(bundle / "2-check.sh")
     assert too_early.returncode == 2 and f"run {bundle}/1-build.sh first" in too_early.stderr
 
-    first = run(bundle / "1-build.sh")
+    first = run(bundle / "1-build.sh", CUDA=cuda)
     log = (bundle / "out/1-build.log").read_text()
     found = results(bundle, "1-build")
     assert found.pop("first call of CUDA") == "failed (1)", log

@@ -1,0 +1,48 @@
+"""What an executor does: it runs calls, and says which have ended. Retries, copies and order are not its business."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from tiering.cluster.tasks import Call, Outcome
+from tiering.errors import TieringError
+
+
+class LostWorkerError(TieringError, RuntimeError):
+    """The process or machine that ran an attempt is gone."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """An attempt that has ended."""
+
+    ticket: int
+    outcome: Outcome
+
+
+class Executor(Protocol):
+    """Runs attempts at tasks."""
+
+    @property
+    def slots(self) -> int:
+        """Attempts that can run at the same time."""
+
+    def submit(self, ticket: int, call: Call) -> None:
+        """Begin an attempt, under a number that the caller gives it."""
+
+    def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+        """Those of the attempts that have ended, at least one unless the time is over; each is told once.
+
+        What becomes of a lost worker's attempt is an outcome with a `LostWorkerError` that may be tried again.
+        """
+
+    def running(self, ticket: int) -> bool:
+        """Whether the attempt may have begun: it does not wait for a slot, as far as that is known."""
+
+    def drop(self, ticket: int) -> None:
+        """Forget an attempt: its result is not wanted any more."""
+
+    def close(self) -> None:
+        """Give back what the executor holds."""

@@ -1,0 +1,227 @@
+"""Runs the tasks of a stage: skips what is done, retries what failed, sends copies after stragglers, brings back what was
+lost.
+
+Everything that decides between attempts is here, for every executor; a task knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import xxhash
+
+from tiering.cluster.executors import Executor, Finished
+from tiering.cluster.stores import Store
+from tiering.cluster.tasks import (
+    Call,
+    ConflictError,
+    LostError,
+    Manifest,
+    Outcome,
+    Stage,
+    canonical,
+    manifest_key,
+    plan_key,
+    read_manifest,
+)
+from tiering.errors import InternalError, TieringError
+from tiering.progress import note, progress
+
+WINDOW = 4
+"""Attempts under way or waiting, for each slot: so many as keep slots busy and are remembered at no cost."""
+
+
+@dataclass(frozen=True)
+class RetryOptions:
+    """When to try again, and when to send a copy after an attempt that does not end."""
+
+    attempts: int = 5
+    """Of a task, in one run of a job, before its last error ends the job."""
+    straggler_factor: float = 3.0
+    """Times the 95th percentile of the stage that an attempt may take before a copy is sent after it."""
+    straggler_floor: float = 60.0
+    """Seconds that it may take in any case."""
+    poll: float = 0.5
+    """Seconds between two looks at attempts that do not end."""
+
+
+@dataclass
+class Counters:
+    """What happened in a job, for reports, and for tests to see that a fault has happened."""
+
+    run: int = 0
+    """Tasks whose manifest is from this run."""
+    skipped: int = 0
+    """Tasks that an earlier run had finished."""
+    retried: int = 0
+    """Attempts after one that failed."""
+    copies: int = 0
+    """Attempts sent after one that did not end."""
+    recovered: int = 0
+    """Tasks run again because what they had left was lost."""
+    errors: list[str] = field(default_factory=list)
+    """Of attempts that were tried again."""
+
+
+@dataclass
+class _Attempt:
+    index: int
+    begun: float | None = None
+    """When it was first seen to have a slot."""
+
+
+class Job:
+    """Stages of one job, run one after the other; their plans and manifests are in the store under the job's name.
+
+    `workers` are told nothing of each other. The name stands for what is computed, from what: two runs of the same
+    name are the same job, and the second goes on where the first was stopped.
+    """
+
+    def __init__(
+        self, store: Store, name: str, executor: Executor, *, threads: int = 1, retry: RetryOptions | None = None
+    ) -> None:
+        self.store, self.name, self.executor, self.threads = store, name, executor, threads
+        self.retry, self.counters = retry or RetryOptions(), Counters()
+        self._stages: dict[str, Stage] = {}
+        self._tickets = 0
+
+    def run(self, stage: Stage) -> list[Manifest]:
+        """Run what is missing of a stage; the manifests of all its tasks, in their order."""
+        self._plan(stage)
+        return self._run(stage, range(stage.tasks))
+
+    def _plan(self, stage: Stage) -> None:
+        """Write the plan down, or see that it is the one that was."""
+        unknown = [name for name in stage.reads if name not in self._stages]
+        if unknown or self._stages.get(stage.name, stage) != stage:
+            raise InternalError(f"stage {stage.name}: reads {unknown}, or is planned twice")
+        plan = canonical(stage.to_json())
+        if self.store.claim(plan_key(self.name, stage.name), plan) != plan:
+            raise ConflictError(
+                f"{self.store.url}: {plan_key(self.name, stage.name)} is another plan of the same job, by another "
+                "version of this package or an input that changed; remove the job's folder and run it again"
+            )
+        self._stages[stage.name] = stage
+
+    def _run(self, stage: Stage, wanted: Iterable[int]) -> list[Manifest]:
+        manifests: dict[int, Manifest] = {}
+        order = list(wanted)
+        for index in order:
+            found = read_manifest(self.store, self.name, stage.name, index)
+            if found is not None and self.store.size(found["segment"]["key"]) is not None:
+                manifests[index] = found
+            elif found is not None:
+                self.store.remove(manifest_key(self.name, stage.name, index))
+        self.counters.skipped += len(manifests)
+        missing = [index for index in order if index not in manifests]
+        if missing:
+            with progress(len(order), stage.name, "task") as bar:
+                bar.update(len(manifests))
+                _StageRun(self, stage, missing, manifests, bar).run()
+        return [manifests[index] for index in order]
+
+    def recover(self, lost: LostError) -> None:
+        """Run a task again whose manifest or segment is gone or damaged, with all that it needs."""
+        stage = self._stages.get(lost.stage)
+        if stage is None:
+            raise InternalError(f"a task read {lost.stage}, which its stage does not name")
+        note(f"note: {lost}")
+        self.counters.recovered += 1
+        self.store.remove(manifest_key(self.name, stage.name, lost.index))
+        self._run(stage, [lost.index])
+
+    def call(self, stage: Stage, index: int) -> Call:
+        digest = "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(stage.to_json()))
+        return Call(self.store.url, self.name, stage, index, digest, self.threads)
+
+    def ticket(self) -> int:
+        self._tickets += 1
+        return self._tickets
+
+
+class _StageRun:
+    """The attempts at the tasks of a stage that are missing."""
+
+    def __init__(self, job: Job, stage: Stage, missing: list[int], manifests: dict[int, Manifest], bar: object) -> None:
+        self.job, self.stage, self.manifests, self.bar = job, stage, manifests, bar
+        self.waiting = deque(missing)
+        self.attempts: dict[int, _Attempt] = {}
+        self.tries: dict[int, int] = {}
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        executor, retry = self.job.executor, self.job.retry
+        try:
+            while self.waiting or self.attempts:
+                while self.waiting and len(self.attempts) < WINDOW * executor.slots:
+                    self._submit(self.waiting.popleft())
+                for finished in executor.wait(list(self.attempts), retry.poll):
+                    self._finish(finished)
+                self._send_copies()
+        finally:
+            for ticket in self.attempts:
+                executor.drop(ticket)
+
+    def _submit(self, index: int) -> None:
+        ticket = self.job.ticket()
+        self.attempts[ticket] = _Attempt(index)
+        self.tries[index] = self.tries.get(index, 0) + 1
+        self.job.executor.submit(ticket, self.job.call(self.stage, index))
+
+    def _finish(self, finished: Finished) -> None:
+        attempt = self.attempts.pop(finished.ticket, None)
+        if attempt is None or attempt.index in self.manifests:
+            return  # a copy was faster
+        outcome = finished.outcome
+        if outcome.manifest is None:
+            self._fail(attempt.index, outcome)
+            return
+        if attempt.begun is not None:
+            self.seconds.append(time.monotonic() - attempt.begun)
+        self.manifests[attempt.index] = outcome.manifest
+        self.job.counters.run += 1
+        self.bar.update(1)  # type: ignore[attr-defined]
+        for ticket in [t for t, other in self.attempts.items() if other.index == attempt.index]:
+            self.job.executor.drop(ticket)
+            del self.attempts[ticket]
+
+    def _fail(self, index: int, outcome: Outcome) -> None:
+        error = outcome.error or InternalError(f"task {index} of {self.stage.name} ended without a word")
+        if not outcome.again or self.tries[index] >= self.job.retry.attempts:
+            raise self._named(error, index)
+        self.job.counters.errors.append(str(error))
+        if isinstance(error, LostError):
+            self.job.recover(error)
+        if not any(attempt.index == index for attempt in self.attempts.values()):
+            self.job.counters.retried += 1
+            self.waiting.appendleft(index)
+
+    def _named(self, error: TieringError, index: int) -> TieringError:
+        tries = self.tries[index]
+        if tries > 1:
+            note(f"note: task {index} of {self.stage.name} failed {tries} times; the last error follows")
+        return error
+
+    def _send_copies(self) -> None:
+        """Send a second attempt after each that takes too long: its worker may be frozen, or cut off, unnoticed."""
+        retry, now = self.job.retry, time.monotonic()
+        copied = [attempt.index for attempt in self.attempts.values()]
+        for ticket, attempt in list(self.attempts.items()):
+            if attempt.begun is None:
+                if self.job.executor.running(ticket):
+                    attempt.begun = now
+            elif now - attempt.begun > self._patience() and copied.count(attempt.index) == 1:
+                if self.tries[attempt.index] < retry.attempts:
+                    self.job.counters.copies += 1
+                    self._submit(attempt.index)
+
+    def _patience(self) -> float:
+        """Seconds that an attempt may take before a copy is sent."""
+        retry = self.job.retry
+        if not self.seconds:
+            return retry.straggler_floor
+        ranked = sorted(self.seconds)
+        return max(retry.straggler_floor, retry.straggler_factor * ranked[int(0.95 * (len(ranked) - 1))])

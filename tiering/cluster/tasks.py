@@ -1,0 +1,227 @@
+"""A stage as a plan and its tasks: pure functions of immutable inputs, each of which commits one manifest.
+
+A task writes its segment under a key of its own attempt, then claims its manifest. Whatever else happens (a worker is
+killed, frozen and comes back, a task is run twice) there is one manifest of a task or none, and whoever finds one of
+other content than its own has found bad memory or a function that is not pure: the job stops.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from tiering.cluster.segments import Columns, Segment, SegmentWriter, read_part, read_records
+from tiering.cluster.stores import Store, open_store
+from tiering.errors import FormatError, InternalError, MissingError, StorageError, TieringError
+from tiering.version import __version__
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The plan of a stage: what its tasks do, how many there are, never by how many workers."""
+
+    name: str
+    """In the job, such as ``import.lists``."""
+    function: str
+    """``module:name`` of a function of a `TaskContext`, which returns small facts, JSON types, for who plans on."""
+    tasks: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Of all tasks, JSON types."""
+    reads: tuple[str, ...] = ()
+    """Stages of the job whose segments the tasks read."""
+    memory: int = 0
+    """Bytes that a task takes at the most, by the formula of its function's module."""
+    written: int = 0
+    """Bytes that all tasks write together, about: for forecasts and bars."""
+
+    def to_json(self) -> dict[str, Any]:
+        document = {key: value for key, value in vars(self).items() if key not in ("memory", "written")}
+        return {**document, "params": dict(self.params), "reads": list(self.reads), "package": __version__}
+
+
+def plan_key(job: str, stage: str) -> str:
+    return f"{job}/plans/{stage}.json"
+
+
+def manifest_key(job: str, stage: str, index: int) -> str:
+    return f"{job}/{stage}/{index:06}.json"
+
+
+def canonical(document: Any) -> bytes:
+    """JSON that is the same bytes for the same values."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+@dataclass
+class TaskContext:
+    """What a task sees: its number, its parameters, segments of earlier stages, and where its own goes."""
+
+    store: Store
+    job: str
+    stage: str
+    index: int
+    params: Mapping[str, Any]
+    threads: int = 1
+    memory: int = 0
+    _writer: SegmentWriter | None = None
+    _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
+
+    def manifest(self, stage: str, index: int) -> Manifest:
+        """The manifest of a task of an earlier stage; `LostError` if there is none."""
+        if (stage, index) not in self._manifests:
+            found = read_manifest(self.store, self.job, stage, index)
+            if found is None:
+                raise LostError(stage, index, "its manifest is not there")
+            self._manifests[stage, index] = found
+        return self._manifests[stage, index]
+
+    def part(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """The columns of a part of a task of an earlier stage; `LostError` if they are not what was written."""
+        segment = Segment.from_json(self.manifest(stage, index)["segment"])
+        try:
+            return read_part(self.store, segment, part)
+        except (FormatError, MissingError) as error:
+            raise LostError(stage, index, str(error)) from error
+
+    def add(self, **columns: npt.NDArray[Any]) -> None:
+        """Write the next part of this task's segment."""
+        if self._writer is None:
+            raise InternalError(f"{self.stage}: parts are written while the task runs")
+        self._writer.add(columns)
+
+    def add_all(self, parts: Columns, ends: npt.NDArray[np.int64]) -> None:
+        """Write columns as parts that end at `ends`."""
+        for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+            self.add(**{name: column[begin:end] for name, column in parts.items()})
+
+
+class LostError(TieringError):
+    """What an earlier task has left is gone or damaged: that task is to be run again."""
+
+    def __init__(self, stage: str, index: int, why: str) -> None:
+        super().__init__(stage, index, why)
+        self.stage, self.index, self.why = stage, index, why
+
+    def __str__(self) -> str:
+        return f"task {self.index} of {self.stage} has to be run again: {self.why}"
+
+
+class ConflictError(TieringError, RuntimeError):
+    """Two runs of a task made different bytes."""
+
+
+def read_manifest(store: Store, job: str, stage: str, index: int) -> Manifest | None:
+    """The manifest of a task, if it is there and whole."""
+    key = manifest_key(job, stage, index)
+    try:
+        document = json.loads(store.read(key).tobytes())
+        digest = document.pop("digest")
+    except MissingError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return {**document, "digest": digest} if digest == _digest(document) else None
+
+
+def _digest(document: Any) -> str:
+    return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(document))
+
+
+def run_attempt(
+    store: Store, job: str, stage: Stage, index: int, *, threads: int = 1, plan_digest: str = ""
+) -> Manifest:
+    """Run a task once, in this process, and commit it; the manifest that is there afterwards."""
+    context = TaskContext(store, job, stage.name, index, stage.params, threads, stage.memory)
+    key = f"{job}/{stage.name}/{index:06}-{uuid.uuid4().hex}.segment"
+    with store.writer(key, max(1, stage.written)) as out:
+        context._writer = SegmentWriter(key, out)
+        facts = resolve(stage.function)(context) or {}
+        segment = context._writer.finish()
+    content = {
+        "stage": stage.name, "index": index, "plan": plan_digest, "facts": facts,
+        "segment": {**segment.to_json(), "key": ""},
+    }  # fmt: skip
+    document = {
+        **content, "segment": segment.to_json(), "content": _digest(content),
+        "by": {"host": socket.gethostname(), "pid": os.getpid()},
+    }  # fmt: skip
+    return _commit(store, job, {**document, "digest": _digest(document)})
+
+
+def _commit(store: Store, job: str, manifest: Manifest) -> Manifest:
+    """Claim the manifest; where another attempt was first, it must have made the same."""
+    stage, index = manifest["stage"], manifest["index"]
+    key = manifest_key(job, stage, index)
+    if store.claim(key, canonical(manifest)) == canonical(manifest):
+        return manifest
+    store.remove(manifest["segment"]["key"])
+    first = read_manifest(store, job, stage, index)
+    if first is None:
+        raise LostError(stage, index, f"{key} is damaged")
+    if first["content"] != manifest["content"]:
+        raise ConflictError(
+            f"{store.url}: task {index} of {stage} was run twice and made different bytes ({first['content']} on "
+            f"{first['by']['host']}, {manifest['content']} on {manifest['by']['host']}): bad memory or disk of one of "
+            "them, or machines with different packages; find out which, then remove the job's folder and run it again"
+        )
+    return first
+
+
+def resolve(function: str) -> Callable[[TaskContext], Mapping[str, Any] | None]:
+    """The function of a stage by its name."""
+    module, _, name = function.partition(":")
+    found: Callable[[TaskContext], Mapping[str, Any] | None] = getattr(importlib.import_module(module), name)
+    return found
+
+
+@dataclass(frozen=True)
+class Call:
+    """One attempt at a task, as executors take it to where it runs; small, picklable."""
+
+    store: str
+    job: str
+    stage: Stage
+    index: int
+    plan_digest: str
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an attempt, picklable: a manifest, or an error in words."""
+
+    manifest: Manifest | None = None
+    error: TieringError | None = None
+    again: bool = False
+    """Whether another attempt may do better."""
+
+
+def attempt(call: Call) -> Outcome:
+    """Make one attempt, wherever this process is; errors that are expected come back as outcomes."""
+    store = open_store(call.store)
+    try:
+        manifest = run_attempt(
+            store, call.job, call.stage, call.index, threads=call.threads, plan_digest=call.plan_digest
+        )
+    except (LostError, StorageError) as error:
+        return Outcome(error=error, again=True)
+    except TieringError as error:
+        return Outcome(error=error)
+    return Outcome(manifest)
+
+
+def checked_records(store: Store, manifest: Manifest) -> None:
+    """Compare the records of a task's segment with what its manifest says; raises as `read_records`."""
+    read_records(store, Segment.from_json(manifest["segment"]))
