@@ -1,5 +1,5 @@
-"""Runs the tasks of a stage: skips what is done, retries what failed, sends copies after stragglers, brings back what was
-lost.
+"""Runs the tasks of a stage: skips what is done, tries again what failed, sends copies after stragglers, and has made
+again what was lost.
 
 Everything that decides between attempts is here, for every executor; a task knows nothing of it.
 """
@@ -128,6 +128,9 @@ class Job:
         stage = self._stages.get(lost.stage)
         if stage is None:
             raise InternalError(f"a task read {lost.stage}, which its stage does not name")
+        found = read_manifest(self.store, self.name, stage.name, lost.index)
+        if found is not None and found["segment"]["key"] != lost.key:
+            return  # another consumer has noticed before
         note(f"note: {lost}")
         self.counters.recovered += 1
         self.store.remove(manifest_key(self.name, stage.name, lost.index))
@@ -213,10 +216,11 @@ class _StageRun:
             if attempt.begun is None:
                 if self.job.executor.running(ticket):
                     attempt.begun = now
-            elif now - attempt.begun > self._patience() and copied.count(attempt.index) == 1:
-                if self.tries[attempt.index] < retry.attempts:
-                    self.job.counters.copies += 1
-                    self._submit(attempt.index)
+                continue
+            late = now - attempt.begun > self._patience() and self.tries[attempt.index] < retry.attempts
+            if late and copied.count(attempt.index) == 1:
+                self.job.counters.copies += 1
+                self._submit(attempt.index)
 
     def _patience(self) -> float:
         """Seconds that an attempt may take before a copy is sent."""

@@ -93,7 +93,7 @@ class TaskContext:
         try:
             return read_part(self.store, segment, part)
         except (FormatError, MissingError) as error:
-            raise LostError(stage, index, str(error)) from error
+            raise LostError(stage, index, str(error), segment.key) from error
 
     def add(self, **columns: npt.NDArray[Any]) -> None:
         """Write the next part of this task's segment."""
@@ -110,9 +110,11 @@ class TaskContext:
 class LostError(TieringError):
     """What an earlier task has left is gone or damaged: that task is to be run again."""
 
-    def __init__(self, stage: str, index: int, why: str) -> None:
-        super().__init__(stage, index, why)
+    def __init__(self, stage: str, index: int, why: str, key: str = "") -> None:
+        super().__init__(stage, index, why, key)
         self.stage, self.index, self.why = stage, index, why
+        self.key = key
+        """Of the segment that cannot be used, if it is one."""
 
     def __str__(self) -> str:
         return f"task {self.index} of {self.stage} has to be run again: {self.why}"

@@ -53,7 +53,7 @@ class PosixStore:
                 if begin + wanted > size:
                     raise FormatError(f"{path}: expected at least {begin + wanted} bytes, found {size}")
                 out = np.empty(wanted, np.uint8)
-                _read_all(fd, memoryview(out), begin)
+                _read_all(fd, out.data, begin)
                 return out
             finally:
                 os.close(fd)
@@ -108,7 +108,7 @@ class PosixWriter:
             self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
 
     def write(self, data: np.ndarray[Any, Any]) -> None:
-        view = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8))
+        view = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         with storage_errors(self._path, self._nbytes):
             while view:
                 view = view[os.write(self._fd, view[:_TURN]) :]
