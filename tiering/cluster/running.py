@@ -10,18 +10,23 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy.typing as npt
 import xxhash
 
 from tiering.cluster.executors import Executor, Finished
-from tiering.cluster.stores import Store
+from tiering.cluster.segments import Segment
+from tiering.cluster.stores import Store, open_store
 from tiering.cluster.tasks import (
     Call,
     ConflictError,
     LostError,
     Manifest,
     Outcome,
+    OutputFile,
     Stage,
+    TaskContext,
     canonical,
     manifest_key,
     plan_key,
@@ -81,10 +86,17 @@ class Job:
     """
 
     def __init__(
-        self, store: Store, name: str, executor: Executor, *, threads: int = 1, retry: RetryOptions | None = None
+        self,
+        store: Store,
+        name: str,
+        executor: Executor,
+        *,
+        threads: int = 1,
+        retry: RetryOptions | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
-        self.retry, self.counters = retry or RetryOptions(), Counters()
+        self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
         self._tickets = 0
 
@@ -92,6 +104,15 @@ class Job:
         """Run what is missing of a stage; the manifests of all its tasks, in their order."""
         self._plan(stage)
         return self._run(stage, range(stage.tasks))
+
+    def read(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """The columns of a part of a finished task, small ones, for who plans on; a lost one is made again."""
+        for _ in range(self.retry.attempts):
+            try:
+                return TaskContext(self.store, self.name, "", 0, {}).part(stage, index, part)
+            except LostError as error:
+                self.recover(error)
+        return TaskContext(self.store, self.name, "", 0, {}).part(stage, index, part)
 
     def _plan(self, stage: Stage) -> None:
         """Write the plan down, or see that it is the one that was."""
@@ -111,7 +132,7 @@ class Job:
         order = list(wanted)
         for index in order:
             found = read_manifest(self.store, self.name, stage.name, index)
-            if found is not None and self.store.size(found["segment"]["key"]) is not None:
+            if found is not None and self._there(found):
                 manifests[index] = found
             elif found is not None:
                 self.store.remove(manifest_key(self.name, stage.name, index))
@@ -122,6 +143,21 @@ class Job:
                 bar.update(len(manifests))
                 _StageRun(self, stage, missing, manifests, bar).run()
         return [manifests[index] for index in order]
+
+    def _there(self, manifest: Manifest) -> bool:
+        """Whether what a manifest stands for is there, by its size; content is compared where it is read."""
+        segment = Segment.from_json(manifest["segment"])
+        if self.store.size(segment.key) != segment.nbytes:
+            return False
+        if manifest["file"] is None:
+            return True
+        file = OutputFile.from_json(manifest["file"])
+        return open_store(file.folder).size(file.at) is not None
+
+    def remove(self) -> None:
+        """Remove what the job has in the store, once its result is published."""
+        for key in self.store.keys(f"{self.name}/"):
+            self.store.remove(key)
 
     def recover(self, lost: LostError) -> None:
         """Run a task again whose manifest or segment is gone or damaged, with all that it needs."""

@@ -1,7 +1,8 @@
-"""What a task hands to others: one object of parts, each part the same columns, with a checksum of its own.
+"""What a task hands to others: one object of parts, each part some columns of one length, with a checksum of its own.
 
 Part after part, and in a part column after column, each at a multiple of 64 bytes. Then one record for each part: where
-it begins, its rows, the XXH3-64 of its bytes; a reader needs 24 bytes of them. The rest is in the task's manifest.
+it begins, its rows, which columns it has, the XXH3-64 of its bytes; a reader needs 32 bytes of them. The rest is in the
+task's manifest.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tiering.errors import FormatError, InternalError
 
 Columns = Mapping[str, npt.NDArray[Any]]
 LINE = 64
-RECORD = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("digest", "<u8")])
+RECORD = np.dtype([("offset", "<u8"), ("rows", "<u8"), ("kind", "<u8"), ("digest", "<u8")])
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of all parts of a segment."""
+    """A column of a part."""
 
     name: str
     dtype: str
@@ -47,7 +48,8 @@ class Segment:
 
     key: str
     parts: int
-    columns: tuple[Column, ...]
+    kinds: tuple[tuple[Column, ...], ...]
+    """What columns parts have; a record names one of these by number."""
     records_at: int
     """Offset of the records."""
     digest: str
@@ -58,13 +60,15 @@ class Segment:
         return self.records_at + self.parts * RECORD.itemsize
 
     def to_json(self) -> dict[str, Any]:
-        columns = [[column.name, column.dtype, list(column.tail)] for column in self.columns]
-        return {**vars(self), "columns": columns}
+        kinds = [[[column.name, column.dtype, list(column.tail)] for column in kind] for kind in self.kinds]
+        return {**vars(self), "kinds": kinds}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Segment:
-        columns = tuple(Column(name, dtype, tuple(tail)) for name, dtype, tail in document["columns"])
-        return cls(**{**document, "columns": columns})
+        kinds = tuple(
+            tuple(Column(name, dtype, tuple(tail)) for name, dtype, tail in kind) for kind in document["kinds"]
+        )
+        return cls(**{**document, "kinds": kinds})
 
 
 def padded_bytes(rows: int, columns: Sequence[Column]) -> int:
@@ -78,16 +82,15 @@ class SegmentWriter:
 
     key: str
     out: ObjectWriter
-    columns: tuple[Column, ...] = ()
-    records: list[tuple[int, int, int]] = field(default_factory=list)
+    kinds: list[tuple[Column, ...]] = field(default_factory=list)
+    records: list[tuple[int, int, int, int]] = field(default_factory=list)
     at: int = 0
 
     def add(self, columns: Columns) -> None:
         """Write the next part: arrays of one length along their first axis."""
-        kinds = tuple(Column.of(name, array) for name, array in columns.items())
-        if self.records and kinds != self.columns:
-            raise InternalError(f"{self.key}: part {len(self.records)} has columns {kinds}, others {self.columns}")
-        self.columns = kinds
+        kind = tuple(Column.of(name, array) for name, array in columns.items())
+        if kind not in self.kinds:
+            self.kinds.append(kind)
         rows = {array.shape[0] for array in columns.values()}
         if len(rows) != 1:
             raise InternalError(f"{self.key}: columns of {sorted(rows)} rows in one part")
@@ -100,12 +103,12 @@ class SegmentWriter:
                 zeros = np.zeros(padding, np.uint8)
                 state.update(zeros.data)
                 self._write(zeros)
-        self.records.append((begin, rows.pop(), state.intdigest()))
+        self.records.append((begin, rows.pop(), self.kinds.index(kind), state.intdigest()))
 
     def finish(self) -> Segment:
         """Write the records; what the segment is, once the object is closed."""
         records = np.array(self.records, RECORD)
-        segment = Segment(self.key, records.size, self.columns, self.at, _digest(records))
+        segment = Segment(self.key, records.size, tuple(self.kinds), self.at, _digest(records))
         self._write(records.view(np.uint8))
         return segment
 
@@ -125,15 +128,16 @@ def read_records(store: Store, segment: Segment) -> npt.NDArray[Any]:
 def read_part(store: Store, segment: Segment, part: int) -> dict[str, npt.NDArray[Any]]:
     """The columns of a part, compared with its checksum; `FormatError` or `MissingError` if it is not what it was."""
     at = segment.records_at + part * RECORD.itemsize
-    offset, rows, digest = store.read(segment.key, at, RECORD.itemsize).view(RECORD)[0].item()
-    nbytes = padded_bytes(rows, segment.columns)
-    if offset + nbytes > segment.records_at:
+    offset, rows, kind, digest = store.read(segment.key, at, RECORD.itemsize).view(RECORD)[0].item()
+    kinds = segment.kinds[kind] if kind < len(segment.kinds) else ()
+    nbytes = padded_bytes(rows, kinds)
+    if not kinds or offset + nbytes > segment.records_at:
         raise FormatError(f"{store.url}: {segment.key}: the record of part {part} is not what was written")
     data = store.read(segment.key, offset, nbytes)
     if xxhash.xxh3_64_intdigest(data.data) != digest:
         raise FormatError(f"{store.url}: {segment.key}: part {part} is not what was written (checksum)")
     columns, begin = {}, 0
-    for column in segment.columns:
+    for column in kinds:
         values = data[begin : begin + rows * column.row_bytes].view(column.dtype)
         columns[column.name] = values.reshape(rows, *column.tail)
         begin += -(-rows * column.row_bytes // LINE) * LINE

@@ -75,6 +75,8 @@ class TaskContext:
     params: Mapping[str, Any]
     threads: int = 1
     memory: int = 0
+    file: OutputFile | None = None
+    """The file of an artifact that the task has written, if it writes one."""
     _writer: SegmentWriter | None = None
     _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
 
@@ -105,6 +107,26 @@ class TaskContext:
         """Write columns as parts that end at `ends`."""
         for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
             self.add(**{name: column[begin:end] for name, column in parts.items()})
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of an artifact in the making, as a task has written it: under a name of the attempt, in its folder."""
+
+    folder: str
+    name: str
+    at: str
+    dtype: str
+    shape: tuple[int, ...]
+    blocks: str
+    """Digests of its blocks, in hexadecimal."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> OutputFile:
+        return cls(**{**document, "shape": tuple(document["shape"])})
 
 
 class LostError(TieringError):
@@ -151,12 +173,13 @@ def run_attempt(
         context._writer = SegmentWriter(key, out)
         facts = resolve(stage.function)(context) or {}
         segment = context._writer.finish()
+    file = None if context.file is None else context.file.to_json()
     content = {
         "stage": stage.name, "index": index, "plan": plan_digest, "facts": facts,
-        "segment": {**segment.to_json(), "key": ""},
+        "segment": {**segment.to_json(), "key": ""}, "file": None if file is None else {**file, "at": ""},
     }  # fmt: skip
     document = {
-        **content, "segment": segment.to_json(), "content": _digest(content),
+        **content, "segment": segment.to_json(), "file": file, "content": _digest(content),
         "by": {"host": socket.gethostname(), "pid": os.getpid()},
     }  # fmt: skip
     return _commit(store, job, {**document, "digest": _digest(document)})
@@ -169,6 +192,8 @@ def _commit(store: Store, job: str, manifest: Manifest) -> Manifest:
     if store.claim(key, canonical(manifest)) == canonical(manifest):
         return manifest
     store.remove(manifest["segment"]["key"])
+    if manifest["file"] is not None:
+        open_store(manifest["file"]["folder"]).remove(manifest["file"]["at"])
     first = read_manifest(store, job, stage, index)
     if first is None:
         raise LostError(stage, index, f"{key} is damaged")

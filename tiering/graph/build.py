@@ -35,6 +35,8 @@ from tiering.version import __version__
 
 Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
 """``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
+RelationMaker = Callable[[ArtifactWriter, RelationPlan], None]
+"""Writes the files of a relation, and records them."""
 
 
 def build_graph(
@@ -49,6 +51,7 @@ def build_graph(
     options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     sizes: SortSizes = SIZES,
+    elsewhere: RelationMaker | None = None,
 ) -> Graph:
     """Write `dataset` as a graph artifact, and open it.
 
@@ -68,6 +71,9 @@ def build_graph(
     edge_ids
         Keep the position of each edge in the input as edge data ``edge_ids`` (8 bytes per edge). A dataset that
         brings edge ids of its own keeps those in any case.
+    elsewhere
+        Has the files of a relation made in another way than by this process, with the same bytes; those of lists by
+        destination, which are only copied, are not.
     options, seed
         Of the import and of a random split that it made, for the record; JSON types.
 
@@ -103,7 +109,7 @@ def build_graph(
                     by_source = lists.indptr, edges.dst, csc.num_dst
                     convert = partial(native.transpose, *by_source, workers, bool(csc.values))
                 with _edge_errors(dataset, edges):
-                    relations.append(write_relation(writer, relation, workers, convert))
+                    relations.append(write_relation(writer, relation, workers, convert, elsewhere))
                 bar.update(csc.num_edges)
         nodes = {name: _write_nodes(writer, name, data) for name, data in sorted(dataset.nodes.items())}
         _write_features(writer, dataset, plan, workers, checksum=checksum_features)
@@ -198,7 +204,11 @@ def _check_edges(dataset: Dataset, edges: EdgeData) -> None:
 
 
 def write_relation(
-    writer: ArtifactWriter, plan: RelationPlan, threads: int, convert: Callable[[], Csc]
+    writer: ArtifactWriter,
+    plan: RelationPlan,
+    threads: int,
+    convert: Callable[[], Csc],
+    elsewhere: RelationMaker | None = None,
 ) -> dict[str, Any]:
     """Write the files of a relation, if they are not there, as planned; `convert` makes the CSC in memory."""
     source, name, destination = plan.edges.relation
@@ -206,6 +216,8 @@ def write_relation(
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
             write_copied(writer, folder, plan)
+        elif elsewhere is not None and plan.csc.num_edges:
+            elsewhere(writer, plan)
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:

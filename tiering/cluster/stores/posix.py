@@ -42,12 +42,14 @@ class PosixStore:
 
     def read(self, key: str, begin: int = 0, nbytes: int | None = None) -> Bytes:
         path = self.root / key
-        with storage_errors(path):
-            try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
-            try:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise MissingError(f"{path}: no such object; was the store cleared while a job used it?") from None
+        except OSError as error:
+            raise StorageError(error.errno, f"{path}: {error.strerror}") from error
+        try:
+            with storage_errors(path):
                 size = os.fstat(fd).st_size
                 wanted = max(0, size - begin) if nbytes is None else nbytes
                 if begin + wanted > size:
@@ -55,8 +57,8 @@ class PosixStore:
                 out = np.empty(wanted, np.uint8)
                 _read_all(fd, out.data, begin)
                 return out
-            finally:
-                os.close(fd)
+        finally:
+            os.close(fd)
 
     def writer(self, key: str, nbytes: int) -> PosixWriter:
         return PosixWriter(self.root / key, nbytes)

@@ -1,0 +1,130 @@
+"""What tasks read of a job's inputs: ranges of arrays in files, described in a plan, opened wherever a task runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering.artifacts.checksum import BLOCK_BYTES, DIGEST_BYTES, block_digest, combine_digests, num_blocks
+from tiering.artifacts.document import MANIFEST, document_problems
+from tiering.artifacts.manifest import CHECKSUMS, storage_dtype
+from tiering.cluster.stores import open_store
+from tiering.errors import FormatError, InputError
+
+AnyArray = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class FileArray:
+    """An array of the user's in a file that every machine sees under the same path: any stride, any offset."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, array: AnyArray, what: str) -> FileArray:
+        """The file behind a memory map or a view of one."""
+        base: Any = array
+        mapped = base if isinstance(base, np.memmap) else None
+        while isinstance(base, np.ndarray):
+            if isinstance(base, np.memmap) and getattr(base, "_mmap", None) is not None:
+                mapped = base
+            base = base.base
+        if mapped is None or mapped.filename is None or array.size == 0 or min(array.strides) <= 0:
+            raise InputError(
+                f"{what}: expected values in a file, which tasks on other machines can open, found an array"
+            )
+        offset = mapped.offset + array.ctypes.data - mapped.ctypes.data
+        return cls(os.path.realpath(mapped.filename), array.dtype.str, array.shape, array.strides, offset)
+
+    def read(self, begin: int, end: int) -> AnyArray:
+        """Entries [begin, end) along the first axis, in memory and contiguous."""
+        first = self.offset + begin * self.strides[0]
+        count = end - begin
+        if count == 0:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        dtype = np.dtype(self.dtype)
+        width = dtype.itemsize + sum((n - 1) * s for n, s in zip(self.shape[1:], self.strides[1:], strict=True))
+        nbytes = (count - 1) * self.strides[0] + width
+        data = open_store(str(Path(self.path).parent)).read(Path(self.path).name, first, nbytes)
+        view: AnyArray = np.ndarray((count, *self.shape[1:]), dtype, data.data, 0, self.strides)
+        return np.ascontiguousarray(view)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "shape": list(self.shape), "strides": list(self.strides)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> FileArray:
+        shape, strides = tuple(document["shape"]), tuple(document["strides"])
+        return replace(cls(**document), shape=shape, strides=strides)
+
+
+class StoredArtifact:
+    """An artifact by the files of its directory, wherever a store has them; ranges that are read are verified.
+
+    `url`: its directory, or its prefix in a bucket. Checksums are those of blocks of 64 MiB: what is read is widened to
+    whole blocks, and compared.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url, self.store = url, open_store(url)
+        data = self.store.read(MANIFEST).tobytes()
+        try:
+            self.document: dict[str, Any] = json.loads(data)
+        except ValueError as error:
+            raise FormatError(f"{url}: {MANIFEST} is not valid JSON ({error}); make the artifact again") from error
+        if problems := document_problems(self.document, None, data):
+            raise FormatError(f"{url}: {problems[0]}; make the artifact again")
+        self._digests: AnyArray | None = None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._entry(name)["shape"])
+
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> AnyArray:
+        """Entries [begin, end) of a file's array along its first axis, compared with their checksums."""
+        entry = self._entry(name)
+        dtype, shape = storage_dtype(entry["dtype"]), tuple(entry["shape"])
+        row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        end = shape[0] if end is None else end
+        first, last = begin * row, end * row
+        block = first // BLOCK_BYTES
+        start, stop = block * BLOCK_BYTES, min(entry["bytes"], -(-last // BLOCK_BYTES) * BLOCK_BYTES)
+        if first == last:
+            return np.empty((0, *shape[1:]), dtype)
+        data = self.store.read(name, start, stop - start)
+        digests = self._of_file(name)
+        for number, at in enumerate(range(0, data.size, BLOCK_BYTES), block):
+            if digests is not None and block_digest(data[at : at + BLOCK_BYTES].data) != digests[number].tobytes():
+                place = f"bytes {start + at} to {min(stop, start + at + BLOCK_BYTES)}"
+                raise FormatError(f"{self.url}: {name}: {place} are not what was written; make the artifact again")
+        values: AnyArray = data[first - start : last - start].view(dtype).reshape(end - begin, *shape[1:])
+        return values
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        entry: dict[str, Any] | None = self.document["files"].get(name)
+        if entry is None:
+            raise FormatError(f"{self.url}: {MANIFEST} names no file {name}; make the artifact again")
+        return entry
+
+    def _of_file(self, name: str) -> AnyArray | None:
+        """Digests of the blocks of a file; ``None`` for an artifact of a version that did not record them."""
+        if CHECKSUMS not in self.document["files"]:
+            return None
+        if self._digests is None:
+            self._digests = self.store.read(CHECKSUMS).reshape(-1, DIGEST_BYTES)
+        before = [other for other in self.document["files"] if other != CHECKSUMS and other < name]
+        at = sum(num_blocks(self.document["files"][other]["bytes"]) for other in before)
+        digests = self._digests[at : at + num_blocks(self._entry(name)["bytes"])]
+        if combine_digests(digests.tobytes()) != self._entry(name)["checksum"]:
+            raise FormatError(f"{self.url}: {CHECKSUMS}: the digests of {name} do not give its checksum; make it again")
+        return digests

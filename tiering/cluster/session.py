@@ -1,0 +1,81 @@
+"""What a command has its tasks run by: an executor, a store for what they hand to each other, and a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import xxhash
+
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.executors import Executor
+from tiering.cluster.executors.local import LocalExecutor
+from tiering.cluster.grid import Grid
+from tiering.cluster.running import Counters, Job, RetryOptions
+from tiering.cluster.stores import open_store
+from tiering.cluster.tasks import canonical
+from tiering.errors import InputError
+from tiering.units import parse_threads
+
+EXECUTORS = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """How tasks are run; none of it but the grid decides what they are, and nothing changes the result."""
+
+    executor: str = "local"
+    """``local``: threads of this process; ``ray``: workers of a Ray cluster."""
+    store: str | None = None
+    """Directory, seen by all machines under the same path, or ``s3://bucket/prefix``; default: beside the output."""
+    address: str | None = None
+    """Of a running Ray cluster, ``auto`` for the one this machine belongs to; ``None`` starts one on this machine."""
+    workers: int | None = None
+    """Tasks side by side, of an executor on this machine; default: as many as processors."""
+    threads: int = 1
+    """Of a task."""
+    task_memory: str | int | None = None
+    """What a task may take, about; see `tiering.cluster.grid.Grid`."""
+    shards: int | None = None
+    """Parts of a graph, in place of what follows from `task_memory`."""
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
+        if self.address is not None and self.executor != "ray":
+            raise InputError("address: only with executor ray; leave it out")
+        Grid.of(self.task_memory, self.shards)
+
+
+class Cluster:
+    """Runs jobs; a context manager. The executor begins with the first job."""
+
+    def __init__(self, options: ClusterOptions, retry: RetryOptions | None = None) -> None:
+        self.options, self.grid = options, Grid.of(options.task_memory, options.shards)
+        self.retry = retry
+        self.counters = Counters()
+        self._executor: Executor | None = None
+
+    def job(self, writer: ArtifactWriter) -> Job:
+        """The job that makes an artifact: its name stands for what is made, from what, and how it is cut."""
+        stage = str(writer.required_journal().identity["stage"])
+        identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.out), **vars(self.grid)}
+        name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
+        store = open_store(self.options.store or str(writer.path / "tasks"))
+        return Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
+
+    def _begun(self) -> Executor:
+        if self._executor is None:
+            workers = self.options.workers or parse_threads(None)
+            self._executor = LocalExecutor(workers)
+        return self._executor
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None

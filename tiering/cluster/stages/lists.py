@@ -1,0 +1,190 @@
+"""From edges in the order of the input to lists by destination: COO to CSC of one relation, in tasks.
+
+``count``    how many edges each run of destinations has, chunk by chunk of the edge list.
+``buckets``  the edges of a chunk by range of destinations, in each in the order of the input.
+``lists``    the lists of a range: its edges from all chunks, chunks in their order, sorted stably by destination.
+``files``    a file of the relation each: ``indptr``, ``indices``, the arrays that run along the edges.
+
+Ranges have about the same number of edges, by ``count``; a single node is never divided. Memory: a chunk or range of n
+edges takes n times `edge_bytes`, and two blocks of 64 MiB of a file that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import id_bytes
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.files import output_file, place_files
+from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
+from tiering.cluster.inputs import FileArray
+from tiering.cluster.running import Job
+from tiering.cluster.tasks import Stage, TaskContext
+from tiering.errors import InputError
+from tiering.formats.feature_rows import take
+from tiering.formats.graph import relation_folder
+from tiering.graph.plan import RelationPlan
+
+AnyArray = npt.NDArray[Any]
+_HERE = "tiering.cluster.stages.lists"
+_MOST_RUNS = 1 << 16
+"""Runs of destinations that are counted at the most."""
+
+
+def edge_bytes(plan: RelationPlan) -> int:
+    """Bytes of an edge on its way through a task: ids as they are read, their order, all columns twice."""
+    read = sum(array.dtype.itemsize for array in (plan.edges.src, plan.edges.dst))
+    carried = 2 * plan.csc.id_bytes + sum(plan.csc.item_bytes)
+    return read + 8 + 2 * carried + 2 * 8
+
+
+def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPlan, grid: Grid) -> None:
+    """Have the files of a relation made by tasks, stages of the job under `name`, and put them in their place."""
+    edges, csc = plan.edges, plan.csc
+    shift = max(0, (csc.num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
+    parts = grid.parts(csc.num_edges * edge_bytes(plan))
+    values = {key: _described(array, key, plan) for key, array in zip(csc.values, plan.values(), strict=True)}
+    params = {
+        "src": FileArray.of(edges.src, f"{edges.where}: sources").to_json(),
+        "dst": FileArray.of(edges.dst, f"{edges.where}: destinations").to_json(),
+        "values": values, "parts": parts, "num_edges": csc.num_edges, "num_src": csc.num_src, "num_dst": csc.num_dst,
+        "shift": shift,
+    }  # fmt: skip
+    chunk = -(-csc.num_edges // parts) * edge_bytes(plan)
+    stage = Stage(f"{name}.count", f"{_HERE}:count", parts, params, memory=chunk)
+    counts = sum(
+        (job.read(stage.name, index)["edges"] for index in range(len(job.run(stage)))),
+        np.zeros(((csc.num_dst - 1) >> shift) + 1, np.int64),
+    )
+    runs = weighed_bounds(counts, parts)
+    bounds = [min(run << shift, csc.num_dst) for run in runs]
+    of_range = [int(counts[begin:end].sum()) for begin, end in pairwise(runs)]
+    params = {**params, "bounds": bounds}
+    buckets = Stage(f"{name}.buckets", f"{_HERE}:buckets", parts, params, memory=chunk)
+    job.run(buckets)
+    memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
+    lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
+    job.run(lists)
+    files = _file_stage(name, writer, plan, {"from": lists.name, "parts": parts, "before": _before(of_range)}, memory)
+    place_files(writer, job.run(files))
+
+
+def _described(array: AnyArray | None, key: str, plan: RelationPlan) -> dict[str, Any] | None:
+    """An array that runs along the edges as tasks open it; ``None`` for the number of the edge."""
+    return None if array is None else FileArray.of(array, f"{plan.edges.where}: {key}").to_json()
+
+
+def _before(counts: Sequence[int]) -> list[int]:
+    """Edges of the ranges before each."""
+    return [0, *np.cumsum(counts)[:-1].tolist()]
+
+
+def _file_stage(name: str, writer: ArtifactWriter, plan: RelationPlan, params: Mapping[str, Any], memory: int) -> Stage:
+    """One task for each file of the relation."""
+    csc, folder = plan.csc, relation_folder(plan.edges.relation)
+    files: list[tuple[str, str, tuple[int, ...]]] = [
+        ("indptr", "int64", (csc.num_dst + 1,)),
+        ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)),
+    ]
+    for key, array in zip(csc.values, plan.values(), strict=True):
+        ids = array is None or key == "edge_ids"
+        files.append(
+            (key, "int64", (csc.num_edges,))
+            if ids or array is None
+            else (key, array.dtype.name, (csc.num_edges, *array.shape[1:]))
+        )
+    described = [(f"{folder}/{file}", dtype, list(shape)) for file, dtype, shape in files]
+    params = {**params, "folder": str(writer.path), "files": described, "num_edges": csc.num_edges}
+    need = memory + appending_memory(max(csc.written))
+    return Stage(f"{name}.files", f"{_HERE}:files", len(files), params, (str(params["from"]),), need)
+
+
+def count(context: TaskContext) -> None:
+    """Edges of a chunk by run of ``2**shift`` destinations; ids that are none of the type's are refused."""
+    params = context.params
+    first, dst = _chunk(context, "dst")
+    _check_ids(dst, params["num_dst"], "destination", first)
+    runs = ((params["num_dst"] - 1) >> params["shift"]) + 1
+    context.add(edges=np.bincount(dst >> params["shift"], minlength=runs).astype(np.int64))
+
+
+def buckets(context: TaskContext) -> None:
+    """The edges of a chunk by range of destinations: source, destination in the range, values or number."""
+    params = context.params
+    first, dst = _chunk(context, "dst")
+    _, src = _chunk(context, "src")
+    _check_ids(src, params["num_src"], "source", first)
+    bounds = np.array(params["bounds"], np.int64)
+    order, counts = partition(dst, bounds, context.threads)
+    local = dst[order] - np.repeat(bounds[:-1], counts).astype(dst.dtype)
+    columns: dict[str, AnyArray] = {
+        "src": src[order].astype(f"i{id_bytes(params['num_src'])}", copy=False),
+        "dst": local.astype(f"i{id_bytes(int(np.diff(bounds).max(initial=0)))}", copy=False),
+    }
+    for key, described in params["values"].items():
+        if described is None:
+            columns[f"value {key}"] = order.astype(np.int64) + first
+        else:
+            begin, end = _cuts(context)
+            values = FileArray.from_json(described).read(begin, end)
+            columns[f"value {key}"] = values[order].astype(np.int64) if key == "edge_ids" else values[order]
+    context.add_all(columns, np.cumsum(counts))
+
+
+def lists(context: TaskContext) -> None:
+    """The lists of a range of destinations: a part with offsets, one with sources, one for each value."""
+    params, bounds = context.params, context.params["bounds"]
+    chunks = [context.part(params["from"], chunk, context.index) for chunk in range(params["parts"])]
+    joined = {key: np.concatenate([chunk.pop(key) for chunk in chunks]) for key in list(chunks[0])}
+    columns = bounds[context.index + 1] - bounds[context.index]
+    values = [key for key in joined if key.startswith("value ")]
+    src, dst = joined.pop("src"), joined.pop("dst")
+    indptr, indices, positions = native.coo_to_csc(src, dst, params["num_src"], columns, context.threads, bool(values))
+    context.add(indptr=indptr[:-1])
+    context.add(indices=indices)
+    for key in values:
+        own = joined.pop(key)
+        context.add(values=own if positions is None else take(own, positions, context.threads))
+
+
+def files(context: TaskContext) -> None:
+    """One file of the relation, from the lists of all ranges in their order."""
+    params = context.params
+    name, dtype, shape = params["files"][context.index]
+    with output_file(context, params["folder"], name, dtype, shape) as file:
+        for part in range(params["parts"]):
+            (values,) = context.part(params["from"], part, context.index).values()
+            file.append(values + params["before"][part] if context.index == 0 else values)
+        if context.index == 0:
+            file.append(np.array([params["num_edges"]], np.int64))
+
+
+def _cuts(context: TaskContext) -> tuple[int, int]:
+    """The first edge of a task's chunk, and the one behind its last."""
+    bounds = even_bounds(context.params["num_edges"], context.params["parts"])
+    return bounds[context.index], bounds[context.index + 1]
+
+
+def _chunk(context: TaskContext, end: str) -> tuple[int, AnyArray]:
+    """Number of a chunk's first edge, and one end of its edges."""
+    begin, stop = _cuts(context)
+    return begin, FileArray.from_json(context.params[end]).read(begin, stop)
+
+
+def _check_ids(ids: AnyArray, count: int, side: str, first: int) -> None:
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
+        at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
+        raise InputError(f"edge {first + at}: {side} id {ids[at]} is outside 0..{count - 1}")
+
+
+def partition(keys: AnyArray, bounds: AnyArray, threads: int) -> tuple[AnyArray, AnyArray]:
+    part = np.searchsorted(bounds, keys, "right") - 1
+    # An empty range in front of a bound: the last one that begins there is meant.
+    return np.argsort(part, kind="stable"), np.bincount(part, minlength=bounds.size - 1)
