@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tiering.errors import InputError
 from tiering.units import parse_threads
+
+if TYPE_CHECKING:
+    from tiering.cluster.session import ClusterOptions
 
 GRAPHS, TIERS, INSPECT = "Get a graph", "Prepare tiers", "Look and measure"
 """Groups of commands in `tiering --help`."""
-COMMON, SAMPLING = "Common options", "How training samples"
+COMMON, SAMPLING, CLUSTER = "Common options", "How training samples", "Many workers, the same bytes"
 """Groups of options in the help of a command."""
 
 
@@ -100,6 +104,56 @@ def given_walks(
     return {
         name: value for name, value in {**walks, "metapaths": parse_metapaths(metapaths)}.items() if value is not None
     }
+
+
+def _cluster(text: str, *names: str, **more: Any) -> Any:
+    return option(text, *names, panel=CLUSTER, **more)
+
+
+ExecutorOption = Annotated[
+    str | None,
+    _cluster("Cut the work into tasks, for threads (local) or a Ray cluster.", "--executor", metavar="local|ray"),
+]
+StoreOption = Annotated[
+    str | None,
+    _cluster(
+        "Where tasks leave what they hand on; all machines see it. Default: beside the output.",
+        "--store",
+        metavar="DIR|s3://..",
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    _cluster("Ray cluster to join. Default: one of this machine alone.", "--address", metavar="auto|HOST:PORT"),
+]
+WorkersOption = Annotated[
+    int | None, _cluster("Tasks side by side on this machine. Default: processors.", "--workers", metavar="N", min=1)
+]
+TaskMemoryOption = Annotated[
+    str | None, _cluster("What a task may take, about; decides how many there are.", "--task-memory", metavar="SIZE")
+]
+ShardsOption = Annotated[int | None, _cluster("Parts of a graph, instead.", "--shards", metavar="N")]
+
+
+def cluster_options(
+    executor: str | None,
+    store: str | None,
+    address: str | None,
+    workers: int | None,
+    task_memory: str | None,
+    shards: int | None,
+) -> ClusterOptions | None:
+    """What these options ask for; ``None`` where the command is to do the work itself."""
+    given = {
+        "--store": store, "--address": address, "--workers": workers, "--task-memory": task_memory, "--shards": shards,
+    }  # fmt: skip
+    if executor is None:
+        if useless := [name for name, value in given.items() if value is not None]:
+            raise InputError(f"{useless[0]}: has no effect without --executor; add it, or leave {useless[0]} out")
+        return None
+    from tiering.cluster.session import ClusterOptions
+
+    return ClusterOptions(executor, store, address, workers, task_memory=task_memory, shards=shards)
 
 
 GraphArgument = Annotated[Path, typer.Argument(metavar="G", help="Graph.", show_default=False)]

@@ -72,6 +72,12 @@ def import_command(
     checksum_features: Annotated[
         bool, option("Read feature files whole, to notice any damage later.", "--checksum-features")
     ] = False,
+    executor: opts.ExecutorOption = None,
+    store: opts.StoreOption = None,
+    address: opts.AddressOption = None,
+    workers: opts.WorkersOption = None,
+    task_memory: opts.TaskMemoryOption = None,
+    shards: opts.ShardsOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -90,7 +96,8 @@ def import_command(
     if dry_run:
         print_forecast(pipeline.predict_import(source, out, **asked), json)
         return
-    graph = pipeline.import_dataset(source, out, force=force, **asked)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
+    graph = pipeline.import_dataset(source, out, force=force, cluster=cluster, **asked)
     for warning in graph.manifest.body["changes"].get("warnings", []):
         note(f"note: {warning}")
     print_artifact(graph, json)

@@ -156,8 +156,7 @@ class Job:
 
     def remove(self) -> None:
         """Remove what the job has in the store, once its result is published."""
-        for key in self.store.keys(f"{self.name}/"):
-            self.store.remove(key)
+        self.store.clear(self.name)
 
     def recover(self, lost: LostError) -> None:
         """Run a task again whose manifest or segment is gone or damaged, with all that it needs."""

@@ -17,6 +17,7 @@ from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import open_store
 from tiering.cluster.tasks import canonical
 from tiering.errors import InputError
+from tiering.progress import note
 from tiering.units import parse_threads
 
 EXECUTORS = ("local", "ray")
@@ -57,14 +58,33 @@ class Cluster:
         self.retry = retry
         self.counters = Counters()
         self._executor: Executor | None = None
+        self._jobs: list[Job] = []
 
     def job(self, writer: ArtifactWriter) -> Job:
         """The job that makes an artifact: its name stands for what is made, from what, and how it is cut."""
         stage = str(writer.required_journal().identity["stage"])
         identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.out), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
-        store = open_store(self.options.store or str(writer.path / "tasks"))
-        return Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
+        store = open_store(self.options.store or str(writer.out.with_name(f".{writer.out.name}.tasks")))
+        job = Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
+        self._jobs.append(job)
+        return job
+
+    def clear(self) -> None:
+        """Remove what finished jobs have in the store: their artifacts are published."""
+        while self._jobs:
+            self._jobs.pop().remove()
+
+    def tell(self) -> None:
+        """Say on standard error what did not go smoothly."""
+        counters = self.counters
+        told = {
+            "from an earlier run": counters.skipped, "tried again": counters.retried,
+            "copied": counters.copies, "made again": counters.recovered,
+        }  # fmt: skip
+        if any(told.values()):
+            what = ", ".join(f"{count} {words}" for words, count in told.items() if count)
+            note(f"note: tasks: {counters.run} run, {what}")
 
     def _begun(self) -> Executor:
         if self._executor is None:

@@ -3,7 +3,8 @@
 Artifacts are given opened or by path; what is read of them is compared with their checksums unless `verify` is off.
 `out` is the directory to create; `force` replaces what is at `out`. `threads` is a number, or ``auto`` (also ``None``):
 every processor; `memory` is what to stay within, bytes or text such as ``8GiB``, ``50%`` or ``auto``, most of what is
-free; neither changes the result.
+free; neither changes the result. `cluster`, a `tiering.cluster.session.ClusterOptions`: the work is cut into tasks, for
+threads or for the workers of a Ray cluster; the result is the same bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tiering.units import parse_fanouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from tiering.cluster.session import ClusterOptions
+    from tiering.cluster.steps import StageTasks
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
     from tiering.evaluation.run import EvaluationKeywords
@@ -104,6 +107,7 @@ def import_graph(
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
+    cluster: ClusterOptions | None = None,
     **options: Unpack[ImportKeywords],
 ) -> Graph:
     """Import a dataset of the user's as a graph artifact.
@@ -121,7 +125,7 @@ def import_graph(
         Of the source: see `tiering.datasets.options.ImportOptions`. ``checksum_features=True``: feature files are read
         whole, and a checksum is recorded of each block of 64 MiB, which stages and `tiering check --full` compare;
         without, 64 samples of 64 KiB are.
-    threads, memory, force
+    threads, memory, force, cluster
         As in every stage; see `tiering.pipeline.commands`.
 
     Returns
@@ -133,13 +137,29 @@ def import_graph(
 
     seed = int(options.get("split_seed") or 0) if options.get("split") else None
     recorded = import_options(source, format, edge_ids, options)
-    with open_source(source, Path(out), format, memory, options) as dataset:
+    with open_source(source, Path(out), format, memory, options) as dataset, tasks_of(cluster) as tasks:
         if "content" in dataset.notes:
             recorded["content"] = dataset.notes["content"]
+        made = None if tasks is None else tasks.relations()
         return build_graph(
             dataset, out, edge_ids=edge_ids, checksum_features=bool(options.get(CHECKSUM_FEATURES)), options=recorded,
-            seed=seed, threads=threads, memory=memory, force=force,
+            seed=seed, threads=threads, memory=memory, force=force, elsewhere=made,
         )  # fmt: skip
+
+
+@contextmanager
+def tasks_of(options: ClusterOptions | None) -> Iterator[StageTasks | None]:
+    """What has stages made by tasks, if that is asked for; what they have left is removed when all went well."""
+    if options is None:
+        yield None
+        return
+    from tiering.cluster.session import Cluster
+    from tiering.cluster.steps import StageTasks
+
+    with Cluster(options) as cluster:
+        yield StageTasks(cluster)
+        cluster.tell()
+        cluster.clear()
 
 
 def open_source(source: Pathlike | Any, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import uuid
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,13 +92,10 @@ class PosixStore:
         with storage_errors(self.root / key):
             (self.root / key).unlink(missing_ok=True)
 
-    def keys(self, prefix: str) -> Iterator[str]:
-        folder = (self.root / prefix) if prefix.endswith("/") or not prefix else (self.root / prefix).parent
-        for place, _, names in os.walk(folder):
-            for name in names:
-                key = str(Path(place, name).relative_to(self.root))
-                if key.startswith(prefix):
-                    yield key
+    def clear(self, folder: str) -> None:
+        shutil.rmtree(self.root / folder, ignore_errors=True)  # what a zombie still writes is nobody's
+        with suppress(OSError):
+            self.root.rmdir()
 
 
 class PosixWriter:

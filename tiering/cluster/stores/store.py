@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -61,8 +60,8 @@ class Store(Protocol):
     def remove(self, key: str) -> None:
         """Remove an object, if it is there."""
 
-    def keys(self, prefix: str) -> Iterator[str]:
-        """Keys that begin with `prefix`, in no order: for clearing up, never for finding results."""
+    def clear(self, folder: str) -> None:
+        """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
 
 
 def open_store(url: str) -> Store:
