@@ -23,6 +23,12 @@ def reorder_command(
     features: Annotated[
         bool, option("Write a reordered feature table too; a layout does not need it.", "--features")
     ] = False,
+    executor: opts.ExecutorOption = None,
+    store: opts.StoreOption = None,
+    address: opts.AddressOption = None,
+    workers: opts.WorkersOption = None,
+    task_memory: opts.TaskMemoryOption = None,
+    shards: opts.ShardsOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -41,6 +47,6 @@ def reorder_command(
         return
     reordered = pipeline.reorder(
         graph, scores, out, first=first, features=features, memory=memory, threads=threads, force=force,
-        verify=not no_verify,
+        verify=not no_verify, cluster=opts.cluster_options(executor, store, address, workers, task_memory, shards),
     )  # fmt: skip
     print_artifact(reordered, json)

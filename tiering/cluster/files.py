@@ -5,13 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from tiering.artifacts.file_writer import FileWriter
+import numpy as np
+
+from tiering.artifacts.file_writer import FileWriter, appending_memory
 from tiering.artifacts.manifest import FileEntry
 from tiering.artifacts.storage import storage_errors
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.tasks import Manifest, OutputFile, TaskContext
+from tiering.cluster.tasks import Manifest, OutputFile, Stage, TaskContext
 
 ATTEMPTS = ".attempts"
 """Folder, in that of an artifact in the making, of files that tasks have written."""
@@ -39,3 +42,39 @@ def place_files(writer: ArtifactWriter, manifests: Iterable[Manifest]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             (writer.path / file.at).replace(target)
         writer.record(file.name, FileEntry.of(file.dtype, file.shape, bytes.fromhex(file.blocks)))
+
+
+@dataclass(frozen=True)
+class JoinedFile:
+    """A file that consists of one part of each task of a stage, in the order of the tasks."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    part: int = 0
+    before: Sequence[int] | None = None
+    """What is added to the values of each part, such as the entries before it."""
+    last: int | None = None
+    """A value behind them all."""
+
+
+def join_stage(name: str, source: Stage, writer: ArtifactWriter, joined: Sequence[JoinedFile], largest: int) -> Stage:
+    """A stage that writes files of the parts of `source`, one task each; `largest`: bytes of the largest part."""
+    params = {
+        "from": source.name, "parts": source.tasks, "folder": str(writer.path),
+        "files": [{**vars(file), "shape": list(file.shape)} for file in joined],
+    }  # fmt: skip
+    memory = 2 * largest + max(appending_memory(FileEntry(f.dtype, tuple(f.shape), "").bytes) for f in joined)
+    return Stage(name, "tiering.cluster.files:join", len(joined), params, (source.name,), memory)
+
+
+def join(context: TaskContext) -> None:
+    """Write one of the files of a `join_stage`."""
+    params = context.params
+    joined = JoinedFile(**params["files"][context.index])
+    with output_file(context, params["folder"], joined.name, joined.dtype, joined.shape) as file:
+        for task in range(params["parts"]):
+            (values,) = context.part(params["from"], task, joined.part).values()
+            file.append(values if joined.before is None else values + joined.before[task])
+        if joined.last is not None:
+            file.append(np.array([joined.last], joined.dtype))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tiering.artifacts.manifest import relation_key
+from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import lists
+from tiering.cluster.stages import lists, ranks, relabel
+from tiering.formats.graph import Graph
+from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
 from tiering.graph.plan import RelationPlan
 
@@ -26,3 +28,25 @@ class StageTasks:
             lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
 
         return make
+
+    def reordering(self) -> Reordering:
+        """Orders and relations of a reorder."""
+        return Reordering(self._cluster)
+
+
+class Reordering:
+    """A `tiering.reorder.nodes.ReorderMaker`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
+        number = scores.node_types.index(node_type)
+        ranks.write_order(
+            self._cluster.job(part), part, f"order-{number}", str(scores.path), node_type, count, self._cluster.grid
+        )
+
+    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> None:
+        job, name = self._cluster.job(writer), f"relation-{graph.relations.index(relation)}"
+        order = str(writer.path / "order")
+        relabel.write_relation(job, writer, name, graph, relation, order, self._cluster.grid)

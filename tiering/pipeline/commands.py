@@ -330,6 +330,7 @@ def reorder_graph(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: ClusterOptions | None = None,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
 
@@ -342,7 +343,7 @@ def reorder_graph(
     first
         Nodes that come before all others, in the order given: an array of original ids, the path of a ``.npy`` file,
         or a mapping from node type to one of these. A layout fills its fastest tiers with them.
-    out, threads, memory, force, verify
+    out, threads, memory, force, verify, cluster
         As in every stage; see `tiering.pipeline.commands`.
 
     Returns
@@ -355,13 +356,14 @@ def reorder_graph(
 
     graph, scores = opened(graph, Graph, verify), opened(scores, Scores, verify)
     refuse_reordered(graph)
-    with reading(graph, scores):
+    with reading(graph, scores), tasks_of(cluster) as tasks:
         budget = parse_memory(memory).expecting(expected_memory(GraphShape.of(graph), features))
         chosen = None if first is None else read_first(graph, first)
         order = order_nodes(graph, scores, threads, budget, first=chosen)
         return reorder(
-            graph, scores, order, out, first=chosen, features=features, threads=threads, memory=budget, force=force
-        )
+            graph, scores, order, out, first=chosen, features=features, threads=threads, memory=budget, force=force,
+            elsewhere=None if tasks is None else tasks.reordering(),
+        )  # fmt: skip
 
 
 def refuse_reordered(graph: Graph) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tiering.artifacts.file_writer import appending_memory
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError
 from tiering.formats.feature_rows import checked_tables, table_states
@@ -23,7 +24,7 @@ from tiering.progress import progress
 from tiering.reorder.adjacency import OldRelation, write_relation
 from tiering.reorder.arrays import NodeWindows
 from tiering.reorder.first import first_digests
-from tiering.reorder.nodes import RankMaps, write_nodes, write_order
+from tiering.reorder.nodes import RankMaps, ReorderMaker, write_nodes, write_order
 from tiering.reorder.rows import PermutedRows
 from tiering.reorder.sizes import SIZES, Sizes
 from tiering.units import parse_threads
@@ -42,6 +43,7 @@ def reorder_graph(
     memory: str | int | Budget | None = None,
     force: bool = False,
     sizes: Sizes = SIZES,
+    elsewhere: ReorderMaker | None = None,
 ) -> Graph:
     """Write `graph` with the nodes of each type renumbered by rank.
 
@@ -70,6 +72,9 @@ def reorder_graph(
         As in every stage.
     sizes
         How much is read, held and written at a time.
+    elsewhere
+        Has orders and relations made in another way than by this process, with the same bytes; orders of types with
+        nodes that are put `first` are not.
 
     Raises
     ------
@@ -98,15 +103,12 @@ def reorder_graph(
     provenance: dict[str, Any] = {"stage": "reorder", "options": {"features": features}, "inputs": inputs}
     identity = {**provenance, "inputs": {**inputs, **table_states(tables)}, "package": __version__}
     with ArtifactWriter(out, "graph", force=force, identity=identity, reads=(graph, scores)) as writer:
-        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance)
+        maps = write_order(writer, graph, scores, new_to_old, counts, windows, provenance, elsewhere)
         with progress(graph.num_edges(), "reorder", "edge", scale=True) as bar:
             for relation in graph.relations:
-                places = maps[relation[2]].random(), maps[relation[0]].random()
-                old = OldRelation(*graph.csc(relation), graph.edge_data(relation), *places)
                 with graph_errors(graph, relation):
-                    write_relation(writer, relation_folder(relation), old, windows)
+                    _write_relation(writer, graph, relation, maps, windows, elsewhere)
                 bar.update(graph.num_edges(relation))
-                del places, old
         for node_type in graph.node_types:
             maps[node_type].inverse = None  # its memory is for rows now
             write_nodes(writer, graph, node_type, maps[node_type], windows)
@@ -118,6 +120,23 @@ def reorder_graph(
             writer.adopt(names, "names")  # by original id, as before
         writer.commit(dict(graph.manifest.body), provenance)
     return Graph.open(writer.out)
+
+
+def _write_relation(
+    writer: ArtifactWriter,
+    graph: Graph,
+    relation: Relation,
+    maps: Mapping[str, RankMaps],
+    windows: NodeWindows,
+    elsewhere: ReorderMaker | None,
+) -> None:
+    folder, names = relation_folder(relation), ("indptr", "indices", *graph.edge_data(relation))
+    if elsewhere is not None and graph.num_edges(relation):
+        if not writer.has(*(f"{folder}/{name}" for name in names)):
+            elsewhere.relation(writer, graph, relation)
+        return
+    places = maps[relation[2]].random(), maps[relation[0]].random()
+    write_relation(writer, folder, OldRelation(*graph.csc(relation), graph.edge_data(relation), *places), windows)
 
 
 def _write_features(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tiering.artifacts.artifact import Artifact
+from tiering.artifacts.manifest import Relation
 from tiering.artifacts.storage import open_raw
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, TieringError
@@ -20,6 +21,7 @@ from tiering.memory import Budget
 from tiering.reorder.arrays import AnyArray, NodeWindows, memory_of
 from tiering.reorder.rank import NodeOrders
 
+MAPS = ("new_to_old", "old_to_new")
 SPLIT_CHUNK = 1 << 20
 """Ids of a split that are mapped together."""
 
@@ -38,6 +40,16 @@ class RankMaps:
         return self.old_to_new if self.inverse is None else self.inverse
 
 
+class ReorderMaker(Protocol):
+    """Makes the large files of a reordered graph, and records them."""
+
+    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
+        """``new_to_old``, ``old_to_new`` and ``score`` of a type of `count` > 0 nodes."""
+
+    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> None:
+        """All files of a relation that has edges; the order of the graph is finished, in part ``order``."""
+
+
 def inverse_kept(num_types: int, nbytes: int, budget: Budget) -> int:
     """Bytes of an inverse order that stay in memory when it is made: all `nbytes`, or none.
 
@@ -54,6 +66,7 @@ def write_order(
     first: Mapping[str, int],
     windows: NodeWindows,
     provenance: dict[str, Any],
+    elsewhere: ReorderMaker | None = None,
 ) -> dict[str, RankMaps]:
     """Write the nested order artifact; return both maps per node type. An order is asked for once, and dropped.
 
@@ -62,8 +75,13 @@ def write_order(
     part = writer.part("order", "order")
     maps: dict[str, RankMaps] = {}
     for node_type in graph.node_types:
-        folder = f"nodes/{node_type}/"
-        maps[node_type] = own = _write_maps(part, node_type, graph.num_nodes(node_type), orders, windows)
+        folder, count = f"nodes/{node_type}/", graph.num_nodes(node_type)
+        if elsewhere is not None and count and node_type not in first:
+            if not part.has(*(f"{folder}{name}" for name in ("new_to_old", "old_to_new", "score"))):
+                elsewhere.order(part, scores, node_type, count)
+            maps[node_type] = RankMaps(*(_mapped(part, f"{folder}{name}", count) for name in MAPS))
+            continue
+        maps[node_type] = own = _write_maps(part, node_type, count, orders, windows)
         if own.inverse is not None and not inverse_kept(len(graph.node_types), own.inverse.nbytes, windows.budget):
             own.inverse = None
         _write_array(part, f"{folder}score", scores, f"{folder}feature", own, windows)
@@ -79,7 +97,7 @@ def _write_maps(
     part: ArtifactWriter, node_type: str, count: int, orders: Mapping[str, AnyArray], windows: NodeWindows
 ) -> RankMaps:
     """Write an order and its inverse, which proves that it is a permutation."""
-    names = [f"nodes/{node_type}/{name}" for name in ("new_to_old", "old_to_new")]
+    names = [f"nodes/{node_type}/{name}" for name in MAPS]
     inverse = None
     try:
         order = None if part.has(names[0]) else _write_pieces(part, names[0], node_type, count, orders)

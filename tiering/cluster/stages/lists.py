@@ -11,7 +11,7 @@ edges takes n times `edge_bytes`, and two blocks of 64 MiB of a file that is wri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tiering import native
-from tiering.artifacts.file_writer import appending_memory
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import output_file, place_files
+from tiering.cluster.files import JoinedFile, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import FileArray
 from tiering.cluster.running import Job
+from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import Stage, TaskContext
 from tiering.errors import InputError
 from tiering.formats.feature_rows import take
@@ -72,7 +72,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
     lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
     job.run(lists)
-    files = _file_stage(name, writer, plan, {"from": lists.name, "parts": parts, "before": _before(of_range)}, memory)
+    files = join_stage(f"{name}.files", lists, writer, _files(plan, of_range), max(of_range) * _widest(plan))
     place_files(writer, job.run(files))
 
 
@@ -81,29 +81,23 @@ def _described(array: AnyArray | None, key: str, plan: RelationPlan) -> dict[str
     return None if array is None else FileArray.of(array, f"{plan.edges.where}: {key}").to_json()
 
 
-def _before(counts: Sequence[int]) -> list[int]:
-    """Edges of the ranges before each."""
-    return [0, *np.cumsum(counts)[:-1].tolist()]
+def _widest(plan: RelationPlan) -> int:
+    """Bytes of an entry of the widest file."""
+    return max(8, *plan.csc.item_bytes, 0)
 
 
-def _file_stage(name: str, writer: ArtifactWriter, plan: RelationPlan, params: Mapping[str, Any], memory: int) -> Stage:
-    """One task for each file of the relation."""
-    csc, folder = plan.csc, relation_folder(plan.edges.relation)
-    files: list[tuple[str, str, tuple[int, ...]]] = [
-        ("indptr", "int64", (csc.num_dst + 1,)),
-        ("indices", f"int{8 * csc.id_bytes}", (csc.num_edges,)),
+def _files(plan: RelationPlan, of_range: Sequence[int]) -> list[JoinedFile]:
+    """The files of the relation, by the parts of ``lists``; `of_range`: edges of each range."""
+    csc, folder, before = plan.csc, relation_folder(plan.edges.relation), [0, *np.cumsum(of_range)[:-1].tolist()]
+    files = [
+        JoinedFile(f"{folder}/indptr", "int64", (csc.num_dst + 1,), 0, before, csc.num_edges),
+        JoinedFile(f"{folder}/indices", f"int{8 * csc.id_bytes}", (csc.num_edges,), 1),
     ]
-    for key, array in zip(csc.values, plan.values(), strict=True):
-        ids = array is None or key == "edge_ids"
-        files.append(
-            (key, "int64", (csc.num_edges,))
-            if ids or array is None
-            else (key, array.dtype.name, (csc.num_edges, *array.shape[1:]))
-        )
-    described = [(f"{folder}/{file}", dtype, list(shape)) for file, dtype, shape in files]
-    params = {**params, "folder": str(writer.path), "files": described, "num_edges": csc.num_edges}
-    need = memory + appending_memory(max(csc.written))
-    return Stage(f"{name}.files", f"{_HERE}:files", len(files), params, (str(params["from"]),), need)
+    for part, (key, array) in enumerate(zip(csc.values, plan.values(), strict=True), 2):
+        dtype = "int64" if array is None or key == "edge_ids" else array.dtype.name
+        tail = () if array is None else array.shape[1:]
+        files.append(JoinedFile(f"{folder}/{key}", dtype, (csc.num_edges, *tail), part))
+    return files
 
 
 def count(context: TaskContext) -> None:
@@ -154,18 +148,6 @@ def lists(context: TaskContext) -> None:
         context.add(values=own if positions is None else take(own, positions, context.threads))
 
 
-def files(context: TaskContext) -> None:
-    """One file of the relation, from the lists of all ranges in their order."""
-    params = context.params
-    name, dtype, shape = params["files"][context.index]
-    with output_file(context, params["folder"], name, dtype, shape) as file:
-        for part in range(params["parts"]):
-            (values,) = context.part(params["from"], part, context.index).values()
-            file.append(values + params["before"][part] if context.index == 0 else values)
-        if context.index == 0:
-            file.append(np.array([params["num_edges"]], np.int64))
-
-
 def _cuts(context: TaskContext) -> tuple[int, int]:
     """The first edge of a task's chunk, and the one behind its last."""
     bounds = even_bounds(context.params["num_edges"], context.params["parts"])
@@ -182,9 +164,3 @@ def _check_ids(ids: AnyArray, count: int, side: str, first: int) -> None:
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
         raise InputError(f"edge {first + at}: {side} id {ids[at]} is outside 0..{count - 1}")
-
-
-def partition(keys: AnyArray, bounds: AnyArray, threads: int) -> tuple[AnyArray, AnyArray]:
-    part = np.searchsorted(bounds, keys, "right") - 1
-    # An empty range in front of a bound: the last one that begins there is meant.
-    return np.argsort(part, kind="stable"), np.bincount(part, minlength=bounds.size - 1)

@@ -1,0 +1,177 @@
+"""The lists of a relation under new ids, in tasks.
+
+``weigh``   how many edges the lists of runs of nodes have, by old ids and by new ones.
+``cut``     the lists of a range of old ids in the order of new ones, entries renamed, cut at ranges of new ids.
+``merge``   the lists of a range of new ids, from all ranges of old ones.
+
+A list keeps its order. Ranges, of old and of new ids, have about the same number of edges. Memory: `entry_bytes` for
+each edge of a range, and a piece of the order of the sources, which streams past the entries that it renames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tiering import native
+from tiering.artifacts.checksum import BLOCK_BYTES
+from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.files import JoinedFile, join_stage, place_files
+from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
+from tiering.cluster.inputs import StoredArtifact
+from tiering.cluster.running import Job
+from tiering.cluster.tasks import Stage, TaskContext
+from tiering.formats.graph import Graph, relation_folder
+from tiering.reorder.arrays import rows
+
+AnyArray = npt.NDArray[Any]
+_HERE = "tiering.cluster.stages.relabel"
+_MOST_RUNS = 1 << 16
+_COLUMN_BYTES = 64
+"""Of a node in a task: offsets, new id, their order, and what is made of these."""
+
+
+def write_relation(
+    job: Job, writer: ArtifactWriter, name: str, graph: Graph, relation: Relation, order: str, grid: Grid
+) -> None:
+    """Have the files of a relation of a reordered graph made, and put them in their place.
+
+    `order`: the artifact of the order, finished.
+    """
+    source, _, destination = relation
+    folder, num_dst, num_edges = relation_folder(relation), graph.num_nodes(destination), graph.num_edges(relation)
+    values = sorted(graph.edge_data(relation))
+    described = {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *values)}
+    widths = [entry.bytes // max(1, num_edges) for entry in described.values()]
+    per_edge = 3 * sum(widths)
+    parts = grid.parts(num_edges * per_edge + num_dst * _COLUMN_BYTES)
+    shift = max(0, (num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
+    params = {
+        "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
+        "num_src": graph.num_nodes(source), "num_dst": num_dst, "num_edges": num_edges, "parts": parts,
+        "shift": shift, "values": values,
+    }  # fmt: skip
+    even = -(-num_dst // parts) * _COLUMN_BYTES + 2 * BLOCK_BYTES
+    weigh = Stage(f"{name}.weigh", f"{_HERE}:weigh", parts, params, memory=even)
+    job.run(weigh)
+    weights = [job.read(weigh.name, task) for task in range(parts)]
+    runs: dict[str, AnyArray] = {
+        which: np.stack([one[which] for one in weights]).sum(0, np.int64) for which in ("old", "new")
+    }
+    # A column counts as much as its bytes: lists may be empty.
+    nodes = np.minimum(np.full(runs["old"].size, 1 << shift), num_dst - (np.arange(runs["old"].size) << shift))
+    cuts = {which: weighed_bounds(runs[which] * per_edge + nodes * _COLUMN_BYTES, parts) for which in runs}
+    bounds = {which: [min(run << shift, num_dst) for run in cuts[which]] for which in runs}
+    edges = {which: [int(runs[which][a:b].sum()) for a, b in pairwise(cuts[which])] for which in runs}
+    columns = max(max(np.diff(bounds[which]).tolist()) for which in runs)
+    memory = max(*edges["old"], *edges["new"]) * per_edge + columns * _COLUMN_BYTES + 3 * BLOCK_BYTES
+    params = {**params, "old": bounds["old"], "new": bounds["new"]}
+    cut = Stage(f"{name}.cut", f"{_HERE}:cut", parts, params, memory=memory)
+    job.run(cut)
+    merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name}, (cut.name,), memory)
+    job.run(merge)
+    before = [0, *np.cumsum(edges["new"])[:-1].tolist()]
+    files = [JoinedFile(f"{folder}/indptr", "int64", (num_dst + 1,), 0, before, num_edges)]
+    files += [
+        JoinedFile(f"{folder}/{key}", entry.dtype, entry.shape, part)
+        for part, (key, entry) in enumerate(described.items(), 1)
+    ]
+    stage = join_stage(f"{name}.files", merge, writer, files, max(edges["new"]) * max(widths))
+    place_files(writer, job.run(stage))
+
+
+def weigh(context: TaskContext) -> None:
+    """Edges of the lists of a range of nodes, by run of ``2**shift`` nodes, of old ids and of new."""
+    params = context.params
+    begin, end = even_bounds(params["num_dst"], params["parts"])[context.index : context.index + 2]
+    indptr = StoredArtifact(params["graph"]).read(f"{params['folder']}/indptr", begin, end + 1)
+    native.check_indptr(indptr - indptr[0], int(indptr[-1] - indptr[0]), context.threads)
+    new = StoredArtifact(params["order"]).read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    runs, degrees = ((params["num_dst"] - 1) >> params["shift"]) + 1, np.diff(indptr)
+    context.add(
+        old=_summed(np.arange(begin, end) >> params["shift"], degrees, runs),
+        new=_summed(new >> params["shift"], degrees, runs),
+    )
+
+
+def _summed(runs: AnyArray, degrees: AnyArray, count: int) -> AnyArray:
+    """Sums of degrees by run; exact."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, runs, degrees)
+    return sums
+
+
+def cut(context: TaskContext) -> None:
+    """The lists of a range of old ids by range of new ones: columns with degrees, entries, values."""
+    params = context.params
+    begin, end = params["old"][context.index : context.index + 2]
+    graph, order = StoredArtifact(params["graph"]), StoredArtifact(params["order"])
+    indptr = graph.read(f"{params['folder']}/indptr", begin, end + 1)
+    first, last = int(indptr[0]), int(indptr[-1])
+    new = order.read(f"nodes/{params['destination']}/old_to_new", begin, end)
+    by_new = np.argsort(new)
+    places = np.empty_like(by_new)
+    places[by_new] = np.arange(by_new.size)
+    own = indptr - first
+    files = [graph.read(f"{params['folder']}/{key}", first, last) for key in ("indices", *params["values"])]
+    starts, arrays = _in_order(own, places, files, params["num_src"], context.threads)
+    _rename(arrays[0], order, params, context.threads)
+    ascending = new[by_new]
+    ends = np.searchsorted(ascending, params["new"][1:]).tolist()
+    degrees = np.diff(starts)
+    for low, high in pairwise([0, *ends]):
+        context.add(column=ascending[low:high], degree=degrees[low:high])
+        for array in arrays:
+            context.add(values=array[starts[low] : starts[high]])
+
+
+def merge(context: TaskContext) -> None:
+    """The lists of a range of new ids: offsets in the range, entries, values."""
+    params = context.params
+    begin, source, each = params["new"][context.index], params["from"], 2 + len(params["values"])
+    columns = [context.part(source, task, context.index * each) for task in range(params["parts"])]
+    places = np.concatenate([part["column"] for part in columns]) - begin
+    degrees = np.concatenate([part["degree"] for part in columns])
+    own = np.concatenate([[0], np.cumsum(degrees)])
+    files = [
+        np.concatenate([
+            context.part(source, task, context.index * each + number)["values"] for task in range(params["parts"])
+        ])
+        for number in range(1, each)
+    ]  # fmt: skip
+    starts, arrays = _in_order(own, places, files, params["num_src"], context.threads)
+    context.add(indptr=starts[:-1])
+    for array in arrays:
+        context.add(values=array)
+
+
+def _in_order(
+    indptr: AnyArray, places: AnyArray, files: Sequence[AnyArray], num_src: int, threads: int
+) -> tuple[AnyArray, list[AnyArray]]:
+    """Lists in the order of their `places`: their offsets, and all arrays that run along the entries."""
+    starts: AnyArray = native.relabel_indptr(indptr, places, threads)
+    arrays = []
+    for number, values in enumerate(files):
+        out = np.empty(values.shape, values.dtype)
+        memory = out.reshape(-1).view(np.uint8)
+        if number == 0:
+            native.place_indices(values, 0, indptr, places, num_src, 0, 0, starts, memory, threads)
+        else:
+            own = rows(values)
+            native.place_values(own, 0, indptr, places, 0, 0, starts, memory, threads)
+        arrays.append(out)
+    return starts, arrays
+
+
+def _rename(entries: AnyArray, order: StoredArtifact, params: Mapping[str, Any], threads: int) -> None:
+    """Give sources their new ids, as the order streams past: all that is held of it is a block."""
+    name, count = f"nodes/{params['source']}/old_to_new", params["num_src"]
+    step = BLOCK_BYTES // id_bytes(count)
+    for first in range(0, count, step):
+        part = order.read(name, first, min(count, first + step))
+        native.rename_sources(entries.view(np.uint8), part, first, count, threads)
