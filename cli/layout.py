@@ -59,6 +59,12 @@ def layout_command(
     ] = "auto",
     split: Annotated[str | None, typer.Option(hidden=True)] = None,
     gpu_times: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    executor: opts.ExecutorOption = None,
+    store: opts.StoreOption = None,
+    address: opts.AddressOption = None,
+    workers: opts.WorkersOption = None,
+    task_memory: opts.TaskMemoryOption = None,
+    shards: opts.ShardsOption = None,
     memory: opts.MemoryOption = "auto",
     threads: opts.ThreadsOption = "auto",
     force: opts.ForceOption = False,
@@ -82,6 +88,7 @@ def layout_command(
         print_forecast(forecast, json)
         return
     layout = pipeline.layout(
-        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=not no_verify
-    )
+        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=not no_verify,
+        cluster=opts.cluster_options(executor, store, address, workers, task_memory, shards),
+    )  # fmt: skip
     print_artifact(layout, json)

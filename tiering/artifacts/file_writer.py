@@ -42,6 +42,11 @@ def appending_memory(nbytes: int, piece_bytes: int = PIECE_BYTES) -> int:
     return min(_PIECES * piece_bytes, nbytes)
 
 
+def block_key(key: str) -> str:
+    """What keys of a file's blocks begin with in a journal; their number follows."""
+    return f"blocks {key} "
+
+
 class FileWriter:
     """A file of `nbytes`, reserved at once, that is being written; a context manager that closes it.
 
@@ -66,7 +71,7 @@ class FileWriter:
     ) -> None:
         self.path, self.nbytes, self.block_bytes = path, nbytes, checksum.BLOCK_BYTES
         self.num_blocks = checksum.num_blocks(nbytes)
-        self._journal, self._key, self._finished = journal, f"blocks {key} ", finished
+        self._journal, self._key, self._finished = journal, block_key(key), finished
         self._header = header
         self._digests: dict[int, bytes] = {}
         self._take_over()

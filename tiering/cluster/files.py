@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,36 +46,55 @@ def place_files(writer: ArtifactWriter, manifests: Iterable[Manifest]) -> None:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """One part of each task of a stage, [first, end) of them, one after the other."""
+
+    stage: str
+    first: int
+    end: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
 class JoinedFile:
-    """A file that consists of one part of each task of a stage, in the order of the tasks."""
+    """A file that consists of parts of finished tasks."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    part: int = 0
+    parts: Sequence[Parts]
     before: Sequence[int] | None = None
     """What is added to the values of each part, such as the entries before it."""
     last: int | None = None
     """A value behind them all."""
+    folder: str = ""
+    """Of the artifact in the making, if it is another than that of the stage."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "shape": list(self.shape), "parts": [vars(part) for part in self.parts]}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> JoinedFile:
+        return cls(**{**document, "parts": [Parts(**part) for part in document["parts"]]})
 
 
-def join_stage(name: str, source: Stage, writer: ArtifactWriter, joined: Sequence[JoinedFile], largest: int) -> Stage:
-    """A stage that writes files of the parts of `source`, one task each; `largest`: bytes of the largest part."""
-    params = {
-        "from": source.name, "parts": source.tasks, "folder": str(writer.path),
-        "files": [{**vars(file), "shape": list(file.shape)} for file in joined],
-    }  # fmt: skip
+def join_stage(name: str, folder: Path, joined: Sequence[JoinedFile], largest: int) -> Stage:
+    """A stage that writes files from parts, one task each; `largest`: bytes of the largest part."""
+    params = {"folder": str(folder), "files": [file.to_json() for file in joined]}
     memory = 2 * largest + max(appending_memory(FileEntry(f.dtype, tuple(f.shape), "").bytes) for f in joined)
-    return Stage(name, "tiering.cluster.files:join", len(joined), params, (source.name,), memory)
+    reads = {parts.stage: None for file in joined for parts in file.parts}
+    return Stage(name, "tiering.cluster.files:join", len(joined), params, tuple(reads), memory)
 
 
 def join(context: TaskContext) -> None:
     """Write one of the files of a `join_stage`."""
-    params = context.params
-    joined = JoinedFile(**params["files"][context.index])
-    with output_file(context, params["folder"], joined.name, joined.dtype, joined.shape) as file:
-        for task in range(params["parts"]):
-            (values,) = context.part(params["from"], task, joined.part).values()
-            file.append(values if joined.before is None else values + joined.before[task])
+    joined, number = JoinedFile.from_json(context.params["files"][context.index]), 0
+    folder = joined.folder or context.params["folder"]
+    with output_file(context, folder, joined.name, joined.dtype, joined.shape) as file:
+        for parts in joined.parts:
+            for task in range(parts.first, parts.end):
+                (values,) = context.part(parts.stage, task, parts.part).values()
+                file.append(values if joined.before is None else values + joined.before[number])
+                number += 1
         if joined.last is not None:
             file.append(np.array([joined.last], joined.dtype))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import lists, ranks, relabel
+from tiering.cluster.stages import lists, ranks, relabel, rows
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
 from tiering.graph.plan import RelationPlan
+from tiering.layout.images import ImageSet
+from tiering.layout.plan import LayoutPlan
+from tiering.layout.writer import RowsMaker
 
 
 class StageTasks:
@@ -26,6 +29,14 @@ class StageTasks:
             number = numbers.setdefault(relation_key(plan.edges.relation), len(numbers))
             job = self._cluster.job(writer)
             lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
+
+        return make
+
+    def rows(self) -> RowsMaker:
+        """The tiers and images of a layout."""
+
+        def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph) -> None:
+            rows.write_rows(self._cluster.job(writer), writer, images, plan, graph, self._cluster.grid)
 
         return make
 

@@ -25,9 +25,9 @@ import numpy as np
 from tiering import native
 from tiering.artifacts import external_directories
 from tiering.artifacts.atomic import make_folders, missing_folders
-from tiering.artifacts.checksum import combine_digests, digest_bytes
+from tiering.artifacts.checksum import DIGEST_BYTES, combine_digests, digest_bytes, num_blocks
 from tiering.artifacts.document import document_problems, open_directory, parse_document, read_document
-from tiering.artifacts.file_writer import FileWriter
+from tiering.artifacts.file_writer import FileWriter, block_key
 from tiering.artifacts.journal import Journal
 from tiering.artifacts.manifest import External
 from tiering.artifacts.storage import fsync_directory, storage_errors
@@ -53,12 +53,48 @@ class ImageSet:
         self._partial = [folder / f".{out.name}.{digest}.partial" for folder in plan.folders]
         self.sums: Sequence[FileWriter] = ()
         """Files of the checksums of each image's pages, in the layout's own directory."""
+        self._stack = ExitStack()
         self._files: list[FileWriter] = []
-        with ExitStack() as stack:
-            for image, folder in enumerate(plan.folders):
-                self._make(folder)
-                self._files.append(stack.enter_context(self._open(image)))
-            self._close = stack.pop_all().close
+        for folder in plan.folders:
+            self._make(folder)
+        self._places = [self._claim(image) for image in range(len(plan.folders))]
+
+    def open(self) -> None:
+        """Open the images, to write what is missing of them."""
+        for image, path in enumerate(self._places):
+            file = FileWriter(path, self._sizes[image], self._journal, self._key(image))
+            self._files.append(self._stack.enter_context(file))
+
+    def name(self, image: int) -> str:
+        """What the file of an image is called."""
+        return f"ssd-{image}-of-{len(self._folders)}"
+
+    def _key(self, image: int) -> str:
+        return f"image {self.name(image)}"
+
+    def folder(self, image: int) -> Path:
+        """Directory in which an image is being written."""
+        return self._places[image].parent
+
+    def missing(self) -> list[int]:
+        """Images that `take` has not taken over, in this run or an earlier one; before `open`."""
+        return [
+            image
+            for image, path in enumerate(self._places)
+            if not path.is_file()
+            or len(self._journal.keys(block_key(self._key(image)))) < num_blocks(self._sizes[image])
+        ]
+
+    def take(self, name: str, at: str, digests: bytes) -> None:
+        """Take over an image that others have written whole, at the path `at` in its `folder`; before `open`."""
+        image = next(image for image in range(len(self._folders)) if self.name(image) == name)
+        path = self._places[image]
+        with storage_errors(path):
+            (path.parent / at).replace(path)
+            fsync_directory(path.parent)
+        for block in range(num_blocks(self._sizes[image])):
+            digest = digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
+            self._journal.record(f"{block_key(self._key(image))}{block}", digest=digest.hex())
 
     def _make(self, folder: Path) -> None:
         """Create an SSD directory; remove what a run has left in it whose journal is lost."""
@@ -70,9 +106,9 @@ class ImageSet:
             if stale not in self._partial and external_directories.claimed(stale, self._out):
                 shutil.rmtree(stale, ignore_errors=True)
 
-    def _open(self, image: int) -> FileWriter:
-        folder, published = self._partial[image], self._journal.get(_PUBLISHING)
-        name = f"ssd-{image}-of-{len(self._folders)}"
+    def _claim(self, image: int) -> Path:
+        """Where an image is written, or was; its directory is ours."""
+        folder, published, name = self._partial[image], self._journal.get(_PUBLISHING), self.name(image)
         home = folder if published is None else self._home(image, published["token"])
         if (home / name).exists() and not (folder / name).exists():
             folder = home
@@ -80,7 +116,7 @@ class ImageSet:
             external_directories.will("make", self._journal, folder)
             with storage_errors(folder):
                 external_directories.claim(folder, self._out)
-        return FileWriter(folder / name, self._sizes[image], self._journal, f"image {name}")
+        return folder / name
 
     def _home(self, image: int, token: str) -> Path:
         """Directory in which an image gets its name."""
@@ -138,7 +174,7 @@ class ImageSet:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
-        self._close()
+        self._stack.close()
 
 
 def drop_replaced_images(out: Path, keep: Sequence[Path], journal: Journal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from math import gcd
 from typing import Any
@@ -33,6 +33,8 @@ from tiering.version import __version__
 
 SCRATCH = "scratch"
 """Directory in the unfinished layout for rows on their way into rank order."""
+RowsMaker = Callable[[ArtifactWriter, ImageSet, LayoutPlan, Graph], None]
+"""Writes the files of all tiers and the images, which are not opened yet, and records them."""
 
 
 def write_layout(
@@ -44,6 +46,7 @@ def write_layout(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    elsewhere: RowsMaker | None = None,
 ) -> Layout:
     """Place the feature rows of a reordered graph, of nodes and of edges, in tiers.
 
@@ -64,6 +67,8 @@ def write_layout(
         What to stay within, such as ``8GiB``, ``50%`` or ``auto``; the result is the same bytes for any.
     force
         Replace an existing `out`, with its SSD images.
+    elsewhere
+        Has the files of the tiers and the images made in another way than by this process, with the same bytes.
 
     Raises
     ------
@@ -100,7 +105,11 @@ def write_layout(
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         left = budget.without(plan.writing_memory())
         with graph_errors(graph), ImageSet(plan, writer.out, digest, journal) as images:
-            _write_rows(writer, images, plan, order, left, workers)
+            if elsewhere is not None:
+                elsewhere(writer, images, plan, graph)
+            images.open()
+            if elsewhere is None:
+                _write_rows(writer, images, plan, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())
         drop_replaced_images(writer.out, [image.path for image in writer.external.values()], journal)

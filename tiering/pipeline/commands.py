@@ -382,6 +382,7 @@ def write_layout(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: ClusterOptions | None = None,
     **given: Unpack[LayoutKeywords],
 ) -> TieredLayout:
     """Place the feature rows of a reordered graph in tiers.
@@ -396,7 +397,7 @@ def write_layout(
     scores
         Those that the graph was ordered by: with an adjacency cache, or to place edge features by the reads of
         lists that they predict.
-    out, threads, memory, force, verify
+    out, threads, memory, force, verify, cluster
         As in every stage; see `tiering.pipeline.commands`.
 
     Returns
@@ -407,8 +408,9 @@ def write_layout(
     import tiering
 
     written = layout(
-        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=verify, **given
-    )
+        reordered, out, options, scores=scores, threads=threads, memory=memory, force=force, verify=verify,
+        cluster=cluster, **given,
+    )  # fmt: skip
     made: TieredLayout = tiering.open(written.path)
     return made
 
@@ -423,6 +425,7 @@ def layout(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: ClusterOptions | None = None,
     **given: Unpack[LayoutKeywords],
 ) -> Layout:
     """The artifact of `write_layout`, which takes the same."""
@@ -432,9 +435,11 @@ def layout(
 
     asked = LayoutOptions.given(options, given)
     known = None if scores is None else opened(scores, Scores, verify)
-    with reading(graph := opened(graph, Graph, verify), *(() if known is None else (known,))):
+    read = (graph := opened(graph, Graph, verify), *(() if known is None else (known,)))
+    with reading(*read), tasks_of(cluster) as tasks:
         asked = fitted(asked, graph, known, memory)
-        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force)
+        made = None if tasks is None else tasks.rows()
+        return write(graph, out, asked, scores=known, threads=threads, memory=memory, force=force, elsewhere=made)
 
 
 def export_layout(

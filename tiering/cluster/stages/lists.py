@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import FileArray
 from tiering.cluster.running import Job
@@ -72,7 +72,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     memory = max(of_range) * edge_bytes(plan) + 8 * max(np.diff(bounds).tolist())
     lists = Stage(f"{name}.lists", f"{_HERE}:lists", parts, {**params, "from": buckets.name}, (buckets.name,), memory)
     job.run(lists)
-    files = join_stage(f"{name}.files", lists, writer, _files(plan, of_range), max(of_range) * _widest(plan))
+    files = join_stage(f"{name}.files", writer.path, _files(plan, lists, of_range), max(of_range) * _widest(plan))
     place_files(writer, job.run(files))
 
 
@@ -86,17 +86,23 @@ def _widest(plan: RelationPlan) -> int:
     return max(8, *plan.csc.item_bytes, 0)
 
 
-def _files(plan: RelationPlan, of_range: Sequence[int]) -> list[JoinedFile]:
+def _files(plan: RelationPlan, lists: Stage, of_range: Sequence[int]) -> list[JoinedFile]:
     """The files of the relation, by the parts of ``lists``; `of_range`: edges of each range."""
     csc, folder, before = plan.csc, relation_folder(plan.edges.relation), [0, *np.cumsum(of_range)[:-1].tolist()]
     files = [
-        JoinedFile(f"{folder}/indptr", "int64", (csc.num_dst + 1,), 0, before, csc.num_edges),
-        JoinedFile(f"{folder}/indices", f"int{8 * csc.id_bytes}", (csc.num_edges,), 1),
+        JoinedFile(
+            f"{folder}/indptr", "int64", (csc.num_dst + 1,), [Parts(lists.name, 0, lists.tasks)], before, csc.num_edges
+        ),
+        JoinedFile(
+            f"{folder}/indices", f"int{8 * csc.id_bytes}", (csc.num_edges,), [Parts(lists.name, 0, lists.tasks, 1)]
+        ),
     ]
     for part, (key, array) in enumerate(zip(csc.values, plan.values(), strict=True), 2):
         dtype = "int64" if array is None or key == "edge_ids" else array.dtype.name
         tail = () if array is None else array.shape[1:]
-        files.append(JoinedFile(f"{folder}/{key}", dtype, (csc.num_edges, *tail), part))
+        files.append(
+            JoinedFile(f"{folder}/{key}", dtype, (csc.num_edges, *tail), [Parts(lists.name, 0, lists.tasks, part)])
+        )
     return files
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tiering import native
 from tiering.artifacts.manifest import id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
@@ -62,12 +62,13 @@ def write_order(
     inverse = Stage(f"{name}.inverse", f"{_HERE}:inverse", parts, {**params, "from": merge.name}, (merge.name,), chunk)
     job.run(inverse)
     folder = f"nodes/{node_type}"
-    by_rank = [
-        JoinedFile(f"{folder}/new_to_old", wide, (count,), 0), JoinedFile(f"{folder}/score", "float64", (count,), 1),
-    ]  # fmt: skip
-    place_files(writer, job.run(join_stage(f"{name}.files", merge, writer, by_rank, 8 * int(rows.max()))))
-    by_id = [JoinedFile(f"{folder}/old_to_new", wide, (count,))]
-    place_files(writer, job.run(join_stage(f"{name}.inverse-file", inverse, writer, by_id, 8 * -(-count // parts))))
+    by_rank, by_id = ([Parts(merge.name, 0, parts, part)] for part in (0, 1)), [Parts(inverse.name, 0, parts)]
+    files = [
+        JoinedFile(f"{folder}/new_to_old", wide, (count,), next(by_rank)),
+        JoinedFile(f"{folder}/score", "float64", (count,), next(by_rank)),
+        JoinedFile(f"{folder}/old_to_new", wide, (count,), by_id),
+    ]
+    place_files(writer, job.run(join_stage(f"{name}.files", writer.path, files, 8 * int(rows.max()))))
 
 
 def sample(context: TaskContext) -> None:

@@ -21,7 +21,7 @@ from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
 from tiering.artifacts.manifest import Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
-from tiering.cluster.files import JoinedFile, join_stage, place_files
+from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
 from tiering.cluster.inputs import StoredArtifact
 from tiering.cluster.running import Job
@@ -76,12 +76,12 @@ def write_relation(
     merge = Stage(f"{name}.merge", f"{_HERE}:merge", parts, {**params, "from": cut.name}, (cut.name,), memory)
     job.run(merge)
     before = [0, *np.cumsum(edges["new"])[:-1].tolist()]
-    files = [JoinedFile(f"{folder}/indptr", "int64", (num_dst + 1,), 0, before, num_edges)]
+    files = [JoinedFile(f"{folder}/indptr", "int64", (num_dst + 1,), [Parts(merge.name, 0, parts)], before, num_edges)]
     files += [
-        JoinedFile(f"{folder}/{key}", entry.dtype, entry.shape, part)
+        JoinedFile(f"{folder}/{key}", entry.dtype, entry.shape, [Parts(merge.name, 0, parts, part)])
         for part, (key, entry) in enumerate(described.items(), 1)
     ]
-    stage = join_stage(f"{name}.files", merge, writer, files, max(edges["new"]) * max(widths))
+    stage = join_stage(f"{name}.files", writer.path, files, max(edges["new"]) * max(widths))
     place_files(writer, job.run(stage))
 
 
