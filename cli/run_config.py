@@ -17,6 +17,12 @@ from .output import print_json, print_table
 
 def run_command(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.", show_default=False)],
+    executor: opts.ExecutorOption = None,
+    store: opts.StoreOption = None,
+    address: opts.AddressOption = None,
+    workers: opts.WorkersOption = None,
+    task_memory: opts.TaskMemoryOption = None,
+    shards: opts.ShardsOption = None,
     memory: Annotated[
         str | None, option(f"{MEMORY_HELP} [default: the file's, or auto]", panel=COMMON, metavar="SIZE|auto")
     ] = None,
@@ -32,7 +38,10 @@ def run_command(
     if dry_run:
         print_forecast(pipeline.predict_run(config, threads=threads, memory=memory, force=force), json)
         return
-    report = pipeline.run_config(config, threads=threads, memory=memory, force=force, verify=not no_verify)
+    cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
+    report = pipeline.run_config(
+        config, threads=threads, memory=memory, force=force, verify=not no_verify, cluster=cluster
+    )
     if json:
         print_json({"config": str(config), "stages": report})
         return

@@ -53,6 +53,12 @@ def score_command(
     teleport: Annotated[str, _rank("Who gets the rest: all or training nodes.", metavar="uniform|train")] = "uniform",
     tolerance: Annotated[float, _rank("rpr stops when the change falls below it.", metavar="T")] = 1e-9,
     seed: opts.SeedOption = 0,
+    executor: opts.ExecutorOption = None,
+    store: opts.StoreOption = None,
+    address: opts.AddressOption = None,
+    workers: opts.WorkersOption = None,
+    task_memory: opts.TaskMemoryOption = None,
+    shards: opts.ShardsOption = None,
     threads: opts.ThreadsOption = "auto",
     memory: opts.MemoryOption = "auto",
     force: opts.ForceOption = False,
@@ -72,7 +78,8 @@ def score_command(
     if dry_run:
         print_forecast(pipeline.predict_score(graph, out, **asked), json)
     else:
-        print_artifact(pipeline.score(graph, out, force=force, verify=not no_verify, **asked), json)
+        cluster = opts.cluster_options(executor, store, address, workers, task_memory, shards)
+        print_artifact(pipeline.score(graph, out, force=force, verify=not no_verify, cluster=cluster, **asked), json)
 
 
 def _stands(context: typer.Context, name: str) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import xxhash
 
@@ -31,6 +32,7 @@ from tiering.cluster.tasks import (
     manifest_key,
     plan_key,
     read_manifest,
+    run_attempt,
 )
 from tiering.errors import InternalError, TieringError
 from tiering.progress import note, progress
@@ -98,12 +100,30 @@ class Job:
         self.store, self.name, self.executor, self.threads = store, name, executor, threads
         self.retry, self.counters = retry or RetryOptions(), counters or Counters()
         self._stages: dict[str, Stage] = {}
+        self._given: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
         self._tickets = 0
 
     def run(self, stage: Stage) -> list[Manifest]:
         """Run what is missing of a stage; the manifests of all its tasks, in their order."""
         self._plan(stage)
         return self._run(stage, range(stage.tasks))
+
+    def give(self, name: str, columns: Mapping[str, npt.NDArray[Any]]) -> Stage:
+        """Hand arrays of who leads the job to its tasks: part 0 of task 0 of a stage that is run here, now."""
+        arrays = {key: np.ascontiguousarray(array) for key, array in columns.items()}
+        digest = xxhash.xxh3_64()
+        for array in arrays.values():
+            digest.update(array.reshape(-1).view(np.uint8).data)
+        stage = Stage(name, "tiering.cluster.tasks:give", 1, {"digest": digest.hexdigest()})
+        self._plan(stage)
+        self._given[name] = arrays
+        if read_manifest(self.store, self.name, name, 0) is None:
+            self._write_given(stage)
+        return stage
+
+    def _write_given(self, stage: Stage) -> None:
+        call = self.call(stage, 0)
+        run_attempt(self.store, self.name, stage, 0, plan_digest=call.plan_digest, given=self._given[stage.name])
 
     def read(self, stage: str, index: int, part: int = 0) -> dict[str, npt.NDArray[Any]]:
         """The columns of a part of a finished task, small ones, for who plans on; a lost one is made again."""
@@ -169,7 +189,10 @@ class Job:
         note(f"note: {lost}")
         self.counters.recovered += 1
         self.store.remove(manifest_key(self.name, stage.name, lost.index))
-        self._run(stage, [lost.index])
+        if lost.stage in self._given:
+            self._write_given(stage)
+        else:
+            self._run(stage, [lost.index])
 
     def call(self, stage: Stage, index: int) -> Call:
         digest = "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(stage.to_json()))

@@ -70,13 +70,8 @@ class Cluster:
         self._jobs.append(job)
         return job
 
-    def clear(self) -> None:
-        """Remove what finished jobs have in the store: their artifacts are published."""
-        while self._jobs:
-            self._jobs.pop().remove()
-
-    def tell(self) -> None:
-        """Say on standard error what did not go smoothly."""
+    def finish(self) -> None:
+        """Say what did not go smoothly, and remove what the jobs have in the store: their artifact is published."""
         counters = self.counters
         told = {
             "from an earlier run": counters.skipped, "tried again": counters.retried,
@@ -85,6 +80,9 @@ class Cluster:
         if any(told.values()):
             what = ", ".join(f"{count} {words}" for words, count in told.items() if count)
             note(f"note: tasks: {counters.run} run, {what}")
+        while self._jobs:
+            self._jobs.pop().remove()
+        self.counters = Counters()
 
     def _begun(self) -> Executor:
         if self._executor is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import lists, ranks, relabel, rows
+from tiering.cluster.stages import accesses, degrees, lists, ranks, relabel, rows
 from tiering.formats.graph import Graph
 from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
@@ -13,6 +15,7 @@ from tiering.graph.plan import RelationPlan
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.layout.writer import RowsMaker
+from tiering.scores.plan import ScorePlan
 
 
 class StageTasks:
@@ -40,9 +43,31 @@ class StageTasks:
 
         return make
 
+    def scoring(self) -> Scoring:
+        """The columns of scores."""
+        return Scoring(self._cluster)
+
     def reordering(self) -> Reordering:
         """Orders and relations of a reorder."""
         return Reordering(self._cluster)
+
+
+class Scoring:
+    """A `tiering.scores.score.ScoreMaker`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def knows(self, method: str) -> bool:
+        return method in ("degree", "presample")
+
+    def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
+        job, grid = self._cluster.job(writer), self._cluster.grid
+        features = [f"nodes/{node_type}/feature" for node_type in graph.node_types]
+        if plan.name == "degree":
+            return features, degrees.write_degrees(job, writer, graph, grid)
+        names = [column.file for column in accesses.columns_of(graph)]
+        return names, accesses.write_presample(job, writer, graph, plan, grid)
 
 
 class Reordering:

@@ -77,6 +77,8 @@ class TaskContext:
     memory: int = 0
     file: OutputFile | None = None
     """The file of an artifact that the task has written, if it writes one."""
+    given: Columns = field(default_factory=dict)
+    """Arrays of who leads the job, where this process does."""
     _writer: SegmentWriter | None = None
     _manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
 
@@ -163,11 +165,23 @@ def _digest(document: Any) -> str:
     return "xxh3-64:" + xxhash.xxh3_64_hexdigest(canonical(document))
 
 
+def give(context: TaskContext) -> None:
+    """What who leads the job has given is the only part."""
+    context.add(**context.given)
+
+
 def run_attempt(
-    store: Store, job: str, stage: Stage, index: int, *, threads: int = 1, plan_digest: str = ""
+    store: Store,
+    job: str,
+    stage: Stage,
+    index: int,
+    *,
+    threads: int = 1,
+    plan_digest: str = "",
+    given: Columns | None = None,
 ) -> Manifest:
     """Run a task once, in this process, and commit it; the manifest that is there afterwards."""
-    context = TaskContext(store, job, stage.name, index, stage.params, threads, stage.memory)
+    context = TaskContext(store, job, stage.name, index, stage.params, threads, stage.memory, given=given or {})
     key = f"{job}/{stage.name}/{index:06}-{uuid.uuid4().hex}.segment"
     with store.writer(key, max(1, stage.written)) as out:
         context._writer = SegmentWriter(key, out)

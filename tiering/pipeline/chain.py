@@ -19,7 +19,17 @@ from tiering.formats.layout import Layout
 from tiering.formats.scores import Scores
 from tiering.formats.shape import GraphShape, SizedGraph
 from tiering.memory import parse_memory
-from tiering.pipeline.commands import Memory, Threads, import_graph, import_options, layout, reorder_graph, score_graph
+from tiering.pipeline.commands import (
+    Memory,
+    Threads,
+    Workers,
+    begun,
+    import_graph,
+    import_options,
+    layout,
+    reorder_graph,
+    score_graph,
+)
 from tiering.pipeline.config import ChainConfig, read_config
 from tiering.pipeline.predict import import_plan, predict_layout, predict_reorder, predict_score
 from tiering.plan import Forecast, StagePlan, held_memory
@@ -27,6 +37,7 @@ from tiering.progress import kept, note
 from tiering.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from tiering.cluster.session import Cluster
     from tiering.loader import TieredLayout
 
 A = TypeVar("A", bound=Artifact)
@@ -41,6 +52,7 @@ def run_chain(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: Workers = None,
 ) -> TieredLayout:
     """Run the whole chain that a TOML file describes; its parameters are those of `run_config`.
 
@@ -51,7 +63,7 @@ def run_chain(
     """
     import tiering
 
-    report = run_config(config, threads=threads, memory=memory, force=force, verify=verify)
+    report = run_config(config, threads=threads, memory=memory, force=force, verify=verify, cluster=cluster)
     made: TieredLayout = tiering.open(report[-1]["path"])
     return made
 
@@ -63,6 +75,7 @@ def run_config(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: Workers = None,
 ) -> list[dict[str, Any]]:
     """Run the chain dataset -> graph -> scores -> reordered graph -> layout that a TOML file describes.
 
@@ -82,6 +95,8 @@ def run_config(
         Redo every stage.
     verify
         Compare what the stages read of artifacts with its checksums.
+    cluster
+        The work of each stage is cut into tasks; see `tiering.pipeline.commands`.
 
     Returns
     -------
@@ -100,9 +115,16 @@ def run_config(
     Which stage runs, and how long each took, goes to standard error. A stage that is stopped goes on from what it has
     finished when the same chain is run again.
     """
-    config = read_config(Path(path))
+    with begun(cluster) as running:
+        return _run(read_config(Path(path)), running, threads, memory, force, verify)
+
+
+def _run(
+    config: ChainConfig, running: Cluster | None, threads: Threads, memory: Memory, force: bool, verify: bool
+) -> list[dict[str, Any]]:
+    """Every stage in its order; what was done, and where it lies."""
     chain, report = _Chain(config, force), list[dict[str, Any]]()
-    common = {"threads": threads, "memory": config.memory if memory is None else memory}
+    common = {"threads": threads, "memory": config.memory if memory is None else memory, "cluster": running}
 
     def stage(name: str, current: Callable[[], A | None], make: Callable[..., A]) -> A:
         """The artifact of a stage: the current one, or what ``make(out=target, ...)`` makes."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tiering.artifacts.artifact import Artifact
 from tiering.artifacts.checksum import digest_bytes
@@ -33,7 +33,7 @@ from tiering.units import parse_fanouts
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tiering.cluster.session import ClusterOptions
+    from tiering.cluster.session import Cluster, ClusterOptions
     from tiering.cluster.steps import StageTasks
     from tiering.datasets.options import ImportKeywords
     from tiering.evaluation import Evaluation
@@ -51,6 +51,7 @@ CHECKSUM_FEATURES = "checksum_features"
 Pathlike = str | os.PathLike[str]
 Memory = str | int | Budget | None
 Threads = int | str | None
+Workers: TypeAlias = "ClusterOptions | Cluster | None"
 
 
 def generate_dataset(
@@ -107,7 +108,7 @@ def import_graph(
     threads: Threads = None,
     memory: Memory = None,
     force: bool = False,
-    cluster: ClusterOptions | None = None,
+    cluster: Workers = None,
     **options: Unpack[ImportKeywords],
 ) -> Graph:
     """Import a dataset of the user's as a graph artifact.
@@ -148,18 +149,28 @@ def import_graph(
 
 
 @contextmanager
-def tasks_of(options: ClusterOptions | None) -> Iterator[StageTasks | None]:
-    """What has stages made by tasks, if that is asked for; what they have left is removed when all went well."""
-    if options is None:
+def begun(cluster: Workers) -> Iterator[Cluster | None]:
+    """What runs tasks, begun if it is options only, and ended then."""
+    if cluster is None:
         yield None
         return
     from tiering.cluster.session import Cluster
-    from tiering.cluster.steps import StageTasks
 
-    with Cluster(options) as cluster:
-        yield StageTasks(cluster)
-        cluster.tell()
-        cluster.clear()
+    with ExitStack() as stack:
+        yield cluster if isinstance(cluster, Cluster) else stack.enter_context(Cluster(cluster))
+
+
+@contextmanager
+def tasks_of(cluster: Workers) -> Iterator[StageTasks | None]:
+    """What has a stage made by tasks, if that is asked for; what they have left is removed when all went well."""
+    with begun(cluster) as running:
+        if running is None:
+            yield None
+            return
+        from tiering.cluster.steps import StageTasks
+
+        yield StageTasks(running)
+        running.finish()
 
 
 def open_source(source: Pathlike | Any, out: Path, format: str, memory: Memory, options: Mapping[str, Any]) -> Dataset:  # noqa: A002
@@ -242,6 +253,7 @@ def score_graph(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
+    cluster: Workers = None,
     **options: Unpack[ScoreKeywords],
 ) -> Scores:
     """Score the nodes of a graph; see `tiering.scores.score_graph`.
@@ -265,7 +277,7 @@ def score_graph(
     scores
         Those that you have computed, in place of a method: an array, the path of a ``.npy`` file, or a mapping from
         node type to one of these.
-    out, threads, memory, force, verify
+    out, threads, memory, force, verify, cluster
         As in every stage; see `tiering.pipeline.commands`.
 
     Returns
@@ -275,10 +287,10 @@ def score_graph(
     """
     from tiering.scores import score_graph as score
 
-    with reading(graph := opened(graph, Graph, verify)):
+    with reading(graph := opened(graph, Graph, verify)), tasks_of(cluster) as tasks:
         return score(
             graph, method, out, scores=scores, train=train, seed=seed, threads=threads, memory=memory, force=force,
-            **options,
+            elsewhere=None if tasks is None else tasks.scoring(), **options,
         )  # fmt: skip
 
 
@@ -330,7 +342,7 @@ def reorder_graph(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
-    cluster: ClusterOptions | None = None,
+    cluster: Workers = None,
 ) -> Graph:
     """Renumber the nodes of a graph by falling score; see `tiering.reorder.reorder_graph`.
 
@@ -382,7 +394,7 @@ def write_layout(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
-    cluster: ClusterOptions | None = None,
+    cluster: Workers = None,
     **given: Unpack[LayoutKeywords],
 ) -> TieredLayout:
     """Place the feature rows of a reordered graph in tiers.
@@ -425,7 +437,7 @@ def layout(
     memory: Memory = None,
     force: bool = False,
     verify: bool = True,
-    cluster: ClusterOptions | None = None,
+    cluster: Workers = None,
     **given: Unpack[LayoutKeywords],
 ) -> Layout:
     """The artifact of `write_layout`, which takes the same."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.errors import InputError, StorageError
@@ -33,6 +33,7 @@ def score_graph(
     threads: int | str | None = None,
     memory: str | int | Budget | None = None,
     force: bool = False,
+    elsewhere: ScoreMaker | None = None,
     **options: Any,
 ) -> Scores:
     """Score every node of `graph` and write the scores as an artifact.
@@ -66,6 +67,8 @@ def score_graph(
         of one sampler: `tiering.sampling.SamplingOptions`.
     threads, force
         As in every stage.
+    elsewhere
+        Has the columns made in another way than by this process, with the same bytes, for the methods it knows.
     memory
         What to stay within: ``8GiB``, ``50%``, a budget; ``auto`` is most of what is free. Edges that do not fit lie in
         a nameless file beside `out` meanwhile. The scores are the same for any.
@@ -95,7 +98,7 @@ def score_graph(
     with ArtifactWriter(out, "scores", force=force, identity=identity, reads=(graph,)) as writer:
         for text in plan.notes:
             note(f"note: {text}")
-        reached = _written(writer, graph, plan)
+        reached = _written(writer, graph, plan, elsewhere)
         body = {
             "method": plan.name,
             "graph_digest": graph.digest,
@@ -107,12 +110,26 @@ def score_graph(
     return Scores.open(writer.out)
 
 
-def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str, Any]:
+class ScoreMaker(Protocol):
+    """Makes the columns of scores."""
+
+    def knows(self, method: str) -> bool:
+        """Whether it has a way to compute a method."""
+
+    def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
+        """Write the columns, and record them; their files, and what the method says of itself."""
+
+
+def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, elsewhere: ScoreMaker | None) -> dict[str, Any]:
     """Compute the columns and write them, unless an earlier run did; what the method says of itself, for the record."""
     journal = writer.required_journal()
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
+    if elsewhere is not None and elsewhere.knows(plan.name):
+        names, reached = elsewhere.make(writer, graph, plan)
+        journal.record("columns", files=names, reached=reached)
+        return reached
     with _scratch_errors(), graph_errors(graph):
         columns = plan.method.compute(graph, replace(plan.request, scratch=writer.path))
     files = {f"nodes/{node_type}/feature": columns.feature[node_type] for node_type in graph.node_types}
