@@ -40,6 +40,9 @@ class RefusedError(ValueError):
         self.relation = relation
         """Number of their relation, among those that the core was given; -1 where that is plain."""
 
+    def __reduce__(self) -> tuple[type[RefusedError], tuple[str, str, int]]:
+        return RefusedError, (str(self), self.subject, self.relation)
+
 
 class BusyError(TieringError, RuntimeError):
     """Another process is writing the same output."""

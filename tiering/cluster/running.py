@@ -34,7 +34,7 @@ from tiering.cluster.tasks import (
     read_manifest,
     run_attempt,
 )
-from tiering.errors import InternalError, TieringError
+from tiering.errors import InternalError, RefusedError, TieringError
 from tiering.progress import note, progress
 
 WINDOW = 4
@@ -260,7 +260,7 @@ class _StageRun:
             self.job.counters.retried += 1
             self.waiting.appendleft(index)
 
-    def _named(self, error: TieringError, index: int) -> TieringError:
+    def _named(self, error: TieringError | RefusedError, index: int) -> Exception:
         tries = self.tries[index]
         if tries > 1:
             note(f"note: task {index} of {self.stage.name} failed {tries} times; the last error follows")

@@ -22,7 +22,7 @@ import xxhash
 
 from tiering.cluster.segments import Columns, Segment, SegmentWriter, read_part, read_records
 from tiering.cluster.stores import Store, open_store
-from tiering.errors import FormatError, InternalError, MissingError, StorageError, TieringError
+from tiering.errors import FormatError, InternalError, MissingError, RefusedError, StorageError, TieringError
 from tiering.version import __version__
 
 Manifest = dict[str, Any]
@@ -244,7 +244,7 @@ class Outcome:
     """What came of an attempt, picklable: a manifest, or an error in words."""
 
     manifest: Manifest | None = None
-    error: TieringError | None = None
+    error: TieringError | RefusedError | None = None
     again: bool = False
     """Whether another attempt may do better."""
 
@@ -258,7 +258,7 @@ def attempt(call: Call) -> Outcome:
         )
     except (LostError, StorageError) as error:
         return Outcome(error=error, again=True)
-    except TieringError as error:
+    except (TieringError, RefusedError) as error:
         return Outcome(error=error)
     return Outcome(manifest)
 

@@ -27,7 +27,7 @@ from tiering.cluster.inputs import FileArray
 from tiering.cluster.running import Job
 from tiering.cluster.stages.partition import partition
 from tiering.cluster.tasks import Stage, TaskContext
-from tiering.errors import InputError
+from tiering.errors import RefusedError
 from tiering.formats.feature_rows import take
 from tiering.formats.graph import relation_folder
 from tiering.graph.plan import RelationPlan
@@ -169,4 +169,4 @@ def _chunk(context: TaskContext, end: str) -> tuple[int, AnyArray]:
 def _check_ids(ids: AnyArray, count: int, side: str, first: int) -> None:
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         at = int(np.flatnonzero((ids < 0) | (ids >= count))[0])
-        raise InputError(f"edge {first + at}: {side} id {ids[at]} is outside 0..{count - 1}")
+        raise RefusedError(f"edge {first + at}: {side} id {ids[at]} is outside 0..{count - 1}")

@@ -159,7 +159,9 @@ def _in_order(
     for number, values in enumerate(files):
         out = np.empty(values.shape, values.dtype)
         memory = out.reshape(-1).view(np.uint8)
-        if number == 0:
+        if out.size == 0:
+            pass
+        elif number == 0:
             native.place_indices(values, 0, indptr, places, num_src, 0, 0, starts, memory, threads)
         else:
             own = rows(values)

@@ -1,0 +1,141 @@
+"""Every artifact that tasks make is the single process's, byte for byte, however the work is cut and shared."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCORES = {
+    "degree": ["--method", "degree"],
+    "presample": ["--method", "presample", "--fanouts", "4,3", "--epochs", "3", "--batch-size", "16"],
+    "vip": ["--method", "vip", "--fanouts", "4,3"],
+}
+"""The first orders nodes: many have the same score."""
+TIERS = ["--gpu", "5%", "--peer", "3x2%", "--cpu", "30%"]
+
+
+def contents(*folders: Path) -> dict[str, str]:
+    """Digests of all files below some folders, by their path."""
+    return {
+        str(file): hashlib.sha256(file.read_bytes()).hexdigest()
+        for folder in folders
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+def write_odd_dataset(folder: Path) -> Path:
+    """Duplicate edges, self loops, a node with a third of the edges, nodes without any; weights, rows of 14 bytes."""
+    random, nodes, edges = np.random.default_rng(3), 700, 5000
+    src = random.integers(0, nodes // 2, edges)
+    dst = np.where(random.random(edges) < 0.3, 17, (random.random(edges) ** 3 * nodes).astype(np.int64))
+    src[:50], dst[:50] = src[50:100], dst[50:100]
+    dst[100:120] = src[100:120]
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", np.stack([src, dst]))
+    np.save(folder / "edge_weight.npy", random.random(edges).astype(np.float32))
+    np.save(folder / "edge_feat.npy", random.random((edges, 3)).astype(np.float16))
+    np.save(folder / "node_feat.npy", random.random((nodes, 7)).astype(np.float16))
+    np.save(folder / "train_idx.npy", random.permutation(nodes)[:90])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    """Two datasets by name: one type with every oddity, and several types and relations."""
+    from tiering.datasets.generated.synthetic import generate
+
+    folder = tmp_path_factory.mktemp("cluster")
+    generate(folder / "types", nodes=900, edges=9000, dim=5, hetero=True, featureless=["institute"])
+    return {"odd": write_odd_dataset(folder / "odd"), "types": folder / "types"}
+
+
+def run_all(cli, dataset: Path, work: Path, *more: str) -> dict[str, str]:
+    """Every step, in `work`; digests of what is there at the end."""
+    work.mkdir(exist_ok=True)
+    graph, reordered = work / "graph", work / "reordered"
+    cli("import", dataset, "--out", graph, "--edge-ids", *more).ok()
+    for name, options in SCORES.items():
+        cli("score", graph, "--out", work / name, *options, *more).ok()
+    cli("reorder", graph, "--scores", work / "degree", "--out", reordered, *more).ok()
+    ssd = ["--ssd", work / "ssd0", "--ssd", work / "ssd1"]
+    cli("layout", reordered, "--out", work / "layout", *TIERS, *ssd, "--page", "512", *more).ok()
+    return contents(work)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Digests of what one process makes, by dataset."""
+    return {}
+
+
+def compare(cli, datasets, expected, tmp_path_factory, name: str, more: list[str]) -> None:
+    work = tmp_path_factory.getbasetemp() / f"equal-{name}"
+    if name not in expected:
+        expected[name] = run_all(cli, datasets[name], work)
+        empty(work)
+    found = run_all(cli, datasets[name], work, *more)
+    empty(work)
+    assert found == expected[name]
+
+
+def empty(work: Path) -> None:
+    """Room for the next, at the same place: layouts name their images by it."""
+    import shutil
+
+    shutil.rmtree(work)
+
+
+@pytest.mark.parametrize("name", ["odd", "types"])
+@pytest.mark.parametrize(("shards", "workers"), [(1, 2), (3, 1), (8, 4), (16, 2)])
+def test_threads_make_the_same_bytes(tiering_cli, datasets, expected, tmp_path_factory, name, shards, workers):
+    more = ["--executor", "local", "--shards", str(shards), "--workers", str(workers)]
+    compare(tiering_cli, datasets, expected, tmp_path_factory, name, more)
+
+
+def test_nothing_is_left_behind(tiering_cli, datasets, tmp_path):
+    more = ["--executor", "local", "--shards", "3", "--store", str(tmp_path / "store")]
+    tiering_cli("import", datasets["odd"], "--out", tmp_path / "graph", *more).ok()
+    tiering_cli("import", datasets["odd"], "--out", tmp_path / "other", "--executor", "local").ok()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph", "other"]
+
+
+def test_a_chain(tiering_cli, datasets, tmp_path):
+    config = tmp_path / "chain.toml"
+    config.write_text(
+        f'[dataset]\npath = "{datasets["types"]}"\n[score]\nmethod = "degree"\n[layout]\ncpu = "20%"\nssd = ["ssd"]\n'
+    )
+    tiering_cli("run", config).ok()
+    expected = contents(tmp_path)
+    result = tiering_cli("run", config, "--force", "--executor", "local", "--shards", "5")
+    assert all(step in result.ok().out for step in ("import", "score", "reorder", "layout"))
+    assert contents(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--shards", "3"], ["--shards", "--executor"]),
+        (["--executor", "local", "--shards", "0"], ["shards", "1 to 65536", "0"]),
+        (["--executor", "local", "--task-memory", "1MiB"], ["task memory", "64MiB"]),
+        (["--executor", "slurm"], ["executor", "local or ray", "slurm"]),
+        (["--executor", "local", "--address", "auto"], ["address", "ray"]),
+        (["--executor", "local", "--store", "ftp://host/a"], ["store", "ftp"]),
+    ],
+)
+def test_refused(tiering_cli, datasets, tmp_path, given, words):
+    tiering_cli("import", datasets["odd"], "--out", tmp_path / "graph", *given).refused(*words)
+    assert not (tmp_path / "graph").exists()
+
+
+def test_ids_out_of_range_are_named_as_by_one_process(tiering_cli, tmp_path):
+    edges = np.random.default_rng(0).integers(0, 50, (2, 400))
+    edges[1, 333] = 61
+    (tmp_path / "bad").mkdir()
+    np.save(tmp_path / "bad" / "edge_index.npy", edges)
+    asked = ["import", tmp_path / "bad", "--out", tmp_path / "graph", "--num-nodes", "50"]
+    alone = tiering_cli(*asked).refused("edge 333", "61")
+    assert tiering_cli(*asked, "--executor", "local", "--shards", "4").refused("edge 333", "61") == alone
