@@ -1,5 +1,6 @@
 // Bindings of ext/src/scores.
 #include <limits>
+#include <tiering/block_sums.hpp>
 #include <tiering/scores.hpp>
 
 #include "ndarray_types.hpp"
@@ -115,6 +116,30 @@ auto inclusion_probability(const std::vector<Relation>& relations, const std::ve
   return std::tuple(std::move(result.found), std::move(result.reads));
 }
 
+using Doubles = Values<const double, "values">;
+
+void draw_lists(const Values<const double, "fresh">& fresh, const Values<const int64_t, "degrees">& degrees,
+                const Values<double, "drawn">& drawn, const std::optional<Values<double, "waiting">>& waiting,
+                int64_t fanout, bool replacement, const Values<double, "logs">& logs) {
+  const tiering::DrawnLists lists{degrees, drawn, waiting ? waiting->get() : std::span<double>{}};
+  const std::span<const double> news = fresh;
+  const std::span<double> out = logs;
+  for (const size_t size : {news.size(), lists.degrees.size(), lists.drawn.size()})
+    TIERING_EXPECT(size == out.size(),
+                   "lists: expected " + std::to_string(out.size()) + " of each, found " + std::to_string(size));
+  TIERING_EXPECT(!waiting || lists.waiting.size() == out.size(), "waiting: expected one for each list");
+  tiering::draw_lists(lists, news, fanout, replacement, out);
+}
+
+void find_nodes(const Values<const double, "seeds">& seeds, const Values<const double, "sums">& sums,
+                const Values<double, "found">& found) {
+  const std::span<const double> begun = seeds, added = sums;
+  const std::span<double> out = found;
+  TIERING_EXPECT(begun.size() == out.size() && added.size() == out.size(),
+                 "nodes: expected " + std::to_string(out.size()) + " of each");
+  tiering::find_nodes(begun, added, out);
+}
+
 }  // namespace
 
 void bind_scores(nb::module_& m) {
@@ -126,4 +151,23 @@ void bind_scores(nb::module_& m) {
   m.def("inclusion_probability", &inclusion_probability, "relations"_a, "num_nodes"_a, "p0"_a, "fanouts"_a,
         "frontier"_a = "all", "replacement"_a = false, "threads"_a = 1, "memory"_a = nb::none(), "scratch"_a = ".",
         "files"_a = nb::make_tuple(), Release());
+  m.def("draw_lists", &draw_lists, "fresh"_a, "degrees"_a, "drawn"_a, "waiting"_a.none(), "fanout"_a, "replacement"_a,
+        "logs"_a, Release());
+  m.def("find_nodes", &find_nodes, "seeds"_a, "sums"_a, "found"_a, Release());
+  m.def("source_bin_shift", &tiering::source_bin_shift, "num_nodes"_a);
+  m.def("high_column_degree", &tiering::high_column_degree, "columns"_a, "num_sources"_a);
+  nb::class_<tiering::BlockSums>(m, "BlockSums")
+      .def(nb::new_([](int64_t num_sources, int shift, const Values<const int64_t, "bin_edges">& bin_edges,
+                       int64_t all_edges, int64_t min_piece, int64_t max_pieces) {
+             return new tiering::BlockSums(num_sources, shift, bin_edges, all_edges, min_piece, max_pieces);
+           }),
+           "num_sources"_a, "shift"_a, "bin_edges"_a, "all_edges"_a, "min_piece"_a = 0, "max_pieces"_a = 0)
+      .def(
+          "add",
+          [](tiering::BlockSums& self, const Values<const uint32_t, "sources">& sources,
+             const Values<const uint32_t, "columns">& columns, const std::optional<Doubles>& values, Threads threads) {
+            self.add(sources, columns, values ? values->get() : std::span<const double>{}, threads);
+          },
+          "sources"_a, "columns"_a, "values"_a.none(), "threads"_a = 1, Release())
+      .def("take", &tiering::BlockSums::take, Release());
 }

@@ -47,7 +47,7 @@ def place_files(writer: ArtifactWriter, manifests: Iterable[Manifest]) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """One part of each task of a stage, [first, end) of them, one after the other."""
+    """The first column of one part of each task of a stage, [first, end) of them, one after the other."""
 
     stage: str
     first: int
@@ -67,6 +67,8 @@ class JoinedFile:
     """What is added to the values of each part, such as the entries before it."""
     last: int | None = None
     """A value behind them all."""
+    divided_by: float | None = None
+    """What values are divided by, if they are."""
     folder: str = ""
     """Of the artifact in the making, if it is another than that of the stage."""
 
@@ -93,8 +95,10 @@ def join(context: TaskContext) -> None:
     with output_file(context, folder, joined.name, joined.dtype, joined.shape) as file:
         for parts in joined.parts:
             for task in range(parts.first, parts.end):
-                (values,) = context.part(parts.stage, task, parts.part).values()
-                file.append(values if joined.before is None else values + joined.before[number])
+                values = next(iter(context.part(parts.stage, task, parts.part).values()))
+                if joined.before is not None:
+                    values = values + joined.before[number]
+                file.append(values if joined.divided_by is None else values / joined.divided_by)
                 number += 1
         if joined.last is not None:
             file.append(np.array([joined.last], joined.dtype))

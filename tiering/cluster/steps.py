@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import accesses, degrees, lists, ranks, relabel, rows
-from tiering.formats.graph import Graph
+from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank, ranks, relabel, rows
+from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
 from tiering.graph.plan import RelationPlan
 from tiering.layout.images import ImageSet
 from tiering.layout.plan import LayoutPlan
 from tiering.layout.writer import RowsMaker
+from tiering.scores.hybrid import posterior, prior_weight, ranked_prior
 from tiering.scores.plan import ScorePlan
+from tiering.scores.vip import SAMPLERS
 
 
 class StageTasks:
@@ -59,15 +63,36 @@ class Scoring:
         self._cluster = cluster
 
     def knows(self, method: str) -> bool:
-        return method in ("degree", "presample")
+        return method in ("degree", "rpr", "wrpr", "vip", "presample", "hybrid")
 
     def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
         job, grid = self._cluster.job(writer), self._cluster.grid
         features = [f"nodes/{node_type}/feature" for node_type in graph.node_types]
         if plan.name == "degree":
             return features, degrees.write_degrees(job, writer, graph, grid)
+        if plan.name in ("rpr", "wrpr"):
+            return features, pagerank.write_ranks(job, writer, graph, plan, grid)
         names = [column.file for column in accesses.columns_of(graph)]
+        if plan.name == "vip":
+            return names, inclusion.write_inclusion(job, writer, graph, plan, grid)
+        if plan.name == "hybrid":
+            return names, self._weigh(job, writer, graph, plan)
         return names, accesses.write_presample(job, writer, graph, plan, grid)
+
+    def _weigh(self, job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> dict[str, Any]:
+        """``hybrid``: tasks count and make the prior, who leads the job weighs both, in memory."""
+        request, grid = plan.request, self._cluster.grid
+        tally = accesses.read_tally(job, graph, plan, grid, squares=prior_weight(request) is None)
+        if request.sampled.sampler in SAMPLERS:
+            prior = inclusion.read_inclusion(job, graph, plan, grid)
+        else:
+            prior = ranked_prior(graph, replace(request, scratch=writer.path), tally)
+        columns = posterior(prior, tally, request)
+        for node_type, values in columns.feature.items():
+            writer.put(f"nodes/{node_type}/feature", values)
+        for relation, values in columns.adjacency.items():
+            writer.put(f"{relation_folder(relation)}/adjacency", values)
+        return columns.reached
 
 
 class Reordering:

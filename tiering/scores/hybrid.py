@@ -42,12 +42,21 @@ def hybrid(graph: Graph, request: ScoreRequest) -> ScoreColumns:
     The prior is ``vip`` where its formula knows the sampler, else ``wrpr`` scaled to the counts of the type.
     Cost: that of ``presample`` and of the prior, and one sort of the nodes.
     """
-    weight = request.options.prior_weight
-    if weight is None and request.options.epochs == 1:
-        weight = FIXED_WEIGHT
-    tally = count_epochs(graph, request, squares=weight is None)
+    tally = count_epochs(graph, request, squares=prior_weight(request) is None)
     beside = replace(request, budget=request.budget.without(tally.nbytes))
-    prior = vip(graph, beside) if request.sampled.sampler in SAMPLERS else _ranked(graph, beside, tally)
+    prior = vip(graph, beside) if request.sampled.sampler in SAMPLERS else ranked_prior(graph, beside, tally)
+    return posterior(prior, tally, request)
+
+
+def prior_weight(request: ScoreRequest) -> float | None:
+    """Epochs that the prior counts for; ``None``: found from the counts of several epochs."""
+    weight = request.options.prior_weight
+    return FIXED_WEIGHT if weight is None and request.options.epochs == 1 else weight
+
+
+def posterior(prior: ScoreColumns, tally: Tally, request: ScoreRequest) -> ScoreColumns:
+    """Weigh counts and prior, in the memory of the prior."""
+    weight = prior_weight(request)
     for column, total, squares in _columns(prior, tally):
         if weight is None:
             shrink(column, total, squares, tally.epochs, request.threads)
@@ -132,7 +141,7 @@ def _columns(prior: ScoreColumns, tally: Tally) -> Iterator[tuple[Float64Array, 
         yield column, tally.total.adjacency[relation], squares.adjacency[relation]
 
 
-def _ranked(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
+def ranked_prior(graph: Graph, request: ScoreRequest, tally: Tally) -> ScoreColumns:
     """``wrpr`` as a prior: each column scaled to what was counted, so that a type nothing reached has 0."""
     ranks = wrpr(graph, replace(request, options=ScoreOptions())).feature
 

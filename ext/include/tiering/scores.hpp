@@ -101,4 +101,18 @@ InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relation
                                       const std::vector<std::vector<int64_t>>& fanouts,
                                       const InclusionOptions& options);
 
+/// Lists of some columns between hops, by whoever holds no more of the graph.
+struct DrawnLists {
+  std::span<const int64_t> degrees;
+  std::span<double> drawn;    ///< D
+  std::span<double> waiting;  ///< A; empty where nodes ask only once
+};
+
+/// One hop of inclusion_probability() for some columns: they draw, and `logs` becomes log(1 - D), 0 for empty lists.
+void draw_lists(const DrawnLists& lists, std::span<const double> fresh, int64_t fanout, bool replacement,
+                std::span<double> logs);
+
+/// One hop of it for some nodes: `found`, F of the hop before, becomes that of this one.
+void find_nodes(std::span<const double> seeds, std::span<const double> sums, std::span<double> found);
+
 }  // namespace tiering

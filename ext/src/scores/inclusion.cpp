@@ -21,9 +21,7 @@
 // Determinism: same bytes for any number of threads; exp and log are those of the C library.
 // Source:     Kaler et al., "Communication-efficient graph neural networks with probabilistic neighborhood
 //             expansion analysis and caching" (MLSys'23), whose product counts the hops as independent.
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 #include <tiering/errors.hpp>
 #include <tiering/parallel.hpp>
@@ -31,18 +29,11 @@
 #include <utility>
 #include <vector>
 
+#include "inclusion_step.hpp"
 #include "out_edge_sums.hpp"
 
 namespace tiering {
 namespace {
-
-/// Probability that a given place of a list of `degree` > 0 is drawn.
-double draw_probability(int64_t degree, int64_t fanout, bool replacement) {
-  if (fanout <= 0) return fanout < 0 ? 1 : 0;
-  const auto d = static_cast<double>(degree), f = static_cast<double>(fanout);
-  if (replacement) return degree == 1 ? 1 : -std::expm1(f * std::log1p(-1 / d));
-  return fanout >= degree ? 1 : f / d;
-}
 
 /// What is known of a relation's lists between hops, per destination.
 struct Lists {
@@ -112,13 +103,8 @@ class Spread {
     const double* fresh = fresh_[static_cast<size_t>(relations_[r].dst_type)].data();
     Lists& lists = lists_[r];
     sums_.contribute(r, [&](int64_t v, int64_t degree) {
-      const double active = fresh[v] + (options_.only_new ? 0 : lists.waiting[v]);
-      if (active > 0) {
-        const double w = draw_probability(degree, fanout, options_.replacement);
-        lists.drawn[v] = std::min(1.0, lists.drawn[v] + active * w);
-        if (!options_.only_new) lists.waiting[v] = active * (1 - w);
-      }
-      return lists.drawn[v] == 0 ? 0 : std::log1p(-lists.drawn[v]);
+      double* const waiting = options_.only_new ? nullptr : &lists.waiting[v];
+      return draw_list(fresh[v], degree, fanout, options_.replacement, lists.drawn[v], waiting);
     });
   }
 
@@ -132,9 +118,8 @@ class Spread {
       seeds_[type].write(first, {seeds.data(), count});
       for (size_t i = 0; i < count; ++i) {
         const int64_t u = first + static_cast<int64_t>(i);
-        const double seed = seeds[i], before = found_[type][u], sum = range.sums[begin + i];
-        const double next = sum == 0 ? seed : seed - (1 - seed) * std::expm1(sum);
-        found_[type][u] = std::clamp(next, before, 1.0);
+        const double before = found_[type][u];
+        found_[type][u] = find_node(seeds[i], range.sums[begin + i], before);
         fresh_[type][u] = found_[type][u] - before;
       }
     }
@@ -184,6 +169,19 @@ InclusionResult inclusion_probability(const std::vector<ScoreRelation>& relation
   Spread spread(relations, num_nodes, seeds, options);
   for (const auto& hop : fanouts) spread.hop(hop);
   return spread.result();
+}
+
+void draw_lists(const DrawnLists& lists, std::span<const double> fresh, int64_t fanout, bool replacement,
+                std::span<double> logs) {
+  for (size_t v = 0; v < logs.size(); ++v) {
+    double* const waiting = lists.waiting.empty() ? nullptr : &lists.waiting[v];
+    logs[v] =
+        lists.degrees[v] == 0 ? 0 : draw_list(fresh[v], lists.degrees[v], fanout, replacement, lists.drawn[v], waiting);
+  }
+}
+
+void find_nodes(std::span<const double> seeds, std::span<const double> sums, std::span<double> found) {
+  for (size_t u = 0; u < found.size(); ++u) found[u] = find_node(seeds[u], sums[u], found[u]);
 }
 
 }  // namespace tiering

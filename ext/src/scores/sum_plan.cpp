@@ -51,6 +51,11 @@ int64_t high_degree(int64_t columns, int64_t bins, const SumLimits& limits) {
   return std::clamp<int64_t>(bins / kValuesPerLine, 1, ColumnRanks::kMaxHighDegree);
 }
 
+int64_t pieces_of(int64_t edges, int64_t all_edges, const SumLimits& limits) {
+  const int64_t most = std::max(limits.min_piece, all_edges / limits.max_pieces);
+  return std::max<int64_t>(1, (edges + most - 1) / most);
+}
+
 int64_t RelationShape::kept_bytes(int chunks) const {
   constexpr int64_t kArrays = 6;  // of which large ones begin and end on huge pages
   const int64_t blocks = (high + low) / BinnedEdges::kBlockColumns + 2;
@@ -96,10 +101,9 @@ SumPlan::SumPlan(const std::vector<BucketGrid>& grids, std::vector<Relation> rel
 void SumPlan::cut_pieces() {
   int64_t all_edges = 0, turn = 0;
   for (const SumBin& bin : bins_) all_edges += bin.edges;
-  const int64_t most = std::max(limits_.min_piece, all_edges / limits_.max_pieces);
   for (size_t b = 0; b < bins_.size(); ++b) {
     SumBin& bin = bins_[b];
-    bin.pieces = std::max<int64_t>(1, (bin.edges + most - 1) / most);
+    bin.pieces = pieces_of(bin.edges, all_edges, limits_);
     for (int64_t p = 0; p < bin.pieces; ++p) {
       const auto [from, to] = even_cut(bin.edges, static_cast<int>(bin.pieces), static_cast<int>(p));
       pieces_.push_back({static_cast<int64_t>(b), p, from, to, bin.pieces > 1 ? turn++ : -1});

@@ -39,6 +39,9 @@ inline constexpr int64_t kGroupEdgeBytes = kValueBytes + 2 * kEdgeBytes,
 /// In-degree from which a column is of high degree: then a bin uses about every cache line of such columns' values.
 int64_t high_degree(int64_t columns, int64_t bins, const SumLimits& limits);
 
+/// Into how many pieces of even size a bin of `edges` of `all_edges` is cut.
+int64_t pieces_of(int64_t edges, int64_t all_edges, const SumLimits& limits);
+
 /// What a relation takes in sweeps follows from these.
 struct RelationShape {
   int64_t columns, bins, edges;

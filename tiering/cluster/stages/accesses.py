@@ -26,6 +26,7 @@ from tiering.formats.graph import Graph, relation_folder
 from tiering.sampling import AccessCounts, SamplingOptions, make_sampler
 from tiering.sampling.plan import batches
 from tiering.scores.plan import ScorePlan
+from tiering.scores.presample import Tally
 
 _HERE = "tiering.cluster.stages.accesses"
 _TASKS = 16
@@ -105,6 +106,29 @@ def write_presample(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScoreP
     accesses = sum(manifest["facts"]["accesses"] for manifest in of_features)
     batches_run = plan.request.options.epochs * -(-plan.request.train_size // plan.request.sampled.batch_size)
     return {"batches": batches_run, "accesses": accesses}
+
+
+def read_tally(job: Job, graph: Graph, plan: ScorePlan, grid: Grid, *, squares: bool) -> Tally:
+    """The counts of all epochs in the memory of who leads the job."""
+    counted = count_epochs(job, graph, plan, grid)
+    arrays: list[dict[str, npt.NDArray[np.int64]]] = []
+    for number, column in enumerate(counted.columns):
+        parts = counted.parts(number)
+        read = [job.read(parts.stage, task, 1) for task in range(parts.first, parts.end)]
+        none = np.zeros(0, np.int64)
+        arrays.append({key: np.concatenate([none, *(part[key] for part in read)]) for key in ("total", "squares")})
+        if not read:
+            arrays[-1] = {key: np.zeros(column.size, np.int64) for key in ("total", "squares")}
+
+    def of(key: str) -> AccessCounts:
+        types, values = list(graph.node_types), [one[key] for one in arrays]
+        return AccessCounts(
+            dict(zip(types, values, strict=False)), dict(zip(graph.relations, values[len(types) :], strict=True))
+        )
+
+    epochs = plan.request.options.epochs
+    per_epoch = -(-plan.request.train_size // plan.request.sampled.batch_size)
+    return Tally(of("total"), of("squares") if squares else None, epochs, epochs * per_epoch)
 
 
 def sample(context: TaskContext) -> None:

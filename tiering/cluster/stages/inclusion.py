@@ -1,0 +1,154 @@
+"""Vertex inclusion probability in tasks: the recursion is that of ``inclusion.cpp``, the bytes those of one process.
+
+``start``    the probability of each node to be a seed.
+``draw-h``   the lists of a range draw in hop h: what they hand on, and their state.
+``find-h``   the probability that a batch has found each node of a range by hop h, and in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiering import native
+from tiering.artifacts.writer import ArtifactWriter
+from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
+from tiering.cluster.grid import Grid
+from tiering.cluster.running import Job
+from tiering.cluster.stages.pagerank import join_columns
+from tiering.cluster.stages.sweeps import (
+    Ranges,
+    Sweeps,
+    chosen_values,
+    degrees_of,
+    give_chosen,
+    make_blocks,
+    summed,
+)
+from tiering.cluster.tasks import Stage, TaskContext
+from tiering.formats.graph import Graph, relation_folder
+from tiering.sampling import resolve_fanouts
+from tiering.scores.plan import ScorePlan
+from tiering.scores.request import ScoreColumns
+
+_HERE = "tiering.cluster.stages.inclusion"
+
+
+@dataclass(frozen=True)
+class Included:
+    """What the last hop has left."""
+
+    sweeps: Sweeps
+    found: Stage
+    drawn: Stage | None
+    """``None`` without hops."""
+    share: float
+    """Probability of a training node to be in a batch: what is found is divided by it, for an epoch."""
+
+
+def write_inclusion(job: Job, writer: ArtifactWriter, graph: Graph, plan: ScorePlan, grid: Grid) -> dict[str, Any]:
+    """Have the columns of ``vip`` made and put in their place."""
+    made = include(job, graph, plan, grid)
+    place_files(writer, job.run(join_columns("nodes.files", writer, graph, made.found, made.sweeps.ranges, made.share)))
+    place_files(writer, job.run(_join_reads(writer, graph, made.drawn, made.sweeps, made.share)))
+    return {}
+
+
+def include(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> Included:
+    """Have all hops made."""
+    sampling = plan.request.sampled
+    share = min(1.0, sampling.batch_size / plan.request.train_size)
+    sweeps = make_blocks(job, graph, grid)
+    fanouts = resolve_fanouts(graph.relations, sampling.fanouts)
+    params = {
+        **sweeps.params, "chosen": give_chosen(job, graph, plan.request.train), "seed": share,
+        "only_new": sampling.frontier == "new", "replacement": sampling.sampler == "replacement",
+    }  # fmt: skip
+    tasks, lists = len(sweeps.ranges.node_tasks), len(sweeps.ranges.list_tasks)
+    found = Stage("start", f"{_HERE}:start", tasks, params, tuple(params["chosen"]), sweeps.node_memory)
+    job.run(found)
+    drawn: Stage | None = None
+    for hop, numbers in enumerate(fanouts, 1):
+        active = [any(earlier[r] for earlier in fanouts[:hop]) for r in range(len(graph.relations))]
+        of = {**params, "found": found.name, "drawn": drawn and drawn.name, "fanouts": list(numbers), "active": active}
+        reads = (found.name, *params["chosen"], *([drawn.name] if drawn else []))
+        drawn = Stage(f"draw-{hop}", f"{_HERE}:draw", lists, of, reads, sweeps.list_memory)
+        job.run(drawn)
+        of, reads = {**of, "drawn": drawn.name}, (*reads, drawn.name, params["bins"], params["blocks"])
+        found = Stage(f"find-{hop}", f"{_HERE}:find", tasks, of, reads, sweeps.node_memory)
+        job.run(found)
+    return Included(sweeps, found, drawn, share)
+
+
+def read_inclusion(job: Job, graph: Graph, plan: ScorePlan, grid: Grid) -> ScoreColumns:
+    """The columns of ``vip`` in the memory of who leads the job."""
+    made = include(job, graph, plan, grid)
+    ranges, none = made.sweeps.ranges, np.zeros(0)
+    nodes = [job.read(made.found.name, task)["found"] for task in range(len(ranges.node_tasks))]
+    lists = [
+        job.read(made.drawn.name, k, 2)["reads"] if made.drawn else np.zeros(ranges.lists(k)[2] - ranges.lists(k)[1])
+        for k in range(len(ranges.list_tasks))
+    ]
+    feature = {
+        name: np.concatenate([none, *(v for v, (t, _) in zip(nodes, ranges.node_tasks, strict=True) if t == number)])
+        for number, name in enumerate(graph.node_types)
+    }
+    adjacency = {
+        relation: np.concatenate([none, *(v for v, (r, _) in zip(lists, ranges.list_tasks, strict=True) if r == n)])
+        for n, relation in enumerate(graph.relations)
+    }
+    for values in (*feature.values(), *adjacency.values()):
+        values /= made.share
+    return ScoreColumns(feature, adjacency)
+
+
+def _join_reads(writer: ArtifactWriter, graph: Graph, drawn: Stage | None, sweeps: Sweeps, share: float) -> Stage:
+    """A stage that writes the expected reads of lists."""
+    files, task = [], 0
+    for number, relation in enumerate(graph.relations):
+        ranges, count = len(sweeps.params["lists"][number]) - 1, graph.num_nodes(relation[2])
+        parts = [Parts(drawn.name, task, task + ranges, 2)] if drawn is not None and ranges else []
+        task += ranges
+        files.append(JoinedFile(f"{relation_folder(relation)}/adjacency", "float64", (count,), parts, divided_by=share))
+    return join_stage("lists.files", writer.path, files, sweeps.list_memory)
+
+
+def start(context: TaskContext) -> None:
+    """The probability of each node to be a seed."""
+    seeds = chosen_values(context, context.params["seed"], 0.0)
+    context.add(found=seeds, fresh=seeds)
+
+
+def draw(context: TaskContext) -> None:
+    """Let the lists of a range draw: what they hand on, drawn and waiting, reads so far."""
+    params, ranges = context.params, Ranges(context.params)
+    relation, begin, end = ranges.lists(context.index)
+    fanout = params["fanouts"][ranges.list_tasks[context.index][0]]
+    nodes = ranges.read_nodes(context, params["found"], relation["dst"], begin, end)
+    drawn, waiting, reads = (np.zeros(end - begin) for _ in range(3))
+    if params["drawn"]:
+        state = context.part(params["drawn"], context.index, 1)
+        drawn, waiting = (np.ascontiguousarray(state[name]) for name in ("drawn", "waiting"))
+        reads = np.ascontiguousarray(context.part(params["drawn"], context.index, 2)["reads"])
+    if fanout != 0:
+        reads = reads + nodes["fresh" if params["only_new"] else "found"]
+    logs = np.zeros(end - begin)
+    native.draw_lists(
+        np.ascontiguousarray(nodes["fresh"]), degrees_of(context, relation, begin, end), drawn,
+        None if params["only_new"] else waiting, fanout, params["replacement"], logs,
+    )  # fmt: skip
+    context.add(value=logs)
+    context.add(drawn=drawn, waiting=waiting)
+    context.add(reads=reads)
+
+
+def find(context: TaskContext) -> None:
+    """The probability that each node of a range is found by this hop, and that it is found in it."""
+    params = context.params
+    sums = summed(context, params["drawn"], params["active"])
+    before = np.ascontiguousarray(context.part(params["found"], context.index)["found"])
+    found = before.copy()
+    native.find_nodes(chosen_values(context, params["seed"], 0.0), np.asarray(sums), found)
+    context.add(found=found, fresh=found - before)
