@@ -1,6 +1,10 @@
 // Sums over out-edges against adding edge by edge in extended precision, with work cut coarsely and finely.
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
+#include <tiering/block_sums.hpp>
+#include <tiering/parallel.hpp>
 #include <tiering/scores.hpp>
 
 #include "check.hpp"
@@ -83,6 +87,90 @@ Sums swept(OutEdgeSums& kernel, const Problem& p, const std::vector<bool>& activ
   return sums;
 }
 
+/// The edges of a block that have their source in [first, end), those of a kind of column alone, sorted by bin.
+struct Block {
+  std::vector<uint32_t> sources, columns;
+  std::vector<double> values;
+
+  Block(const Problem& p, size_t r, std::pair<int64_t, int64_t> range, std::pair<int64_t, int64_t> nodes, int64_t high,
+        bool wanted_high, int shift) {
+    const auto& [indptr, positions, indices] = p.graphs[r];
+    std::vector<std::pair<uint32_t, uint32_t>> edges;
+    for (int64_t v = range.first; v < range.second; ++v) {
+      values.push_back(p.x[r][static_cast<size_t>(v)]);
+      const int64_t begin = indptr[static_cast<size_t>(v)], end = indptr[static_cast<size_t>(v) + 1];
+      if ((end - begin >= high) != wanted_high) continue;
+      for (int64_t k = begin; k < end; ++k)
+        if (const int64_t u = indices[static_cast<size_t>(k)]; u >= nodes.first && u < nodes.second)
+          edges.emplace_back(static_cast<uint32_t>(u - nodes.first), static_cast<uint32_t>(v - range.first));
+    }
+    std::stable_sort(edges.begin(), edges.end(),
+                     [&](const auto& a, const auto& b) { return a.first >> shift < b.first >> shift; });
+    for (const auto& [source, column] : edges) {
+      sources.push_back(source);
+      columns.push_back(column);
+    }
+  }
+};
+
+/// Sums by tasks that have so many ranges of bins, and get the edges in so many ranges of columns.
+Sums by_blocks(const Problem& p, const std::vector<bool>& active, const SumLimits& limits, int tasks, int cuts) {
+  Sums sums;
+  std::vector<std::vector<int64_t>> bins;
+  int64_t all_edges = 0;
+  for (size_t t = 0; t < p.num_nodes.size(); ++t) {
+    const int shift = source_bin_shift(p.num_nodes[t]);
+    bins.emplace_back(static_cast<size_t>((p.num_nodes[t] + (int64_t{1} << shift) - 1) >> shift), 0);
+    for (size_t r = 0; r < p.graphs.size(); ++r)
+      if (static_cast<size_t>(p.src_types[r]) == t)
+        for (const auto u : p.graphs[r].indices) ++bins.back()[static_cast<size_t>(u) >> shift];
+    all_edges = std::accumulate(bins.back().begin(), bins.back().end(), all_edges);
+  }
+  for (size_t t = 0; t < p.num_nodes.size(); ++t) {
+    const int shift = source_bin_shift(p.num_nodes[t]);
+    sums.emplace_back();
+    for (int task = 0; task < tasks; ++task) {
+      const auto [low, high] = even_cut(static_cast<int64_t>(bins[t].size()), tasks, task);
+      const std::pair nodes{low << shift, std::min(p.num_nodes[t], high << shift)};
+      const std::span own(bins[t].begin() + low, static_cast<size_t>(high - low));
+      BlockSums kernel(std::max<int64_t>(0, nodes.second - nodes.first), shift, own, all_edges, limits.min_piece,
+                       limits.max_pieces);
+      for (size_t r = 0; r < p.graphs.size(); ++r) {
+        if (static_cast<size_t>(p.src_types[r]) != t) continue;
+        const auto columns = static_cast<int64_t>(p.graphs[r].indptr.size()) - 1;
+        const int64_t many = high_degree(columns, source_bins(p.num_nodes[t]).num_buckets(), limits);
+        for (const bool wanted_high : {true, false})
+          for (int cut = 0; cut < cuts; ++cut) {
+            const Block block(p, r, even_cut(columns, cuts, cut), nodes, many, wanted_high, shift);
+            const std::span<const double> values = block.values;
+            if (block.sources.empty()) continue;
+            kernel.add(block.sources, block.columns, active[r] ? values : std::span<const double>{}, 1 + cut % 3);
+          }
+      }
+      const Buffer<double> made = kernel.take();
+      sums.back().insert(sums.back().end(), made.data(), made.data() + made.size());
+    }
+  }
+  return sums;
+}
+
+void test_refused_blocks() {
+  using Numbers = std::vector<uint32_t>;
+  const std::vector<int64_t> bin_edges{2, 1};
+  const std::vector<double> values{1.0, 2.0};
+  const auto add = [&](const Numbers& sources, const Numbers& columns) {
+    BlockSums(5, 2, bin_edges, 3).add(sources, columns, values, 1);
+  };
+  check_refused("out of range", [&] { add({5}, {0}); });
+  check_refused("out of range", [&] { add({1}, {2}); });
+  check_refused("expected 1 edges, found more", [&] { add({4, 4}, {0, 1}); });
+  check_refused("expected one for each source", [&] { add({1}, {0, 1}); });
+  BlockSums few(5, 2, bin_edges, 3);
+  few.add(Numbers{0, 1}, Numbers{0, 1}, values, 1);
+  check_refused("bin 1: expected 1 edges, found 0", [&] { few.take(); });
+  check_refused("expected 2 numbers, found 1", [&] { BlockSums(5, 2, std::vector<int64_t>{1}, 1); });
+}
+
 /// The same bytes with less memory: from one byte, which takes the smallest groups there are, to plenty; every budget
 /// with one number of threads, every number with budgets of all sizes. Returns the most that lay on disk.
 int64_t test_budgets(const std::vector<ScoreRelation>& relations, const Problem& p, const SumLimits& limits,
@@ -121,6 +209,7 @@ int64_t test_sums(const Problem& p, const SumLimits& limits) {
     for (size_t t = 0; t < sums.size(); ++t)
       for (size_t u = 0; u < sums[t].size(); ++u) CHECK(std::abs(fewer[t][u] - truth[t][u]) <= 1e-12 * truth[t][u]);
     CHECK(swept(kernel, p, all) == first);
+    if (threads == 2) CHECK(by_blocks(p, all, limits, 3, 2) == first && by_blocks(p, some, limits, 2, 3) == fewer);
   }
   return test_budgets(relations, p, limits, first);
 }
@@ -181,6 +270,7 @@ int main() {
   test_random_graphs();
   test_many_columns();
   test_star();
+  test_refused_blocks();
   std::cout << "test_out_edge_sums: ok\n";
   return 0;
 }
