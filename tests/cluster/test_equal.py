@@ -89,8 +89,13 @@ def empty(work: Path) -> None:
     shutil.rmtree(work)
 
 
-@pytest.mark.parametrize("name", ["odd", "types"])
-@pytest.mark.parametrize(("shards", "workers"), [(1, 2), (3, 1), (8, 4), (16, 2)])
+ALL = [(name, shards, workers) for name in ("odd", "types") for shards in (1, 3, 8, 16) for workers in (1, 2, 4)]
+SOME = [("odd", 1, 2), ("odd", 3, 1), ("odd", 8, 4), ("types", 1, 1), ("types", 5, 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shards", "workers"), [*SOME, *(pytest.param(*one, marks=pytest.mark.long) for one in ALL)]
+)
 def test_threads_make_the_same_bytes(tiering_cli, datasets, expected, tmp_path_factory, name, shards, workers):
     more = ["--executor", "local", "--shards", str(shards), "--workers", str(workers)]
     compare(tiering_cli, datasets, expected, tmp_path_factory, name, more)
@@ -139,3 +144,65 @@ def test_ids_out_of_range_are_named_as_by_one_process(tiering_cli, tmp_path):
     asked = ["import", tmp_path / "bad", "--out", tmp_path / "graph", "--num-nodes", "50"]
     alone = tiering_cli(*asked).refused("edge 333", "61")
     assert tiering_cli(*asked, "--executor", "local", "--shards", "4").refused("edge 333", "61") == alone
+
+
+def empty_relations():
+    """Types without nodes, relations without edges, one type that is the destination of three relations."""
+    torch = pytest.importorskip("torch")
+    data = pytest.importorskip("torch_geometric.data").HeteroData()
+    draws = torch.Generator().manual_seed(0)
+
+    def edges(count: int, sources: int, destinations: int):
+        return torch.stack([torch.randint(0, n, (count,), generator=draws) for n in (sources, destinations)])
+
+    for name, nodes in {"a": 50, "b": 30, "c": 4, "z": 0}.items():
+        data[name].num_nodes = nodes
+    data["a", "x", "b"].edge_index, data["b", "w", "a"].edge_index = edges(300, 50, 30), edges(100, 30, 50)
+    data["a", "y", "a"].edge_index = data["c", "v", "b"].edge_index = torch.empty((2, 0), dtype=torch.long)
+    data["a"].train_mask = torch.arange(50) < 9
+    return data
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("rpr", {"tolerance": 0.01}),
+        ("wrpr", {"teleport": "train", "sweeps": 2}),
+        ("vip", {"fanouts": [{"x": 3, "w": 0, "y": 1, "v": 0}, {"x": 0, "w": 2, "y": 0, "v": 0}, 2]}),
+        ("vip", {"fanouts": [3, 2], "frontier": "new", "sampler": "replacement"}),
+        ("hybrid", {"fanouts": [3, 2], "batch_size": 3}),
+        ("hybrid", {"fanouts": [3, 2], "batch_size": 3, "epochs": 1}),
+        ("degree", {}),
+    ],
+)
+def test_types_and_relations_of_nothing(tmp_path, method, options):
+    import tiering
+    from tiering.cluster.session import ClusterOptions
+
+    graph = tiering.import_graph(empty_relations(), tmp_path / "graph")
+    scores = tiering.score_graph(graph, tmp_path / "scores", method, **options)
+    ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered")
+    for shards in (1, 5):
+        cluster = ClusterOptions(shards=shards)
+        found = tiering.score_graph(graph, tmp_path / f"scores-{shards}", method, cluster=cluster, **options)
+        assert contents_of(found.path) == contents_of(scores.path)
+        found = tiering.reorder_graph(graph, scores, tmp_path / f"ordered-{shards}", cluster=cluster)
+        assert contents_of(found.path) == contents_of(ordered.path)
+
+
+def contents_of(folder: Path) -> dict[str, str]:
+    """Digests of the files of an artifact, by their path in it."""
+    return {str(Path(name).relative_to(folder)): digest for name, digest in contents(folder).items()}
+
+
+def test_a_real_graph_of_many_columns(tiering_cli, shared_data, tmp_path):
+    """More columns than those that are all of high degree: the two kinds are summed one after the other."""
+    import tiering
+    from tiering.cluster.session import ClusterOptions
+
+    graph = tiering.import_graph(shared_data / "cnr-2000", tmp_path / "graph")
+    scores = tiering.score_graph(graph, tmp_path / "scores", "wrpr", train="1%", sweeps=2)
+    found = tiering.score_graph(
+        graph, tmp_path / "found", "wrpr", train="1%", sweeps=2, cluster=ClusterOptions(shards=4)
+    )
+    assert contents_of(found.path) == contents_of(scores.path)

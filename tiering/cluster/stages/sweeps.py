@@ -76,10 +76,10 @@ class Ranges:
         parts = []
         for task, (of_type, part) in enumerate(self.node_tasks):
             low, high = self.params["nodes"][of_type][part : part + 2]
-            if of_type == node_type and low < end and begin < high:
+            if of_type == node_type and low <= end and begin <= high:
                 columns = context.part(stage, task)
-                parts.append({key: a[max(0, begin - low) : end - low] for key, a in columns.items()})
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]} if parts else {}
+                parts.append({key: a[max(0, begin - low) : max(0, end - low)] for key, a in columns.items()})
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
 @dataclass(frozen=True)
