@@ -46,12 +46,14 @@ class DirectoryWriter:
         if parent is None:
             self._output = OutputDirectory(out, force=force, identity=identity)
             self.path, self.out = self._output.path, self._output.out
+            self.root = self.out
+            """What appears whole or not at all: this directory, or the one that it is a part of."""
             self.journal: Journal | None = self._output.journal
             """Journal of a run that can be resumed; else ``None``."""
             self.prefix = ""
         else:
             self.path, self.out = parent.path / out, parent.out / out
-            self.journal, self.prefix = parent.journal, f"{parent.prefix}{out}/"
+            self.journal, self.prefix, self.root = parent.journal, f"{parent.prefix}{out}/", parent.root
             with storage_errors(self.path):
                 self.path.mkdir(exist_ok=True)
 

@@ -63,9 +63,9 @@ class Cluster:
     def job(self, writer: ArtifactWriter) -> Job:
         """The job that makes an artifact: its name stands for what is made, from what, and how it is cut."""
         stage = str(writer.required_journal().identity["stage"])
-        identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.out), **vars(self.grid)}
+        identity: Mapping[str, Any] = {**writer.required_journal().identity, "out": str(writer.root), **vars(self.grid)}
         name = f"{stage}-{xxhash.xxh3_64_hexdigest(canonical(identity))}"
-        store = open_store(self.options.store or str(writer.out.with_name(f".{writer.out.name}.tasks")))
+        store = open_store(self.options.store or str(writer.root.with_name(f".{writer.root.name}.tasks")))
         job = Job(store, name, self._begun(), threads=self.options.threads, retry=self.retry, counters=self.counters)
         self._jobs.append(job)
         return job
