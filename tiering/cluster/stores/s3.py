@@ -23,7 +23,7 @@ import numpy as np
 import obstore
 import obstore.store
 from botocore.exceptions import BotoCoreError
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError
 
 from tiering.cluster.stores.store import Bytes
 from tiering.errors import FormatError, InputError, MissingError, StorageError
@@ -38,6 +38,12 @@ _MOST_PARTS = 10_000
 """Parts of an upload, by the rules of S3."""
 _CLAIMS = 8
 """Times that a claim is tried anew when its object has vanished between the refusal and the look."""
+_TIMEOUT = timedelta(minutes=2)
+"""Of one request; a part that takes longer has no use."""
+_PATIENCE = timedelta(minutes=3)
+"""After so long since a request began it is not repeated any more."""
+_UNANSWERED = 3
+"""Times that a conditional put is made of which no answer comes."""
 _CREDENTIALS = timedelta(minutes=10)
 """How long credentials may be used before botocore is asked again; it renews those with less than this left."""
 _FAILED = (BaseError, OSError)
@@ -161,12 +167,19 @@ class S3Store:
             raise OSError(errno.EIO, f"ends at byte {begin + len(got)} while it is read")
         out[:] = got
 
-    def _put_first(self, key: str, data: bytes) -> bool:
-        """Put an object unless there is one; whether this call did, as far as the server's answer came."""
+    def _put_first(self, key: str, data: bytes, tries: int = _UNANSWERED) -> bool:
+        """Put an object unless there is one; whether this call did, as far as the server's answer came.
+
+        obstore does not repeat such a put when no answer came, lest it refuse itself; who claims looks whose it is.
+        """
         try:
             obstore.put(self._client, key, data, mode="create", use_multipart=False)
         except AlreadyExistsError:
             return False
+        except GenericError as error:
+            if _status(error) or min(tries, self.retries + 1) == 1:
+                raise
+            return self._put_first(key, data, tries - 1)
         return True
 
     def _require_claims(self, key: str) -> None:
@@ -286,9 +299,9 @@ def _client(bucket: str, prefix: str, endpoint: str, region: str, retries: int) 
         conditional_put="etag",
         client_options={
             "allow_http": endpoint.startswith("http://"), "connect_timeout": timedelta(seconds=10),
-            "timeout": timedelta(minutes=2),
+            "timeout": _TIMEOUT,
         },
-        retry_config={"max_retries": retries, "retry_timeout": timedelta(minutes=3)},
+        retry_config={"max_retries": retries, "retry_timeout": _PATIENCE},
         **known,
     )  # fmt: skip
 
@@ -309,6 +322,9 @@ def _storage_error(where: str, error: Exception) -> StorageError:
     if 300 <= status < 500 and status != 429:
         return StorageError(errno.EIO, f"{where}: {what}; check the bucket, its region (AWS_REGION) and the endpoint "
                             "(AWS_ENDPOINT_URL)")  # fmt: skip
+    if status == 501:
+        return StorageError(errno.EOPNOTSUPP, f"{where}: {what}; this server lacks a part of S3 that a store needs: use "
+                            "a newer version, or a directory that all machines mount")  # fmt: skip
     if status:
         return StorageError(errno.EIO, f"{where}: {what}, after all retries; run the same command again, with fewer "
                             "tasks side by side if the server is overloaded")  # fmt: skip
