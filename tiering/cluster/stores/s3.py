@@ -323,7 +323,7 @@ def _storage_error(where: str, error: Exception) -> StorageError:
         return StorageError(errno.EIO, f"{where}: {what}; check the bucket, its region (AWS_REGION) and the endpoint "
                             "(AWS_ENDPOINT_URL)")  # fmt: skip
     if status == 501:
-        return StorageError(errno.EOPNOTSUPP, f"{where}: {what}; this server lacks a part of S3 that a store needs: use "
+        return StorageError(errno.EOPNOTSUPP, f"{where}: {what}; this server lacks a part of S3 that stores need: use "
                             "a newer version, or a directory that all machines mount")  # fmt: skip
     if status:
         return StorageError(errno.EIO, f"{where}: {what}, after all retries; run the same command again, with fewer "
