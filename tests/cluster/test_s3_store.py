@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from s3_keys import KEYS
 
-from tiering.cluster.stores import open_store
+from tiering.cluster.stores import Store, open_store
 from tiering.errors import InputError, MissingError, StorageError
 
 pytest.importorskip("obstore", reason="a store in S3 needs obstore: pip install 'tiering[s3]'")
@@ -31,7 +33,7 @@ def store(s3_url: str) -> S3Store:
     return S3Store(s3_url, part_bytes=5 * MIB)
 
 
-def prefix(store: S3Store) -> str:
+def prefix(store: Store) -> str:
     return store.url.removeprefix("s3://bucket/")
 
 
@@ -182,7 +184,7 @@ def test_no_credentials(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         S3Store("s3://bucket/without-credentials")
 
 
-def test_credentials_and_endpoint_of_a_profile(s3: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_and_endpoint_of_a_profile(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*KEYS, "AWS_ENDPOINT_URL", "AWS_REGION"):
         monkeypatch.delenv(name)
     (tmp_path / "credentials").write_text("[tests]\naws_access_key_id = AKIA\naws_secret_access_key = secret\n")
@@ -246,3 +248,19 @@ def test_a_forked_process_is_told(store: S3Store, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(StorageError, match="forked from one that uses S3"):
         store.size("job")
+
+
+def test_a_command_by_tasks_through_a_bucket(
+    s3: Any, s3_url: str, tiering_cli: Any, tiny_dataset: Path, tmp_path: Path
+) -> None:
+    def made(*more: str) -> dict[str, bytes]:
+        tiering_cli("import", tiny_dataset, "--out", tmp_path / "graph", *more).ok()
+        files = {file.name: file.read_bytes() for file in (tmp_path / "graph").rglob("*") if file.is_file()}
+        shutil.rmtree(tmp_path / "graph")
+        return files
+
+    expected = made()
+    s3.faults.slow_every = 20
+    assert made("--executor", "local", "--workers", "2", "--shards", "2", "--store", s3_url) == expected
+    assert len(s3.requests) > 40
+    assert s3.objects(prefix(open_store(s3_url))) == []
