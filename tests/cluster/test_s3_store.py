@@ -84,6 +84,14 @@ def test_a_part_that_fails_for_good_aborts_the_upload(s3: Any, s3_url: str) -> N
     assert store.size("lost") is None
 
 
+def test_an_upload_that_cannot_end_is_aborted(s3: Any, store: S3Store) -> None:
+    s3.faults.refuses_ends = True
+    with pytest.raises(StorageError, match="large: the server answered 403"):
+        put(store, "large", bytes(11 * MIB))
+    assert s3.uploads(prefix(store)) == []
+    assert store.size("large") is None
+
+
 def work(store: S3Store) -> None:
     """Each kind of request, several times."""
     data = np.random.default_rng(2).bytes(11 * MIB)

@@ -27,6 +27,8 @@ class Faults:
         """Of so many answers to GET the last ends in the middle."""
         self.refused_parts: set[str] = set()
         """Numbers of parts of uploads that are answered by 503, however often."""
+        self.refuses_ends = False
+        """Uploads in parts are refused at their end."""
         self.ignores_conditions = False
         self.forbids = False
         self.lost_answers = 0
@@ -77,7 +79,7 @@ class S3Server:
         part = re.search(r"partNumber=(\d+)", request)
         with self._lock:
             self.requests.append(request)
-        if faults.forbids:
+        if faults.forbids or (faults.refuses_ends and method == "POST" and "uploadId=" in request):
             return _error(environ, respond, "403 Forbidden", "AccessDenied")
         if self._due("all", faults.slow_every) or (part and part[1] in faults.refused_parts):
             return _error(environ, respond, "503 Service Unavailable", "SlowDown")

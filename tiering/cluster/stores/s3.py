@@ -216,7 +216,7 @@ class S3Store:
 
 
 class S3Writer:
-    """An object being written: in one put if it is small, else in parts; an error before its end aborts the upload."""
+    """An object being written: in one put if it is small, else in parts; an error aborts the upload."""
 
     def __init__(self, store: S3Store, key: str, part_bytes: int) -> None:
         self._store, self._key, self._part = store, key, part_bytes
