@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tiering.errors import InputError
+from tiering.errors import CapabilityError, InputError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -71,4 +71,10 @@ def open_store(url: str) -> Store:
         from tiering.cluster.stores.posix import PosixStore
 
         return PosixStore(url)
-    raise InputError(f"store {url!r}: expected a directory or s3://bucket/prefix, found scheme {scheme!r}")
+    if scheme != "s3":
+        raise InputError(f"store: expected a directory or s3://bucket/prefix, found scheme {scheme!r}")
+    try:
+        from tiering.cluster.stores.s3 import S3Store
+    except ModuleNotFoundError as error:
+        raise CapabilityError(f"a store in S3 needs the package {error.name}: pip install 'tiering[s3]'") from error
+    return S3Store(url)
