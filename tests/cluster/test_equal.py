@@ -89,8 +89,8 @@ def empty(work: Path) -> None:
     shutil.rmtree(work)
 
 
-ALL = [(name, shards, workers) for name in ("odd", "types") for shards in (1, 3, 8, 16) for workers in (1, 2, 4)]
-SOME = [("odd", 1, 2), ("odd", 3, 1), ("odd", 8, 4), ("types", 1, 1), ("types", 5, 2)]
+ALL = [(name, shards, workers) for name in ("odd", "types") for shards in (1, 2, 3, 8, 16) for workers in (1, 2, 4)]
+SOME = [("odd", 1, 2), ("odd", 3, 1), ("odd", 8, 4), ("types", 2, 1), ("types", 5, 2)]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_types_and_relations_of_nothing(tmp_path, method, options):
     graph = tiering.import_graph(empty_relations(), tmp_path / "graph")
     scores = tiering.score_graph(graph, tmp_path / "scores", method, **options)
     ordered = tiering.reorder_graph(graph, scores, tmp_path / "ordered")
-    for shards in (1, 5):
+    for shards in (2, 5):
         cluster = ClusterOptions(shards=shards)
         found = tiering.score_graph(graph, tmp_path / f"scores-{shards}", method, cluster=cluster, **options)
         assert contents_of(found.path) == contents_of(scores.path)

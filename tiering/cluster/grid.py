@@ -32,6 +32,10 @@ class Grid:
             raise InputError(f"shards: expected 1 to 65536, found {shards}")
         return cls(memory, shards)
 
+    def whole(self, nbytes: int) -> bool:
+        """Whether something of which a task may hold all its memory is one part: then who leads the job makes it."""
+        return self.parts(nbytes) == 1
+
     def parts(self, nbytes: int) -> int:
         """Into how many parts something is cut of which a task may hold all its memory."""
         return self.shards or max(1, -(-nbytes // self.task_memory))

@@ -128,8 +128,10 @@ class StoredArtifact:
         external = self.document["external"].get(name)
         if external is None:
             raise FormatError(f"{self.url}: {MANIFEST} names no file {name}; make the artifact again")
-        path = Path(self.url, external["path"])
-        return open_store(str(path.parent)), path.name, int(external["bytes"])
+        place, inside = str(external["path"]), not Path(external["path"]).is_absolute()
+        if inside:
+            return self.store, place, int(external["bytes"])
+        return open_store(str(Path(place).parent)), Path(place).name, int(external["bytes"])
 
     def _in_blocks(self) -> list[tuple[str, int, str]]:
         """Files that are known by blocks, in the order of their digests: name, bytes, checksum of all."""

@@ -14,7 +14,7 @@ from tiering.cluster.executors import Executor
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.grid import Grid
 from tiering.cluster.running import Counters, Job, RetryOptions
-from tiering.cluster.stores import open_store
+from tiering.cluster.stores import open_store, store_kind
 from tiering.cluster.tasks import canonical
 from tiering.errors import InputError
 from tiering.progress import note
@@ -47,6 +47,8 @@ class ClusterOptions:
             raise InputError(f"executor: expected {' or '.join(EXECUTORS)}, found {self.executor!r}")
         if self.address is not None and self.executor != "ray":
             raise InputError("address: only with executor ray; leave it out")
+        if self.store is not None:
+            store_kind(self.store)
         Grid.of(self.task_memory, self.shards)
 
 

@@ -9,7 +9,7 @@ from tiering.artifacts.manifest import Relation, relation_key
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.running import Job
 from tiering.cluster.session import Cluster
-from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank, ranks, relabel, rows
+from tiering.cluster.stages import accesses, degrees, inclusion, lists, pagerank, ranks, relabel, rows, sweeps
 from tiering.formats.graph import Graph, relation_folder
 from tiering.formats.scores import Scores
 from tiering.graph.build import RelationMaker
@@ -21,9 +21,15 @@ from tiering.scores.hybrid import posterior, prior_weight, ranked_prior
 from tiering.scores.plan import ScorePlan
 from tiering.scores.vip import SAMPLERS
 
+METHODS = ("degree", "rpr", "wrpr", "vip", "presample", "hybrid")
+"""Scores that tasks compute."""
+
 
 class StageTasks:
-    """Makers of the files of artifacts, by tasks of one session."""
+    """Makers of the files of artifacts, by tasks of one session.
+
+    What is one part by the grid is left to the stage, in the process that leads: tasks would move it for nothing.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -32,18 +38,24 @@ class StageTasks:
         """The lists of the relations of an import."""
         numbers: dict[str, int] = {}
 
-        def make(writer: ArtifactWriter, plan: RelationPlan) -> None:
+        def make(writer: ArtifactWriter, plan: RelationPlan) -> bool:
+            if self._cluster.grid.whole(lists.task_bytes(plan)):
+                return False
             number = numbers.setdefault(relation_key(plan.edges.relation), len(numbers))
             job = self._cluster.job(writer)
             lists.write_relation(job, writer, f"relation-{number}", plan, self._cluster.grid)
+            return True
 
         return make
 
     def rows(self) -> RowsMaker:
         """The tiers and images of a layout."""
 
-        def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph) -> None:
+        def make(writer: ArtifactWriter, images: ImageSet, plan: LayoutPlan, graph: Graph) -> bool:
+            if self._cluster.grid.whole(rows.task_bytes(plan)):
+                return False
             rows.write_rows(self._cluster.job(writer), writer, images, plan, graph, self._cluster.grid)
+            return True
 
         return make
 
@@ -62,8 +74,11 @@ class Scoring:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def knows(self, method: str) -> bool:
-        return method in ("degree", "rpr", "wrpr", "vip", "presample", "hybrid")
+    def takes(self, graph: Graph, plan: ScorePlan) -> bool:
+        cluster = self._cluster
+        if plan.method.counts and cluster.options.executor == "ray" and cluster.grid.shards != 1:
+            return True  # epochs take long on graphs of any size
+        return plan.name in METHODS and not cluster.grid.whole(sweeps.task_bytes(graph))
 
     def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
         job, grid = self._cluster.job(writer), self._cluster.grid
@@ -101,13 +116,17 @@ class Reordering:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
-        number = scores.node_types.index(node_type)
-        ranks.write_order(
-            self._cluster.job(part), part, f"order-{number}", str(scores.path), node_type, count, self._cluster.grid
-        )
+    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> bool:
+        if self._cluster.grid.whole(count * ranks.NODE_BYTES):
+            return False
+        job, name = self._cluster.job(part), f"order-{scores.node_types.index(node_type)}"
+        ranks.write_order(job, part, name, str(scores.path), node_type, count, self._cluster.grid)
+        return True
 
-    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> None:
+    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> bool:
+        if self._cluster.grid.whole(relabel.task_bytes(graph, relation)):
+            return False
         job, name = self._cluster.job(writer), f"relation-{graph.relations.index(relation)}"
         order = str(writer.path / "order")
         relabel.write_relation(job, writer, name, graph, relation, order, self._cluster.grid)
+        return True

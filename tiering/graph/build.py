@@ -35,8 +35,8 @@ from tiering.version import __version__
 
 Csc = tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[np.int64] | None]
 """``indptr``, ``indices`` and, if asked for, the place of each entry in the input."""
-RelationMaker = Callable[[ArtifactWriter, RelationPlan], None]
-"""Writes the files of a relation, and records them."""
+RelationMaker = Callable[[ArtifactWriter, RelationPlan], bool]
+"""Writes the files of a relation, and records them; false if that is better done by this process."""
 
 
 def build_graph(
@@ -216,8 +216,8 @@ def write_relation(
     if not writer.has(*(f"{folder}/{file}" for file in ("indptr", "indices", *plan.csc.values))):
         if plan.copied:
             write_copied(writer, folder, plan)
-        elif elsewhere is not None and plan.csc.num_edges:
-            elsewhere(writer, plan)
+        elif elsewhere is not None and plan.csc.num_edges and elsewhere(writer, plan):
+            pass
         elif plan.buckets is not None:
             write_by_buckets(writer, folder, plan, plan.buckets, threads)
         else:

@@ -33,8 +33,10 @@ from tiering.version import __version__
 
 SCRATCH = "scratch"
 """Directory in the unfinished layout for rows on their way into rank order."""
-RowsMaker = Callable[[ArtifactWriter, ImageSet, LayoutPlan, Graph], None]
-"""Writes the files of all tiers and the images, which are not opened yet, and records them."""
+RowsMaker = Callable[[ArtifactWriter, ImageSet, LayoutPlan, Graph], bool]
+"""Writes the files of all tiers and the images, which are not opened yet, and records them; false if this process is to
+do it.
+"""
 
 
 def write_layout(
@@ -105,10 +107,9 @@ def write_layout(
         digest = digest_bytes(goal.encode()).rpartition(":")[2][:12]
         left = budget.without(plan.writing_memory())
         with graph_errors(graph), ImageSet(plan, writer.out, digest, journal) as images:
-            if elsewhere is not None:
-                elsewhere(writer, images, plan, graph)
+            made = elsewhere is not None and elsewhere(writer, images, plan, graph)
             images.open()
-            if elsewhere is None:
+            if not made:
                 _write_rows(writer, images, plan, order, left, workers)
             writer.adopt(graph, "graph")
             writer.external.update(images.publish())

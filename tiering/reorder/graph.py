@@ -132,9 +132,9 @@ def _write_relation(
 ) -> None:
     folder, names = relation_folder(relation), ("indptr", "indices", *graph.edge_data(relation))
     if elsewhere is not None and graph.num_edges(relation):
-        if not writer.has(*(f"{folder}/{name}" for name in names)):
-            elsewhere.relation(writer, graph, relation)
-        return
+        there = writer.has(*(f"{folder}/{name}" for name in names))
+        if there or elsewhere.relation(writer, graph, relation):
+            return
     places = maps[relation[2]].random(), maps[relation[0]].random()
     write_relation(writer, folder, OldRelation(*graph.csc(relation), graph.edge_data(relation), *places), windows)
 

@@ -41,12 +41,12 @@ class RankMaps:
 
 
 class ReorderMaker(Protocol):
-    """Makes the large files of a reordered graph, and records them."""
+    """Makes the large files of a reordered graph, and records them; false where this process does it better."""
 
-    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> None:
+    def order(self, part: ArtifactWriter, scores: Scores, node_type: str, count: int) -> bool:
         """``new_to_old``, ``old_to_new`` and ``score`` of a type of `count` > 0 nodes."""
 
-    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> None:
+    def relation(self, writer: ArtifactWriter, graph: Graph, relation: Relation) -> bool:
         """All files of a relation that has edges; the order of the graph is finished, in part ``order``."""
 
 
@@ -77,10 +77,10 @@ def write_order(
     for node_type in graph.node_types:
         folder, count = f"nodes/{node_type}/", graph.num_nodes(node_type)
         if elsewhere is not None and count and node_type not in first:
-            if not part.has(*(f"{folder}{name}" for name in ("new_to_old", "old_to_new", "score"))):
-                elsewhere.order(part, scores, node_type, count)
-            maps[node_type] = RankMaps(*(_mapped(part, f"{folder}{name}", count) for name in MAPS))
-            continue
+            there = part.has(*(f"{folder}{name}" for name in (*MAPS, "score")))
+            if there or elsewhere.order(part, scores, node_type, count):
+                maps[node_type] = RankMaps(*(_mapped(part, f"{folder}{name}", count) for name in MAPS))
+                continue
         maps[node_type] = own = _write_maps(part, node_type, count, orders, windows)
         if own.inverse is not None and not inverse_kept(len(graph.node_types), own.inverse.nbytes, windows.budget):
             own.inverse = None

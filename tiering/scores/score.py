@@ -113,8 +113,8 @@ def score_graph(
 class ScoreMaker(Protocol):
     """Makes the columns of scores."""
 
-    def knows(self, method: str) -> bool:
-        """Whether it has a way to compute a method."""
+    def takes(self, graph: Graph, plan: ScorePlan) -> bool:
+        """Whether it has a way to compute a method, which is better than this process's."""
 
     def make(self, writer: ArtifactWriter, graph: Graph, plan: ScorePlan) -> tuple[list[str], dict[str, Any]]:
         """Write the columns, and record them; their files, and what the method says of itself."""
@@ -126,7 +126,7 @@ def _written(writer: ArtifactWriter, graph: Graph, plan: ScorePlan, elsewhere: S
     known = journal.get("columns")
     if known is not None and writer.has(*known["files"]):
         return dict(known["reached"])
-    if elsewhere is not None and elsewhere.knows(plan.name):
+    if elsewhere is not None and elsewhere.takes(graph, plan):
         names, reached = elsewhere.make(writer, graph, plan)
         journal.record("columns", files=names, reached=reached)
         return reached

@@ -38,6 +38,11 @@ _MOST_RUNS = 1 << 16
 """Runs of destinations that are counted at the most."""
 
 
+def task_bytes(plan: RelationPlan) -> int:
+    """Bytes of a task that made the whole relation."""
+    return plan.csc.num_edges * edge_bytes(plan)
+
+
 def edge_bytes(plan: RelationPlan) -> int:
     """Bytes of an edge on its way through a task: ids as they are read, their order, all columns twice."""
     read = sum(array.dtype.itemsize for array in (plan.edges.src, plan.edges.dst))
@@ -49,7 +54,7 @@ def write_relation(job: Job, writer: ArtifactWriter, name: str, plan: RelationPl
     """Have the files of a relation made by tasks, stages of the job under `name`, and put them in their place."""
     edges, csc = plan.edges, plan.csc
     shift = max(0, (csc.num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
-    parts = grid.parts(csc.num_edges * edge_bytes(plan))
+    parts = grid.parts(task_bytes(plan))
     values = {key: _described(array, key, plan) for key, array in zip(csc.values, plan.values(), strict=True)}
     params = {
         "src": FileArray.of(edges.src, f"{edges.where}: sources").to_json(),

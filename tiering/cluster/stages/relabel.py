@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tiering import native
 from tiering.artifacts.checksum import BLOCK_BYTES
-from tiering.artifacts.manifest import Relation, id_bytes
+from tiering.artifacts.manifest import FileEntry, Relation, id_bytes
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.files import JoinedFile, Parts, join_stage, place_files
 from tiering.cluster.grid import Grid, even_bounds, weighed_bounds
@@ -45,11 +45,11 @@ def write_relation(
     """
     source, _, destination = relation
     folder, num_dst, num_edges = relation_folder(relation), graph.num_nodes(destination), graph.num_edges(relation)
-    values = sorted(graph.edge_data(relation))
-    described = {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *values)}
+    described = _files(graph, relation)
+    values = [key for key in described if key != "indices"]
     widths = [entry.bytes // max(1, num_edges) for entry in described.values()]
     per_edge = 3 * sum(widths)
-    parts = grid.parts(num_edges * per_edge + num_dst * _COLUMN_BYTES)
+    parts = grid.parts(task_bytes(graph, relation))
     shift = max(0, (num_dst - 1).bit_length() - _MOST_RUNS.bit_length() + 1)
     params = {
         "graph": str(graph.path), "order": order, "folder": folder, "source": source, "destination": destination,
@@ -83,6 +83,20 @@ def write_relation(
     ]
     stage = join_stage(f"{name}.files", writer.path, files, max(edges["new"]) * max(widths))
     place_files(writer, job.run(stage))
+
+
+def task_bytes(graph: Graph, relation: Relation) -> int:
+    """Bytes of a task that made the whole relation."""
+    return (
+        3 * sum(entry.bytes for entry in _files(graph, relation).values())
+        + graph.num_nodes(relation[2]) * _COLUMN_BYTES
+    )
+
+
+def _files(graph: Graph, relation: Relation) -> dict[str, FileEntry]:
+    """The files of a relation that run along its entries: ``indices``, then edge data by name."""
+    folder = relation_folder(relation)
+    return {key: graph.manifest.files[f"{folder}/{key}"] for key in ("indices", *sorted(graph.edge_data(relation)))}
 
 
 def weigh(context: TaskContext) -> None:

@@ -89,6 +89,11 @@ def write_rows(job: Job, writer: ArtifactWriter, images: ImageSet, plan: LayoutP
             images.take(file.name, file.at, bytes.fromhex(file.blocks))
 
 
+def task_bytes(plan: LayoutPlan) -> int:
+    """Bytes of a task that had all rows."""
+    return COPIES * sum(entry.num_nodes * entry.row_bytes for entry in plan.entries.values())
+
+
 @dataclass(frozen=True)
 class _Source:
     """Where the rows of a table lie: a file of an artifact, or one that it refers to."""

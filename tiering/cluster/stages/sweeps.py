@@ -96,6 +96,12 @@ class Sweeps:
         return Ranges(self.params)
 
 
+def task_bytes(graph: Graph) -> int:
+    """Bytes of a task that had all edges and nodes."""
+    lists = sum(graph.num_nodes(relation[2]) for relation in graph.relations)
+    return graph.num_edges() * EDGE_BYTES + 40 * lists + NODE_BYTES * graph.num_nodes()
+
+
 def make_blocks(job: Job, graph: Graph, grid: Grid) -> Sweeps:
     """Have the edges of all relations brought into blocks."""
     types = list(graph.node_types)

@@ -64,15 +64,20 @@ class Store(Protocol):
         """Remove all objects whose keys begin with ``folder/``; they are nobody's any more."""
 
 
+def store_kind(url: str) -> str:
+    """``directory`` or ``s3``; `InputError` for another scheme."""
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme != "s3":
+        raise InputError(f"store: expected a directory or s3://bucket/prefix, found scheme {scheme!r}")
+    return "s3" if separator else "directory"
+
+
 def open_store(url: str) -> Store:
     """The store at a directory, or at ``s3://bucket/prefix``."""
-    scheme, separator, _ = url.partition("://")
-    if not separator:
+    if store_kind(url) == "directory":
         from tiering.cluster.stores.posix import PosixStore
 
         return PosixStore(url)
-    if scheme != "s3":
-        raise InputError(f"store: expected a directory or s3://bucket/prefix, found scheme {scheme!r}")
     try:
         from tiering.cluster.stores.s3 import S3Store
     except ModuleNotFoundError as error:
