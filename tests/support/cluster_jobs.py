@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -80,14 +81,13 @@ def _pause(context: TaskContext) -> None:
     name = f"{context.stage}-{context.index}"
     if not asked or name not in asked["tasks"]:
         return
+    own = Path(asked["folder"]) / f"{name}-{os.getpid()}-{threading.get_ident()}"
+    own.write_text(str(os.getpid()))
     for number in range(asked["times"]):
-        file = Path(asked["folder"]) / f"{name}.{number}"
         try:
-            with file.with_suffix(f".{number}.new").open("x") as out:
-                out.write(str(os.getpid()))
+            os.link(own, Path(asked["folder"]) / f"{name}.{number}")
         except FileExistsError:
             continue
-        file.with_suffix(f".{number}.new").rename(file)
         time.sleep(asked["seconds"])
         return
 

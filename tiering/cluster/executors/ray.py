@@ -34,6 +34,7 @@ PROBE_SECONDS = 60.0
 """That a machine has to answer; most of it is the start of a worker."""
 SILENT_SECONDS = 30.0
 """After which it is said that nothing begins."""
+_JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
 LOOK_SECONDS = 5.0
 """Between two looks at which machines there are."""
 
@@ -270,9 +271,7 @@ def _connect(ray: Any, address: str | None, processors: int) -> None:
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
         what = "cannot be started on this machine" if address is None else f"at {address!r} cannot be joined"
-        advice = (
-            "see Ray's logs" if address is None else "run `ray status` here to see whether this machine belongs to it"
-        )
+        advice = "see Ray's logs" if address is None else _JOINING
         raise CapabilityError(f"a Ray cluster {what}: {words}; {advice}") from error
     finally:
         if threading.current_thread() is threading.main_thread():
