@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +26,7 @@ pytestmark = [
     ),
 ]
 ALL = MAPS + PARTS + 1
+RUN = "from tiering.cli.main import run; run()"
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +109,16 @@ def test_errors_of_tasks_come_as_they_are(driver: Driver, tmp_path: Path) -> Non
     assert (found["run"], found["retried"]) == (2, 2)
 
 
+def test_a_task_that_fits_nowhere_is_told_of_once(driver: Driver, tmp_path: Path) -> None:
+    found = driver.ask("wide", store=tmp_path).answer()
+    assert found["found"] == [[], []]
+    assert found["said"].count("no task has begun") == 1
+    assert (
+        "one of wide asks for 9 processors and 3 GiB; the cluster has 3 machines, the largest of 1 processors"
+        in (found["said"])
+    )
+
+
 def test_a_node_without_keepalive_is_refused(driver: Driver, tmp_path: Path) -> None:
     found = driver.ask(
         "with_node", store=tmp_path, environment={KEEPALIVE[0]: "300000", KEEPALIVE[1]: "120000"}
@@ -138,3 +152,22 @@ def test_the_driver_that_has_started_ray_is_killed(tmp_path: Path) -> None:
         alone.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-0"))
         held(tmp_path / "held", "cut-0")
         alone.kill()
+
+
+def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -> None:
+    """The same artifact as without it, and standard output as commands promise it."""
+    command = [sys.executable, "-c", RUN, "import", str(tiny_dataset), "--json", "--out"]
+    more = ["--executor", "ray", "--workers", "1", "--shards", "2"]
+    found = [
+        subprocess.run([*command, str(tmp_path / out), *options], capture_output=True, text=True)
+        for out, options in (("plain", []), ("by ray", more))
+    ]
+    assert [each.returncode for each in found] == [0, 0], found[1].stderr
+    assert found[1].stderr == ""
+    said = [json.loads(each.stdout.replace("by ray", "plain")) for each in found]
+    assert said[0] == said[1]
+    graph, other = tmp_path / "plain", tmp_path / "by ray"
+    arrays = [path.relative_to(graph) for path in graph.rglob("*") if path.is_file() and path.suffix != ".json"]
+    assert len(arrays) > 3
+    assert all((graph / name).read_bytes() == (other / name).read_bytes() for name in arrays)
+    assert not list(tmp_path.glob(".*tasks"))

@@ -205,6 +205,23 @@ class _Program:
         finally:
             self.cluster.remove_node(node)
 
+    def wide(self, store: str) -> dict[str, Any]:
+        """What is said of an attempt that fits nowhere."""
+        import contextlib
+        import io
+
+        from tiering.cluster.executors import ray
+        from tiering.cluster.tasks import Call, Stage
+
+        executor, ray.SILENT_SECONDS = self._executor(), 0.3
+        executor.submit(
+            1, Call(store, "job", Stage("wide", "cluster_jobs:nothing", 1, memory=3 << 30), 0, "", threads=9)
+        )
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            found = [executor.wait([1], 0.4), executor.wait([1], 0.4)]
+        executor.drop(1)
+        return {"said": said.getvalue(), "found": found}
+
     def close(self) -> None:
         self.executor.close()
         if self.cluster is not None:
