@@ -128,7 +128,8 @@ class RayExecutor:
         try:
             said = self._ray.get(next(tried.answers))
         except self._ray.exceptions.RayError as error:
-            said = Outcome(error=self._lost(tried, error), again=True)
+            here = isinstance(error, self._ray.exceptions.LocalRayletDiedError)
+            said = Outcome(error=self._lost(tried, error), again=not here)
         if isinstance(said, Outcome):
             del self._attempts[ticket]
             yield said
@@ -140,6 +141,8 @@ class RayExecutor:
         errors = self._ray.exceptions
         if isinstance(error, errors.OutOfMemoryError):
             why = "Ray stopped it because its machine ran out of memory; give tasks less (--task-memory)"
+        elif isinstance(error, errors.LocalRayletDiedError):
+            why = "Ray on this machine has ended, which leads the job; start it and run this again, done tasks are kept"
         elif isinstance(error, errors.NodeDiedError):
             why = "its machine, or Ray there, is gone; `ray status` lists those that are left"
         elif isinstance(error, errors.WorkerCrashedError):
