@@ -178,8 +178,11 @@ class Job:
         """Remove what the job has in the store, once its result is published."""
         self.store.clear(self.name)
 
-    def recover(self, lost: LostError) -> None:
-        """Run a task again whose manifest or segment is gone or damaged, with all that it needs."""
+    def recover(self, lost: LostError, *, run: bool = True) -> None:
+        """Run a task again whose manifest or segment is gone or damaged, with all that it needs.
+
+        `run`: whether that is done here, or by who calls, to whom that task belongs.
+        """
         stage = self._stages.get(lost.stage)
         if stage is None:
             raise InternalError(f"a task read {lost.stage}, which its stage does not name")
@@ -191,7 +194,7 @@ class Job:
         self.store.remove(manifest_key(self.name, stage.name, lost.index))
         if lost.stage in self._given:
             self._write_given(stage)
-        else:
+        elif run:
             self._run(stage, [lost.index])
 
     def call(self, stage: Stage, index: int) -> Call:
@@ -255,7 +258,8 @@ class _StageRun:
             raise self._named(error, index)
         self.job.counters.errors.append(str(error))
         if isinstance(error, LostError):
-            self.job.recover(error)
+            own = (error.stage, error.index) == (self.stage.name, index)
+            self.job.recover(error, run=not own)
         if not any(attempt.index == index for attempt in self.attempts.values()):
             self.job.counters.retried += 1
             self.waiting.appendleft(index)

@@ -12,6 +12,7 @@ import xxhash
 from tiering.artifacts.writer import ArtifactWriter
 from tiering.cluster.executors import Executor
 from tiering.cluster.executors.local import LocalExecutor
+from tiering.cluster.executors.ray import RayExecutor
 from tiering.cluster.grid import Grid
 from tiering.cluster.running import Counters, Job, RetryOptions
 from tiering.cluster.stores import open_store, store_kind
@@ -49,6 +50,8 @@ class ClusterOptions:
             raise InputError("address: only with executor ray; leave it out")
         if self.store is not None:
             store_kind(self.store)
+        if self.address is not None and self.workers is not None:
+            raise InputError("workers: of an executor on this machine, not of a cluster that is joined; leave it out")
         Grid.of(self.task_memory, self.shards)
 
 
@@ -88,8 +91,11 @@ class Cluster:
 
     def _begun(self) -> Executor:
         if self._executor is None:
-            workers = self.options.workers or parse_threads(None)
-            self._executor = LocalExecutor(workers)
+            options, workers = self.options, self.options.workers or parse_threads(None)
+            if options.executor == "ray":
+                self._executor = RayExecutor(options.address, workers=workers, threads=options.threads)
+            else:
+                self._executor = LocalExecutor(workers)
         return self._executor
 
     def __enter__(self) -> Cluster:

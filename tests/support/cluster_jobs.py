@@ -1,0 +1,153 @@
+"""A small job of three stages for tests of executors: values cut by their last digits, sorted, and added up.
+
+Tasks can be held, so that a test finds them in the middle of their work: see `held`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tiering.cluster.executors import Executor
+from tiering.cluster.running import Counters, Job, RetryOptions
+from tiering.cluster.stores import Store, open_store
+from tiering.cluster.tasks import Manifest, Stage, TaskContext
+from tiering.errors import InputError, StorageError
+
+MAPS, PARTS, ROWS = 6, 3, 2000
+NAME = "job"
+
+
+def values(index: int) -> np.ndarray:
+    """What a map task begins with."""
+    return np.random.default_rng(index).integers(0, 1 << 40, ROWS)
+
+
+def cut(context: TaskContext) -> dict[str, Any]:
+    """Map: values and their squares, in parts by the remainder."""
+    _pause(context)
+    mine = values(context.index)
+    for part in range(PARTS):
+        chosen = mine[mine % PARTS == part]
+        context.add(value=chosen, square=(chosen % 1000).astype(np.float32) ** 2)
+    return {"rows": ROWS}
+
+
+def order(context: TaskContext) -> None:
+    """Reduce: one part of all maps, sorted."""
+    _pause(context)
+    parts = [context.part("cut", task, context.index)["value"] for task in range(MAPS)]
+    context.add(value=np.sort(np.concatenate(parts)))
+
+
+def add(context: TaskContext) -> dict[str, Any]:
+    """The sum of all, which goes through each reducer's part."""
+    _pause(context)
+    sums = [int(context.part("order", task)["value"].sum()) for task in range(PARTS)]
+    context.add(sum=np.array(sums))
+    return {"sum": sum(sums)}
+
+
+def expected() -> list[list[int]]:
+    """What reducers must have, by plain sorting of everything."""
+    everything = sorted(int(value) for index in range(MAPS) for value in values(index))
+    return [[value for value in everything if value % PARTS == part] for part in range(PARTS)]
+
+
+def stages(hold: Mapping[str, Any] | None = None) -> list[Stage]:
+    """The three stages; `hold`: what `_pause` is told."""
+    return [
+        Stage("cut", "cluster_jobs:cut", MAPS, {"hold": hold}),
+        Stage("order", "cluster_jobs:order", PARTS, {"hold": hold}, ("cut",)),
+        Stage("add", "cluster_jobs:add", 1, {"hold": hold}, ("order",)),
+    ]
+
+
+def hold(folder: Path, *tasks: str, seconds: float = 60.0, times: int = 1) -> dict[str, Any]:
+    """Holds the first `times` attempts at some tasks (``cut-3``) for a while; they leave their process in `folder`."""
+    folder.mkdir(exist_ok=True)
+    return {"folder": str(folder), "tasks": tasks, "seconds": seconds, "times": times}
+
+
+def _pause(context: TaskContext) -> None:
+    asked = context.params.get("hold")
+    name = f"{context.stage}-{context.index}"
+    if not asked or name not in asked["tasks"]:
+        return
+    own = Path(asked["folder"]) / f"{name}-{os.getpid()}-{threading.get_ident()}"
+    own.write_text(str(os.getpid()))
+    for number in range(asked["times"]):
+        try:
+            os.link(own, Path(asked["folder"]) / f"{name}.{number}")
+        except FileExistsError:
+            continue
+        time.sleep(asked["seconds"])
+        return
+
+
+def held(folder: Path, name: str, number: int = 0, seconds: float = 30.0) -> int:
+    """The process that is held in a task, as soon as there is one."""
+    file, end = folder / f"{name}.{number}", time.monotonic() + seconds
+    while not file.exists():
+        assert time.monotonic() < end, f"{file} does not come"
+        time.sleep(0.02)
+    return int(file.read_text())
+
+
+def run_job(
+    store: Store | Path,
+    executor: Executor,
+    asked: Mapping[str, Any] | None = None,
+    *,
+    retry: RetryOptions | None = None,
+    counters: Counters | None = None,
+) -> str:
+    """Run the three stages; the digest of all that is left."""
+    store = open_store(str(store)) if isinstance(store, Path) else store
+    job = Job(store, NAME, executor, retry=retry, counters=counters)
+    return digest(store, [job.run(stage) for stage in stages(asked)])
+
+
+def digest(store: Store, done: list[list[Manifest]]) -> str:
+    """SHA-256 over the bytes of all segments, in their order."""
+    state = hashlib.sha256()
+    for manifests in done:
+        for manifest in manifests:
+            state.update(store.read(manifest["segment"]["key"]).tobytes())
+    return state.hexdigest()
+
+
+# --- tasks that go wrong -------------------------------------------------------------------------------------------
+
+
+def fail(context: TaskContext) -> None:
+    """Fails so many times, counted by files, then works; with an error of the storage, or of the input."""
+    folder, times = Path(context.params["folder"]), context.params["times"]
+    for number in range(times):
+        try:
+            (folder / f"failed-{context.index}.{number}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        if context.params.get("kind") == "input":
+            raise InputError(f"task {context.index}: expected another input")
+        if context.params.get("kind") == "bug":
+            raise ZeroDivisionError("a mistake in the program")
+        raise StorageError(5, f"task {context.index}: the disk says no")
+    context.add(value=np.array([context.index]))
+
+
+def differ(context: TaskContext) -> None:
+    """Other bytes in every run."""
+    context.add(value=np.frombuffer(os.urandom(8), np.int64))
+
+
+def nothing(context: TaskContext) -> None:
+    """Only what a task costs by itself."""
+    context.add(value=np.array([context.index]))

@@ -1,0 +1,258 @@
+"""A process that leads jobs on a Ray cluster, told what to do by lines (`Driver`): Ray stays out of pytest's process,
+which forks, and tests may kill it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+MARK = "TIERING_TEST_MARK"
+"""In the environment of all that a driver starts, directly or not."""
+
+
+class Driver:
+    """The process, seen from a test; a context manager.
+
+    Parameters
+    ----------
+    like
+        Join the cluster of another driver.
+    nodes
+        Begin so many nodes of one processor each, beside a head of none; otherwise the executor starts a cluster.
+    """
+
+    def __init__(self, *, like: Driver | None = None, nodes: int = 0, workers: int = 2) -> None:
+        self.mark = uuid.uuid4().hex
+        self.folder = Path(tempfile.mkdtemp(prefix="ray-")) if like is None else like.folder
+        self._own = like is None
+        support = Path(__file__).parent
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            "HOME": str(self.folder), "RAY_TMPDIR": str(self.folder), "PYTHONPATH": str(support), MARK: self.mark,
+            # A node that is gone is noticed in seconds, as tests want it, and not in a quarter of a minute.
+            "RAY_health_check_period_ms": "500", "RAY_health_check_initial_delay_ms": "500",
+        }  # fmt: skip
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=self.folder,
+        )
+        address = None if like is None else like.started["address"]
+        self.started = self.ask("start", address=address, nodes=nodes, workers=workers).answer(120)
+        assert "error" not in self.started, self.started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, order: str, **arguments: Any) -> Driver:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([order, arguments], default=str) + "\n")
+        self._process.stdin.flush()
+        return self
+
+    def answer(self, seconds: float = 60) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], seconds)[0], "the driver says nothing"
+        line = self._process.stdout.readline()
+        assert line, "the driver is gone"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def left(self, seconds: float = 20) -> list[str]:
+        """What the driver has started and still runs, when the time is over or nothing is left.
+
+        Agents of Ray whose daemon was killed notice within a minute, and do nothing meanwhile.
+        """
+        end = time.monotonic() + seconds
+        while found := [line for line in marked(self.mark) if "Agent" not in line]:
+            if time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        return found
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        try:
+            self._process.wait(40)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        left = self.left()
+        for line in marked(self.mark):
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+        if self._own:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        assert not left, left
+
+
+def marked(mark: str) -> list[str]:
+    """Processes, each by its number and command, whose environment has a mark."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(f"{folder.name} {(folder / 'cmdline').read_bytes().rstrip(bytes(1))[:80]!r}")
+        except OSError:
+            continue
+    return found
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kill_node(worker: int) -> None:
+    """Kill the node of a worker: its daemon and all workers there, at once."""
+    daemon = parent(worker)
+    family = [int(each.name) for each in Path("/proc").glob("[0-9]*") if each.name != str(os.getpid())]
+    for pid in [daemon, *(each for each in family if _is_child(each, daemon))]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _is_child(pid: int, of: int) -> bool:
+    try:
+        return parent(pid) == of
+    except OSError:
+        return False
+
+
+# --- in the process ------------------------------------------------------------------------------------------------
+
+
+class _Program:
+    """What the process can be told."""
+
+    def start(self, address: str | None, nodes: int, workers: int) -> dict[str, Any]:
+        from tiering.cluster.executors.ray import RayExecutor
+
+        self.cluster: Any = None
+        if nodes:
+            import warnings
+
+            from tiering.cluster.executors.ray import _import_ray
+
+            _import_ray()
+            warnings.simplefilter("ignore")
+            from ray.cluster_utils import Cluster
+
+            self.cluster = Cluster()
+            for processors in (0, *[1] * nodes):  # none where the driver and the cluster's head are
+                self.cluster.add_node(**{**_NODE, "num_cpus": processors}, wait=False)
+            self.cluster.wait_for_nodes()
+            address = self.cluster.address
+        begun = time.monotonic()
+        self.executor = RayExecutor(address, workers=workers)
+        import ray
+
+        return {"address": ray.get_runtime_context().gcs_address, "seconds": time.monotonic() - begun}
+
+    def run(self, store: str, hold: Mapping[str, Any] | None = None, retry: Mapping[str, Any] = {}) -> dict[str, Any]:
+        import cluster_jobs
+
+        from tiering.cluster.running import Counters, RetryOptions
+
+        counters = Counters()
+        options = RetryOptions(**{"poll": 0.1, **retry})
+        digest = cluster_jobs.run_job(Path(store), self._executor(), hold, retry=options, counters=counters)
+        return {"digest": digest, **asdict(counters)}
+
+    def stage(self, store: str, function: str, params: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
+        from tiering.cluster.running import Counters, Job
+        from tiering.cluster.stores import open_store
+        from tiering.cluster.tasks import Stage
+
+        counters = Counters()
+        job = Job(open_store(store), "job", self._executor(), threads=threads, counters=counters)
+        job.run(Stage("stage", f"cluster_jobs:{function}", 2, params))
+        return asdict(counters)
+
+    def with_node(self, environment: Mapping[str, str], store: str) -> dict[str, Any]:
+        """Run a job while there is one more node, of another environment."""
+        node = self.cluster.add_node(**_NODE, env_vars=environment)
+        try:
+            return self.run(store)
+        finally:
+            self.cluster.remove_node(node)
+
+    def wide(self, store: str) -> dict[str, Any]:
+        """What is said of an attempt that fits nowhere."""
+        import contextlib
+        import io
+
+        from tiering.cluster.executors import ray
+        from tiering.cluster.tasks import Call, Stage
+
+        executor, ray.SILENT_SECONDS = self._executor(), 0.3
+        executor.submit(
+            1, Call(store, "job", Stage("wide", "cluster_jobs:nothing", 1, memory=3 << 30), 0, "", threads=9)
+        )
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            found = [executor.wait([1], 0.4), executor.wait([1], 0.4)]
+        executor.drop(1)
+        return {"said": said.getvalue(), "found": found}
+
+    def close(self) -> None:
+        self.executor.close()
+        if self.cluster is not None:
+            self.cluster.shutdown()
+
+    def _executor(self) -> Any:
+        """One that knows nothing of nodes that were there before: Ray itself goes on."""
+        from tiering.cluster.executors.ray import RayExecutor
+
+        return RayExecutor()
+
+
+_NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+
+
+def _serve() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    program = _Program()
+    with tempfile.TemporaryFile("w+") as printed:
+        os.dup2(printed.fileno(), 1)
+        for line in sys.stdin:
+            order, arguments = json.loads(line)
+            try:
+                answer = getattr(program, order)(**arguments)
+            except Exception as error:
+                answer = {"error": type(error).__name__, "text": str(error)}
+            sys.stdout.flush()
+            printed.seek(0)
+            print(json.dumps({**answer, "printed": printed.read()}), file=answers, flush=True)
+        program.close()
+
+
+if __name__ == "__main__":
+    _serve()

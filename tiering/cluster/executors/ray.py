@@ -1,0 +1,284 @@
+"""Attempts on the workers of a Ray cluster, the user's or one that is started on this machine.
+
+Ray places attempts and says what became of them. It tries nothing again and keeps nothing: that is all decided in
+`tiering.cluster.running`, by what is in the store.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from tiering.cluster.executors.executor import Finished, LostWorkerError
+from tiering.cluster.executors.nodes import KEEPALIVE, LONGEST_MS, Answer, Question, check_answers, check_driver, probe
+from tiering.cluster.stores import open_store
+from tiering.cluster.tasks import Call, Outcome, attempt
+from tiering.errors import CapabilityError, InputError, InternalError, TieringError
+from tiering.progress import note
+from tiering.units import format_bytes
+from tiering.version import __version__
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Of a cluster started here, about the least that Ray takes: nothing large goes through it."""
+PROBE_SECONDS = 60.0
+"""That a machine has to answer; most of it is the start of a worker."""
+SILENT_SECONDS = 30.0
+"""After which it is said that nothing begins."""
+_JOINING = "`ray status` tells whether this machine belongs to it; clusters with a token need RAY_AUTH_MODE=token here"
+LOOK_SECONDS = 5.0
+"""Between two looks at which machines there are."""
+
+
+@dataclass
+class _Attempt:
+    """An attempt that was handed to Ray."""
+
+    call: Call
+    answers: Any
+    """Ray's generator of two values: where it has begun, then its outcome."""
+    where: str = ""
+    """Process and machine, once it has begun."""
+
+
+class RayExecutor:
+    """Workers of a Ray cluster.
+
+    Parameters
+    ----------
+    address
+        Of a running cluster, which this machine belongs to: ``auto`` or ``HOST:PORT``. ``None`` starts one on this
+        machine, which ends with the executor. A program that has called ``ray.init`` itself keeps its cluster.
+    workers
+        Attempts side by side, of a cluster that is started here.
+    threads
+        Processors that an attempt takes.
+    """
+
+    def __init__(self, address: str | None = None, *, workers: int = 1, threads: int = 1) -> None:
+        self._ray, self._threads = _import_ray(), threads
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            _connect(self._ray, address, workers * threads)
+        self._remote = self._ray.remote(max_retries=0, num_returns="streaming")(_attempted)
+        self._attempts: dict[int, _Attempt] = {}
+        self._checked: set[tuple[str, str]] = set()
+        self._nodes: list[Any] = []
+        self._looked = self._quiet_since = -LOOK_SECONDS
+        self._told = False
+
+    @property
+    def slots(self) -> int:
+        """Attempts that fit on the machines that are there; at least one, for clusters that begin with none."""
+        return max(1, sum(int(node["Resources"].get("CPU", 0)) // self._threads for node in self._machines()))
+
+    def submit(self, ticket: int, call: Call) -> None:
+        self._check(call.store)
+        if not self._attempts:
+            self._quiet_since = time.monotonic()
+        options: dict[str, Any] = {"num_cpus": call.threads, "scheduling_strategy": "SPREAD"}
+        if call.stage.memory:
+            options["memory"] = call.stage.memory
+        self._attempts[ticket] = _Attempt(call, self._remote.options(**options).remote(call, __version__))
+
+    def wait(self, tickets: Collection[int], seconds: float) -> list[Finished]:
+        known = {self._attempts[ticket].answers: ticket for ticket in tickets if ticket in self._attempts}
+        end, finished = time.monotonic() + seconds, list[Finished]()
+        if not known:
+            time.sleep(seconds)
+        while known and not finished and (left := end - time.monotonic()) > 0:
+            if self._ray.wait(list(known), num_returns=1, timeout=left)[0]:
+                ready, _ = self._ray.wait(list(known), num_returns=len(known), timeout=0)
+                finished = [Finished(known[each], outcome) for each in ready for outcome in self._next(known[each])]
+        self._tell_if_nothing_begins()
+        return finished
+
+    def running(self, ticket: int) -> bool:
+        """Whether it has said so; the first attempts, as many as there are slots, count even without a word.
+
+        Their workers may be frozen, and no copy would ever be sent after them.
+        """
+        tried = self._attempts.get(ticket)
+        return tried is not None and (bool(tried.where) or ticket in islice(self._attempts, self.slots))
+
+    def drop(self, ticket: int) -> None:
+        tried = self._attempts.pop(ticket, None)
+        if tried is not None:
+            with suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.cancel(tried.answers, force=True)
+
+    def close(self) -> None:
+        for ticket in list(self._attempts):
+            self.drop(ticket)
+        if self._own:
+            self._ray.shutdown()
+
+    def _next(self, ticket: int) -> Iterator[Outcome]:
+        """The outcome of an attempt that has something to say, if that is it."""
+        tried = self._attempts[ticket]
+        try:
+            said = self._ray.get(next(tried.answers))
+        except self._ray.exceptions.RayError as error:
+            here = isinstance(error, self._ray.exceptions.LocalRayletDiedError)
+            said = Outcome(error=self._lost(tried, error), again=not here)
+        if isinstance(said, Outcome):
+            del self._attempts[ticket]
+            yield said
+        else:
+            tried.where = said
+        self._quiet_since = time.monotonic()
+
+    def _lost(self, tried: _Attempt, error: Exception) -> LostWorkerError:
+        errors = self._ray.exceptions
+        if isinstance(error, errors.OutOfMemoryError):
+            why = "Ray stopped it because its machine ran out of memory; give tasks less (--task-memory)"
+        elif isinstance(error, errors.LocalRayletDiedError):
+            why = "Ray on this machine has ended, which leads the job; start it and run this again, done tasks are kept"
+        elif isinstance(error, errors.NodeDiedError):
+            why = "its machine, or Ray there, is gone; `ray status` lists those that are left"
+        elif isinstance(error, errors.WorkerCrashedError):
+            why = "its process was killed or crashed; that machine's kernel log and Ray's logs there may say why"
+        else:
+            words = (str(error).strip().splitlines() or [""])[-1]
+            why = f"Ray gave it up ({type(error).__name__}: {words}); see Ray's logs on that machine"
+        where = tried.where or "a worker that had not begun"
+        return LostWorkerError(f"task {tried.call.index} of {tried.call.stage.name} on {where}: {why}")
+
+    def _tell_if_nothing_begins(self) -> None:
+        """Say once that attempts wait for machines: others may use them, or none is large enough."""
+        begun = any(tried.where for tried in self._attempts.values())
+        if self._told or begun or not self._attempts or time.monotonic() - self._quiet_since < SILENT_SECONDS:
+            return
+        self._told = True
+        call = next(iter(self._attempts.values())).call
+        nodes = self._machines()
+        cpus = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
+        memory = max((node["Resources"].get("memory", 0) for node in nodes), default=0)
+        free = self._ray.available_resources().get("CPU", 0)
+        note(
+            f"note: no task has begun for {SILENT_SECONDS:.0f} s: one of {call.stage.name} asks for {call.threads} "
+            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines, the largest of "
+            f"{cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; see `ray status`"
+        )
+
+    def _machines(self) -> list[Any]:
+        """The machines of the cluster, as Ray says every few seconds."""
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._nodes = [node for node in self._ray.nodes() if node["Alive"]]
+            self._looked = time.monotonic()
+        return self._nodes
+
+    def _check(self, store: str) -> None:
+        """Look at each machine that has not been looked at for this store."""
+        new = [node["NodeID"] for node in self._machines() if (node["NodeID"], store) not in self._checked]
+        if not new:
+            return
+        opened, folder, content = open_store(store), f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
+        opened.claim(f"{folder}/driver", content)
+        try:
+            answers = self._ask(Question(KEEPALIVE, __version__, store, folder, content), new)
+            for node, answer in answers.items():
+                good = not answer.store and answer.version == __version__
+                if good and opened.size(f"{folder}/{node}") != len(content):
+                    answers[node] = Answer(**{**vars(answer), "store": "what it writes is not seen from this machine"})
+            check_answers(list(answers.values()), store)
+        finally:
+            opened.clear(folder)
+        self._checked.update((node, store) for node in answers)
+
+    def _ask(self, question: Question, nodes: list[str]) -> dict[str, Answer]:
+        """What a probe finds on each machine; machines that leave the cluster meanwhile have no answer."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        look = self._ray.remote(num_cpus=0, max_retries=0)(probe())
+        asked = {
+            look.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
+                question.plain(), node
+            ): node
+            for node in nodes
+        }
+        ready, silent = self._ray.wait(list(asked), num_returns=len(asked), timeout=PROBE_SECONDS)
+        answers = {}
+        for ref in ready:
+            with suppress(self._ray.exceptions.RayError):
+                answers[asked[ref]] = Answer(**self._ray.get(ref))
+        there = {node["NodeID"]: node["NodeManagerHostname"] for node in self._ray.nodes() if node["Alive"]}
+        without = sorted(there[node] for node in asked.values() if node in there and node not in answers)
+        if without:
+            raise CapabilityError(
+                f"Ray's workers on {', '.join(without[:5])} do not answer within {PROBE_SECONDS:.0f} s, or fail "
+                f"({len(silent)} silent of {len(asked)}); see Ray's logs there"
+            )
+        return answers
+
+
+def _attempted(call: Call, version: str) -> Iterator[str | Outcome]:
+    """Make one attempt: say where, then what came of it."""
+    import socket
+
+    yield f"process {os.getpid()} of {socket.gethostname()}"
+    if version != __version__:  # a machine that has joined since
+        found = f"{socket.gethostname()}: expected tiering {version}, as its driver, found {__version__}"
+        yield Outcome(error=CapabilityError(f"{found}; install that version there and start Ray again"))
+        return
+    place = f"task {call.index} of {call.stage.name} on {socket.gethostname()}"
+    try:
+        outcome = attempt(call)
+    except TieringError as error:
+        outcome = Outcome(error=error)
+    except MemoryError as error:
+        lost = LostWorkerError(f"{place}: no memory is left there ({error}); give tasks less (--task-memory)")
+        outcome = Outcome(error=lost, again=True)
+    except Exception as error:
+        outcome = Outcome(error=InternalError(f"{place}: " + "".join(traceback.format_exception(error)).rstrip()))
+    yield outcome
+
+
+def _import_ray() -> Any:
+    """Ray, once it is known that it is told to notice machines that are cut off: it reads that when it is loaded."""
+    if "ray" not in sys.modules:
+        for name in KEEPALIVE:
+            os.environ.setdefault(name, str(LONGEST_MS))
+    check_driver()
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise CapabilityError(f"executor ray: {error}; install it: pip install 'tiering[ray]'") from error
+    return ray
+
+
+def _connect(ray: Any, address: str | None, processors: int) -> None:
+    """Join a cluster, or start one."""
+    if address is not None and "://" in address:
+        raise InputError(
+            f"address: expected auto or HOST:PORT of a cluster that this machine belongs to, found {address!r}; run "
+            "this on a machine of the cluster"
+        )
+    kept = signal.getsignal(signal.SIGTERM)
+    own: dict[str, Any] = {}
+    if address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        own = {"num_cpus": processors, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, logging_level="ERROR", **own)
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        what = "cannot be started on this machine" if address is None else f"at {address!r} cannot be joined"
+        advice = "see Ray's logs" if address is None else _JOINING
+        raise CapabilityError(f"a Ray cluster {what}: {words}; {advice}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, kept)  # Ray takes it; commands end in order by their own
+    # Ray prints what its daemons report to standard output, where a command's result goes; errors say the same.
+    with suppress(AttributeError):
+        ray._private.worker._worker_logs_enabled = False
