@@ -127,6 +127,15 @@ def test_the_page_on_datasets_runs(workplace, tiering_cli):
             done.ok()
 
 
+@pytest.mark.slow
+def test_the_page_on_clusters_runs(workplace, tiering_cli):
+    page = README.parent / "docs" / "cluster.md"
+    for _, *arguments in commands(page):
+        tiering_cli(*arguments).ok()
+    for code in blocks("python", page):
+        exec(compile(code, str(page), "exec"), {})  # noqa: S102 - our own page
+
+
 def test_make_targets_exist():
     makefile = (README.parent / "Makefile").read_text()
     targets = {arguments[0] for program, *arguments in commands() if program == "make"}
