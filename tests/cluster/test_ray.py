@@ -8,12 +8,13 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cluster_jobs import MAPS, PARTS, held, hold, run_job
-from ray_programs import Driver, kill_node
+from ray_programs import MARK, Driver, kill_node, marked
 
 from tiering.cluster.executors.local import LocalExecutor
 from tiering.cluster.executors.nodes import KEEPALIVE
@@ -114,7 +115,7 @@ def test_a_task_that_fits_nowhere_is_told_of_once(driver: Driver, tmp_path: Path
     assert found["found"] == [[], []]
     assert found["said"].count("no task has begun") == 1
     assert (
-        "one of wide asks for 9 processors and 3 GiB; the cluster has 3 machines, the largest of 1 processors"
+        "one of wide asks for 9 processors and 3 GiB; the cluster has 2 machines for tasks, the largest of 1 processors"
         in (found["said"])
     )
 
@@ -146,20 +147,14 @@ def test_a_node_is_killed(driver: Driver, plain: str, tmp_path: Path) -> None:
     assert any("Ray there, is gone" in error for error in found["errors"]), found["errors"]
 
 
-def test_the_driver_that_has_started_ray_is_killed(tmp_path: Path) -> None:
-    """Nothing is left of its cluster."""
-    with Driver(workers=1) as alone:
-        alone.ask("run", store=tmp_path / "store", hold=hold(tmp_path / "held", "cut-0"))
-        held(tmp_path / "held", "cut-0")
-        alone.kill()
-
-
 def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -> None:
     """The same artifact as without it, and standard output as commands promise it."""
     command = [sys.executable, "-c", RUN, "import", str(tiny_dataset), "--json", "--out"]
     more = ["--executor", "ray", "--workers", "1", "--shards", "2"]
+    mark = str(uuid.uuid4())
+    there = {**os.environ, MARK: mark}
     found = [
-        subprocess.run([*command, str(tmp_path / out), *options], capture_output=True, text=True)
+        subprocess.run([*command, str(tmp_path / out), *options], capture_output=True, text=True, env=there)
         for out, options in (("plain", []), ("by ray", more))
     ]
     assert [each.returncode for each in found] == [0, 0], found[1].stderr
@@ -171,3 +166,4 @@ def test_a_command_on_a_cluster_of_its_own(tiny_dataset: Path, tmp_path: Path) -
     assert len(arrays) > 3
     assert all((graph / name).read_bytes() == (other / name).read_bytes() for name in arrays)
     assert not list(tmp_path.glob(".*tasks"))
+    assert not marked(mark)

@@ -71,7 +71,10 @@ def stages(hold: Mapping[str, Any] | None = None) -> list[Stage]:
 
 
 def hold(folder: Path, *tasks: str, seconds: float = 60.0, times: int = 1) -> dict[str, Any]:
-    """Holds the first `times` attempts at some tasks (``cut-3``) for a while; they leave their process in `folder`."""
+    """Holds the first `times` attempts at some tasks (``cut-3``) for a while; they leave their process in `folder`.
+
+    A file ``cut-3.go`` there lets them go on; they leave ``cut-3.gone``.
+    """
     folder.mkdir(exist_ok=True)
     return {"folder": str(folder), "tasks": tasks, "seconds": seconds, "times": times}
 
@@ -81,15 +84,20 @@ def _pause(context: TaskContext) -> None:
     name = f"{context.stage}-{context.index}"
     if not asked or name not in asked["tasks"]:
         return
-    own = Path(asked["folder"]) / f"{name}-{os.getpid()}-{threading.get_ident()}"
+    folder = Path(asked["folder"])
+    own = folder / f".{name}-{os.getpid()}-{threading.get_ident()}"
     own.write_text(str(os.getpid()))
     for number in range(asked["times"]):
         try:
-            os.link(own, Path(asked["folder"]) / f"{name}.{number}")
+            os.link(own, folder / f"{name}.{number}")
         except FileExistsError:
             continue
-        time.sleep(asked["seconds"])
-        return
+        end = time.monotonic() + asked["seconds"]
+        while time.monotonic() < end and not (folder / f"{name}.go").exists():
+            time.sleep(0.02)
+        (folder / f"{name}.gone").touch()
+        break
+    own.unlink()
 
 
 def held(folder: Path, name: str, number: int = 0, seconds: float = 30.0) -> int:

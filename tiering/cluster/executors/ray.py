@@ -166,14 +166,14 @@ class RayExecutor:
         free = self._ray.available_resources().get("CPU", 0)
         note(
             f"note: no task has begun for {SILENT_SECONDS:.0f} s: one of {call.stage.name} asks for {call.threads} "
-            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines, the largest of "
-            f"{cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; see `ray status`"
+            f"processors and {format_bytes(call.stage.memory)}; the cluster has {len(nodes)} machines for tasks, the "
+            f"largest of {cpus:.0f} processors and {format_bytes(int(memory))}, and {free:.0f} processors free; see `ray status`"
         )
 
     def _machines(self) -> list[Any]:
-        """The machines of the cluster, as Ray says every few seconds."""
+        """Machines of the cluster that take attempts, as Ray says every few seconds; its head often takes none."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
-            self._nodes = [node for node in self._ray.nodes() if node["Alive"]]
+            self._nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
             self._looked = time.monotonic()
         return self._nodes
 
